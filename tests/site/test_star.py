@@ -14,6 +14,7 @@ from blindbayes.site import role_runner
 from blindbayes.study.file import Deadlines, Privacy, Thresholds
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, Sealed, unpack
+from blindbayes.transport.journal import SentDigest
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west", "east")
@@ -25,7 +26,16 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(role_runner, "_MESH", 2)
 
 
-def test_contributors_make_sessions_with_the_hub_alone(tmp_path: Path) -> None:
+def test_contributors_make_sessions_with_the_hub_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: dict[tuple[str, str], set[bytes]] = {}
+    digest = SentDigest.__init__
+
+    def note(self: SentDigest, study: str, run_id: str, sender: str, receiver: str, secret: bytes = b"") -> None:
+        shared.setdefault((min(sender, receiver), max(sender, receiver)), set()).add(secret)
+        digest(self, study, run_id, sender, receiver, secret)
+
+    monkeypatch.setattr(SentDigest, "__init__", note)
+
     async def test() -> None:
         offered: Counter[tuple[str, str]] = Counter()
 
@@ -43,6 +53,8 @@ def test_contributors_make_sessions_with_the_hub_alone(tmp_path: Path) -> None:
             assert len(runs) == len(NAMES)
         assert offered
         assert all("server" in pair for pair in offered)
+        assert {len(secrets) for secrets in shared.values()} == {1}  # what they compare is keyed, alike at both ends of a pair
+        assert len({secret for secrets in shared.values() for secret in secrets if len(secret) == 32}) == len(NAMES)
 
     bounded(test)
 

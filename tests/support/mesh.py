@@ -41,11 +41,13 @@ class Site:
         identities = {each: mesh.identities[each].card.identity for each in mesh.names}
         run = Run(STUDY, mesh.run_id, mesh.names, name, identities, identity.signing)
         folder = mesh.folder / name
+        own, cards = identity.agreement, {peer: mesh.identities[peer].card for peer in run.others}
+        secrets = {peer: own.agree(card.agreement) for peer, card in cards.items()}
         if (folder / "journal").exists():
-            self.journal = Journal.open(folder, mesh.run_id, identity.storage_key)
+            self.journal = Journal.open(folder, mesh.run_id, identity.storage_key, secrets=secrets)
         else:
             begun = Begun(STUDY, mesh.run_id, name, seed or Coins.fresh_seed(), b"input", "code")
-            self.journal = Journal.create(folder, begun, identity.storage_key)
+            self.journal = Journal.create(folder, begun, identity.storage_key, secrets=secrets)
         self.mesh, self.name = mesh, name
         self.board = Router(name, mesh.hub.courier(name))
         wake = asyncio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -10,14 +11,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
 from blindbayes.transport import journal as module
+from blindbayes.transport.identity import framed
 from blindbayes.transport.journal import Begun, Decided, Journal, code_version
 
 KEY = bytes(range(32))
 BEGUN = Begun("ab" * 32, "run-1", "north", b"s" * 32, b"d" * 32, code_version())
 
 
-def fresh(folder: Path, **options: int) -> Journal:
-    return Journal.create(folder, BEGUN, KEY, **options)
+def fresh(folder: Path, quota: int = module.DEFAULT_QUOTA) -> Journal:
+    return Journal.create(folder, BEGUN, KEY, quota=quota)
 
 
 def filled(folder: Path) -> Journal:
@@ -235,18 +237,46 @@ def _product(one: int, other: int) -> int:
     return total
 
 
+@pytest.mark.parametrize("secret", [bytes(range(32)), b""])
+def test_who_knows_what_everybody_knows_cannot_make_two_messages_of_one_digest(secret: bytes) -> None:
+    # A third party whose words are added to a message could add a multiple of a public key's polynomial: the tag would stay.
+    names = BEGUN.study.encode(), BEGUN.run_id.encode(), b"south", BEGUN.me.encode()
+    public = [hashlib.sha256(framed(f"blindbayes sent v{version}".encode(), *names)).digest() for version in (2, 3)]
+    sent = [module.SentDigest(BEGUN.study, BEGUN.run_id, "south", BEGUN.me, secret) for _ in range(4)]
+    for stream, payload in zip(sent, [bytes(32), *map(_of_the_same_tag, (*public, bytes(32)))], strict=True):
+        stream.add("KeysSent", payload)
+    assert len({stream.digest for stream in sent}) == 4
+
+
+def test_what_a_pair_shares_keys_what_it_compares(tmp_path: Path) -> None:
+    journals = [
+        Journal.create(tmp_path / name, BEGUN, KEY, secrets=secrets)
+        for name, secrets in (("one", {"south": bytes(32)}), ("two", {"south": bytes(31) + b"1"}), ("none", {}))
+    ]
+    for journal in journals:
+        journal.receive("south", "KeysSent", b"one")
+    assert len({journal.stream("south").digest for journal in journals}) == 3
+    journals[0].close()
+    again = Journal.open(tmp_path / "one", "run-1", KEY, secrets={"south": bytes(32)})
+    assert again.stream("south").digest == journals[0].stream("south").digest
+
+
+def _of_the_same_tag(key: bytes) -> bytes:
+    """Another message than 32 zeros that has their tag under this key."""
+    block, step = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(bytes(16)), 1 << 77
+    return step.to_bytes(16, "big") + _product(step, int.from_bytes(block, "big")).to_bytes(16, "big")
+
+
 def test_a_sender_that_makes_two_messages_of_one_digest_is_found_when_it_sends_the_second(tmp_path: Path) -> None:
-    journal = fresh(tmp_path)
+    journal = Journal.create(tmp_path, BEGUN, KEY, secrets={"south": bytes(32)})
     stream = journal.stream("south")
-    block = Cipher(algorithms.AES(stream._key), modes.ECB()).encryptor().update(bytes(16))
-    step = 1 << 77
-    other = step.to_bytes(16, "big") + _product(step, int.from_bytes(block, "big")).to_bytes(16, "big")
-    digests = []
+    assert isinstance(stream._key, bytes)
+    other, digests = _of_the_same_tag(stream._key), []
     for payload in (bytes(32), other):
-        sent = module.SentDigest(BEGUN.study, BEGUN.run_id, "south", BEGUN.me)
+        sent = module.SentDigest(BEGUN.study, BEGUN.run_id, "south", BEGUN.me, bytes(32))
         sent.add("KeysSent", payload)
         digests.append(sent.digest)
-    assert digests[0] == digests[1]  # the key is known: the digest finds accidents, not liars
+    assert digests[0] == digests[1]  # the two of a pair know the key
     journal.receive("south", "KeysSent", bytes(32))
     assert stream.digest == digests[0]
     assert journal.is_held("south", 0, "KeysSent", bytes(32))

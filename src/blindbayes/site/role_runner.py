@@ -25,7 +25,7 @@ from blindbayes.study.file import StudyFile
 from blindbayes.transport.driver import RoleDriver
 from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
-from blindbayes.transport.journal import Begun, Journal, code_version
+from blindbayes.transport.journal import Begun, Journal, Secrets, code_version
 from blindbayes.transport.link import Link
 from blindbayes.transport.progress import Finished
 from blindbayes.transport.router import Router
@@ -87,16 +87,20 @@ class RoleRunner:
         self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
         known = work.most_bytes
         most = most_bytes(study) if known is None else known
-        self.journal = self._open_journal(run_id, home, identity, work.job.digest(name))
+        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
+        hub, speaks = speaks_with(study, name)
+        shared = [peer for peer in speaks if keys[peer]] if keys[name] == identity.agreement.public else []
+        secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
+        self.journal = self._open_journal(
+            run_id, home, identity, work.job.digest(name), dict(zip(shared, secrets, strict=True))
+        )
         coins = Coins.seeded(self.journal.begun.seed)
         wake = asyncio.Event()
         self.links: dict[str, Link] = {}
         identities = {seat: study.identity(seat) for seat in study.seats}
         bound = study.roster.sha256
-        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
         kept = KeptInFolder(home.folder, study.sha256, name, identity.storage_key, self.journal.begun.standing)
         run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys, kept=kept)
-        hub, speaks = speaks_with(study, name)
         for peer in speaks:
             site = study.host(peer)
             self.links[peer] = Link(
@@ -156,11 +160,11 @@ class RoleRunner:
                 work.job.authorise_and_charge(self.name)
             home.promised[key] = lambda: work.job.authorise_and_charge(self.name)
 
-    def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes) -> Journal:
+    def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes, secrets: Secrets) -> Journal:
         """The journal of this role. A run whose input or code has changed since it began is burned."""
         folder = make_private_folder(home.runs.folder(run_id))
-        quota = home.config.journal_quota_mb * 1024**2
-        journal = Journal.find(folder / self.name, run_id, identity.storage_key, quota=quota)
+        place, quota = folder / self.name, home.config.journal_quota_mb * 1024**2
+        journal = Journal.find(place, run_id, identity.storage_key, quota=quota, secrets=secrets)
         if journal is not None:
             begun = journal.begun
             if (begun.study, begun.run_id, begun.me) != (self.study.roster.sha256, run_id, self.name):
@@ -176,7 +180,7 @@ class RoleRunner:
         write_whole(folder / "study", f"{self.study.sha256} {bound}".encode())
         kept = KeptInFolder(home.folder, self.study.sha256, self.name, identity.storage_key).load()
         begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version(), kept)
-        return Journal.create(folder / self.name, begun, identity.storage_key, quota=quota)
+        return Journal.create(place, begun, identity.storage_key, quota=quota, secrets=secrets)
 
     async def _commit(self) -> None:
         if self.journal.dirty:

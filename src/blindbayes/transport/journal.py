@@ -15,9 +15,11 @@ import contextlib
 import hashlib
 import importlib.metadata
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -35,6 +37,8 @@ DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
 _LEAST_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
 _FIRST_BYTES = 8192  # the first record is smaller; a longer file once had one
+Secrets: TypeAlias = Mapping[str, bytes]
+NOTHING: Secrets = {}
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
@@ -90,23 +94,26 @@ def _place(number: int, link: bytes) -> bytes:
 class SentDigest:
     """What one party has sent another, as counts and a running digest: they compare these without sending it again.
 
-    Each message counts by its tag of AES-GCM in its place, under a key that everybody knows. Histories that differ by accident
-    (a disk that was set back, software that computes otherwise) agree with probability below 2^-100, at a tenth of what SHA-256
-    takes. Against the two parties it need not hold: whoever lies about what it has could as well say that it has nothing.
+    Each message counts by its tag of AES-GCM in its place, under a key of the pair's `secret`: who does not know it makes two
+    histories of one digest with probability below 2^-100, at a tenth of what SHA-256 takes. Without a secret (a card without
+    key) SHA-256 of the message stands in place of the tag: a tag under a key that everybody knows is linear.
+    Against the two parties it need not hold: whoever lies about what it has could as well say that it has nothing.
     """
 
-    def __init__(self, study: str, run_id: str, sender: str, receiver: str) -> None:
+    def __init__(self, study: str, run_id: str, sender: str, receiver: str, secret: bytes = b"") -> None:
         names = (study.encode(), run_id.encode(), sender.encode(), receiver.encode())
-        self._key = hashlib.sha256(framed(b"blindbayes sent v2", *names)).digest()
+        self.digest = hashlib.sha256(framed(b"blindbayes sent v3", *names)).digest()
+        self._key = secret and derive_key(secret, "sent", self.digest)
         self.count = 0
         self.bytes = 0
-        self.digest = bytes(32)
 
     def add(self, step: str, payload: bytes) -> None:
         """Count a message in."""
-        self.digest = hashlib.sha256(
-            self.digest + seal(self._key, step.encode(), associated=payload, nonce=self.count)
-        ).digest()
+        if self._key:
+            tag = seal(self._key, step.encode(), associated=payload, nonce=self.count)
+        else:
+            tag = hashlib.sha256(payload).digest() + step.encode()
+        self.digest = hashlib.sha256(self.digest + tag).digest()
         self.count += 1
         self.bytes += len(payload)
 
@@ -124,8 +131,9 @@ def code_version() -> str:
 class Journal:
     """One run's journal, open for appending. Use `create` or `open`."""
 
-    def __init__(self, folder: Path, key: bytes, handle: int, *, quota: int) -> None:
+    def __init__(self, folder: Path, key: bytes, handle: int, *, quota: int, secrets: Secrets) -> None:
         self._folder = folder
+        self.secrets = secrets  # that this role shares with others, by name
         self._key = key
         self._content_key = derive_key(key, "content")
         self._handle = handle
@@ -145,28 +153,32 @@ class Journal:
     # -- life --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, folder: Path, begun: Begun, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal:
+    def create(
+        cls, folder: Path, begun: Begun, storage_key: bytes, *, quota: int = DEFAULT_QUOTA, secrets: Secrets = NOTHING
+    ) -> Journal:
         """A new journal with its first record on disk."""
         make_private_folder(folder)
         key = Coins.system().bytes(32)
         wrapped = seal_fresh(storage_key, key, associated=framed(b"journal key", begun.run_id.encode()))
         write_whole(folder / "key", wrapped, replace=False)
         handle = os.open(folder / "journal", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        journal = cls(folder, key, handle, quota=quota)
+        journal = cls(folder, key, handle, quota=quota, secrets=secrets)
         journal._append(begun)
         journal.commit()
         sync_folder(folder)
         return journal
 
     @classmethod
-    def open(cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal:
+    def open(
+        cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA, secrets: Secrets = NOTHING
+    ) -> Journal:
         """The journal of a run that was interrupted. Raises `IntegrityError` if a record does not verify."""
         key = unseal_fresh(storage_key, read_private(folder / "key"), associated=framed(b"journal key", run_id.encode()))
         try:
             handle = os.open(folder / "journal", os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
             raise ConfigError("the run has a key but no journal: it never began") from None
-        journal = cls(folder, key, handle, quota=quota)
+        journal = cls(folder, key, handle, quota=quota, secrets=secrets)
         try:
             journal._read_all()
         except BaseException:
@@ -175,14 +187,16 @@ class Journal:
         return journal
 
     @classmethod
-    def find(cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA) -> Journal | None:
+    def find(
+        cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA, secrets: Secrets = NOTHING
+    ) -> Journal | None:
         """The journal if the run began; None if it never did. What a crash left before the first record is removed."""
         if not folder.exists():
             return None
         path = folder / "journal"
         if path.exists() and (path.stat().st_size > 0 or (folder / "key").exists()):
             with contextlib.suppress(ConfigError):
-                return cls.open(folder, run_id, storage_key, quota=quota)
+                return cls.open(folder, run_id, storage_key, quota=quota, secrets=secrets)
             if path.stat().st_size > _FIRST_BYTES:
                 raise IntegrityError()
         path.unlink(missing_ok=True)
@@ -292,7 +306,8 @@ class Journal:
     def stream(self, sender: str) -> SentDigest:
         """Count and running digest of what `sender` has sent."""
         if sender not in self._streams:
-            self._streams[sender] = SentDigest(self.begun.study, self.begun.run_id, sender, self.begun.me)
+            names = self.begun.study, self.begun.run_id, sender, self.begun.me
+            self._streams[sender] = SentDigest(*names, self.secrets.get(sender, b""))
         return self._streams[sender]
 
     def is_held(self, sender: str, index: int, step: str, payload: bytes) -> bool:

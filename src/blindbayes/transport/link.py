@@ -83,7 +83,8 @@ class Link:
         self._on_disk = 0  # messages of the peer that it was told are on disk here
         self._forgeries = 0
         # outgoing
-        self._outbox = Outbox(timing.window, SentDigest(pair.study, pair.run_id, pair.me, pair.peer))
+        names = pair.study, pair.run_id, pair.me, pair.peer
+        self._outbox = Outbox(timing.window, SentDigest(*names, journal.secrets.get(pair.peer, b"")))
         self._room = asyncio.Event()
         # incoming
         self._inbox: deque[Frame] = deque()
