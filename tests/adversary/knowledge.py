@@ -257,7 +257,7 @@ class Ledger:
             if self.current in self.contributors:
                 form: Form = {("x", self.current): 1}
                 for keys, sign in ((added, 1), (taken, -1)):
-                    for key in prg.keys_of(keys):
+                    for key in keys if isinstance(keys, list) else prg.keys_of(keys):  # an older tree gives a list
                         form = plus(form, {key: 1}, sign)
                 self.rows.append(Row("words", result.tobytes(), form))
             return result

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from adversary.columns import ARENAS, LARGE, PAIR, ColumnArena, Data, argmax
-from blindbayes.errors import PeerProtocolError
+from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, receive
 from blindbayes.protocol.noisy_histograms.messages import HistogramsReleased
+from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled
 
 
 @pytest.mark.parametrize("name", ARENAS)
@@ -34,6 +36,17 @@ def test_no_changed_message_gets_through_frames_another_or_tells_by_failing_whol
 def test_two_of_three_parties_that_deviate_do_not_frame_the_third() -> None:
     arena = argmax(3, PAIR, rate=0.3)
     assert arena.findings(every=3, coalitions=[("class", "second"), PAIR]) == []
+
+
+def test_references_that_cannot_be_read_end_training_with_the_name_of_who_garbled_them() -> None:
+    """Else the share file keeps no class for them, and fails later, with an error of one's own data."""
+
+    def spoil(sender: str, to: str, message: Any) -> Any:
+        is_garbled = isinstance(message, ArgmaxGarbled)
+        return msgspec.structs.replace(message, tags=np.zeros_like(message.tags)) if is_garbled else message
+
+    who, error = argmax(3, rate=0.3).fight(("class",), spoil).errors[0]
+    assert (who, type(error), error.party) == ("attributes", IntegrityError, "class")
 
 
 def test_the_search_finds_what_a_missing_mark_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:

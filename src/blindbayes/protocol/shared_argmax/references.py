@@ -21,6 +21,7 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.protocol.shared_argmax.comparing import evaluate, garble
 from blindbayes.protocol.shared_argmax.decoys import Decoys, made_up
 from blindbayes.protocol.shared_argmax.messages import DummiesPlaced
@@ -94,9 +95,11 @@ def ask_references(
     session = yield from agree(run, server, _STEP, setup.facts(), coins)
     hash_, stream = TweakedHash(session), ot_receiver.session(session)
     shares = lm.add(shares, (yield from look_up(setup, columns, run.me, hash_, stream)))
-    classes = yield from evaluate(setup, shares, hash_, stream, run.me)
+    classes = np.asarray((yield from evaluate(setup, shares, hash_, stream, run.me)))
+    if (classes == UNREADABLE).any():  # to fail here tells of values and scores that were made up, and of nothing else
+        raise IntegrityError(party=server)
     yield from open_value(LABEL, classes)
-    return seed + np.asarray(classes).astype("<u2").tobytes()
+    return seed + classes.astype("<u2").tobytes()
 
 
 def answer_references(
