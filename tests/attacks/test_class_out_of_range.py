@@ -17,8 +17,8 @@ from blindbayes.protocol import transfer
 from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder
 from blindbayes.protocol.class_sums import roles as class_sums_roles
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
-from blindbayes.protocol.core import Send, receive
-from blindbayes.protocol.transfer import agree, mark
+from blindbayes.protocol.core import Send, mark, receive
+from blindbayes.protocol.transfer import agree
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins, transfer_pair
 

@@ -35,8 +35,7 @@ from blindbayes.transport.identity import Card, Identity
 from blindbayes.transport.journal import Begun, Journal
 from blindbayes.transport.memory import local_runs
 from blindbayes.transport.progress import Finished
-from blindbayes.wire import Message, decode
-from blindbayes.wire.codec import _opening
+from blindbayes.wire import Message, _opening, decode
 from blindbayes.wire.items import has_few_items
 from blindbayes.wire.transcript import PartyCost
 from support.sites import BOOK, Office, bounded

@@ -24,7 +24,7 @@ from blindbayes.protocol import class_sums
 from blindbayes.protocol import garbled as garbled_twice
 from blindbayes.protocol.class_sums import roles as sums_steps
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
-from blindbayes.protocol.core import Send, receive
+from blindbayes.protocol.core import Send, mark, receive
 from blindbayes.protocol.shared_argmax import attribute_holder, class_holder, comparing
 from blindbayes.protocol.shared_argmax.compare_all import classes_of
 from blindbayes.protocol.shared_argmax.messages import (
@@ -37,7 +37,7 @@ from blindbayes.protocol.shared_argmax.messages import (
 from blindbayes.protocol.shared_model import roles as model_roles
 from blindbayes.protocol.shared_model import score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
-from blindbayes.protocol.transfer import agree, mark
+from blindbayes.protocol.transfer import agree
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep

@@ -112,3 +112,25 @@ def test_every_protocol_has_a_spec_with_its_machine_readable_part() -> None:
         block = tomllib.loads(text.split("```toml\n", 1)[1].split("```", 1)[0])
         assert isinstance(block["opened"], list), folder.name
         assert {"rounds", "messages"} <= set(block), folder.name
+
+
+def unmarked(source: str, marked: set[str]) -> list[str]:
+    """Functions that receive a message of a session without comparing its mark."""
+    found = []
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        taken = [ast.unparse(call.args[1]) for call in calls if call.func.id in ("receive", "receive_all", "Receive")]
+        if marked & set(taken) and not any(call.func.id == "require_mark" for call in calls):
+            found.append(function.name)
+    return found
+
+
+def test_whoever_receives_a_message_of_a_session_compares_its_mark() -> None:
+    import re
+
+    sources = [path.read_text("utf-8") for path in modules("protocol")]
+    marked = {name for source in sources for name in re.findall(r"^class (\w+)\(Marked, ", source, re.M)}
+    assert len(marked) > 50
+    assert [each for source in sources for each in unmarked(source, marked)] == []
+    kind = min(marked)
+    assert unmarked(f"def role(other):\n    yield from receive(other, {kind})", marked) == ["role"]

@@ -14,16 +14,18 @@ Sub-protocols compose with `yield from`. `typed` helpers below give the effects'
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from blindbayes.errors import LocalProtocolError
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.wire import Message
+from blindbayes.wire import Marked, Message
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+K = TypeVar("K", bound=Marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,25 @@ def receive(sender: str, kind: type[M]) -> Role[M]:
     message = yield Receive(sender, kind)
     if not isinstance(message, kind):
         raise LocalProtocolError("the driver delivered a message of another kind")
+    return message
+
+
+def mark(session: bytes, kind: type[Marked], index: int) -> int:
+    """What ties a message to its session and its place in it. Not a secret: the envelope authenticates, this keeps a message
+    that came twice, late or from another session from being taken for the one that is due."""
+    return int.from_bytes(hashlib.sha256(session + kind.__name__.encode() + b" %d" % index).digest()[:7], "big")
+
+
+def require_mark(message: Marked, session: bytes, index: int, sender: str) -> None:
+    """Refuse a message that is not the one that is due."""
+    if message.mark != mark(session, type(message), index):
+        raise PeerProtocolError("a message of another session, or out of its place", party=sender)
+
+
+def receive_marked(sender: str, kind: type[K], session: bytes, index: int) -> Role[K]:
+    """`receive` in a session of two parties: the message that is due at this place of it."""
+    message = yield from receive(sender, kind)
+    require_mark(message, session, index, sender)
     return message
 
 

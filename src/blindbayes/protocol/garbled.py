@@ -27,9 +27,8 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import Role, Send, receive
-from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import EncryptedMessage, MaskedMessage, U64Array
+from blindbayes.protocol.core import Role, Send, mark, receive_marked
+from blindbayes.wire import EncryptedMessage, Marked, MaskedMessage, U64Array
 
 PIECE_WORDS = 1 << 21
 """Of tables per message: 16 MB."""
@@ -37,41 +36,36 @@ _BACK = 1 << 32  # pieces of the second execution are counted from here
 Bits = npt.NDArray[np.uint8]
 
 
-class TablesGarbled(EncryptedMessage, frozen=True):
+class TablesGarbled(Marked, EncryptedMessage, frozen=True):
     """Tables of one step, in pieces; the last piece has the tags of the step's outputs. Each protocol has its own kind."""
 
-    mark: int
     tables: U64Array
     tags: U64Array
     last: bool
 
 
-class BitsChosen(MaskedMessage, frozen=True):
+class BitsChosen(Marked, MaskedMessage, frozen=True):
     """Corrections of the transfers by which an evaluator gets the labels of its bits. Each protocol has its own kind."""
 
-    mark: int
     corrections: U64Array
 
 
-class EqualityAsked(EncryptedMessage, frozen=True):
+class EqualityAsked(Marked, EncryptedMessage, frozen=True):
     """Who garbled last: its point of the comparison of labels."""
 
-    mark: int
     point: bytes
 
 
-class EqualityAnswered(EncryptedMessage, frozen=True):
+class EqualityAnswered(Marked, EncryptedMessage, frozen=True):
     """The other's point, and its proof that the labels are the same."""
 
-    mark: int
     point: bytes
     proof: bytes
 
 
-class EqualityProved(EncryptedMessage, frozen=True):
+class EqualityProved(Marked, EncryptedMessage, frozen=True):
     """The same proof in return."""
 
-    mark: int
     proof: bytes
 
 
@@ -96,8 +90,7 @@ def send_step(
 def receive_step(other: str, evaluator: Evaluator, kind: type[P], session: bytes) -> Role[U64Array]:
     """The evaluator: hands the tables on, returns the tags."""
     while True:
-        piece = yield from receive(other, kind)
-        require_mark(piece.mark, session, kind, evaluator.pieces, other)
+        piece = yield from receive_marked(other, kind, session, evaluator.pieces)
         evaluator.pieces += 1
         if len(piece.tables) > PIECE_WORDS or (not piece.last and (len(piece.tags) or len(piece.tables) != PIECE_WORDS)):
             raise PeerProtocolError("a piece of garbled tables has the wrong length", party=other)
@@ -183,8 +176,7 @@ def dual_second(
 
 
 def _receive_labels(other: str, session: bytes, count: int, ot_sender: OtSender, kind: type[B], index: int) -> Role[Wires]:
-    chosen = yield from receive(other, kind)
-    require_mark(chosen.mark, session, kind, index, other)
+    chosen = yield from receive_marked(other, kind, session, index)
     return ot_sender.session(session).extend(chosen.corrections, count, other)
 
 
@@ -204,8 +196,7 @@ def ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Rol
     """Goes on if the other has the same secret; else both know that it differs, and nothing else of it."""
     scalar, mine = _point(session, secret, coins)
     yield Send(other, EqualityAsked(mark(session, EqualityAsked, 0), mine))
-    answered = yield from receive(other, EqualityAnswered)
-    require_mark(answered.mark, session, EqualityAnswered, 0, other)
+    answered = yield from receive_marked(other, EqualityAnswered, session, 0)
     key = ristretto.multiply(scalar, ristretto.require_point(answered.point, other))
     theirs, own = _proofs(session, mine, answered.point, key)
     if not hmac.compare_digest(theirs, answered.proof):
@@ -215,13 +206,11 @@ def ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Rol
 
 def answer_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
     """The other's side."""
-    asked = yield from receive(other, EqualityAsked)
-    require_mark(asked.mark, session, EqualityAsked, 0, other)
+    asked = yield from receive_marked(other, EqualityAsked, session, 0)
     scalar, mine = _point(session, secret, coins)
     key = ristretto.multiply(scalar, ristretto.require_point(asked.point, other))
     own, theirs = _proofs(session, asked.point, mine, key)
     yield Send(other, EqualityAnswered(mark(session, EqualityAnswered, 0), mine, own))
-    proved = yield from receive(other, EqualityProved)
-    require_mark(proved.mark, session, EqualityProved, 0, other)
+    proved = yield from receive_marked(other, EqualityProved, session, 0)
     if not hmac.compare_digest(theirs, proved.proof):
         raise IntegrityError(party=other)

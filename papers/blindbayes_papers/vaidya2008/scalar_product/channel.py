@@ -16,8 +16,8 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.paillier import DEFAULT_BITS, Ciphertext, PrivateKey, PublicKey, generate_keypair
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import M, Role, Run, Send, receive
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.core import K, Role, Run, Send, mark, receive, receive_marked
+from blindbayes.protocol.transfer import agree
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.primitives import naor_pinkas
 from blindbayes_papers.vaidya2008.primitives.scalar_product import require_room
@@ -202,17 +202,15 @@ class Channel:
         self._circuits += 1
         return self.session + b" circuit %d" % self._circuits
 
-    def next_mark(self, kind: type[M]) -> int:
+    def next_mark(self, kind: type[K]) -> int:
         """The mark of the next message to the other."""
         self._sent += 1
         return mark(self.session + self.run.me.encode(), kind, self._sent)
 
-    def due(self, kind: type[M]) -> Role[M]:
+    def due(self, kind: type[K]) -> Role[K]:
         """The next message of the other, its mark checked."""
-        message = yield from receive(self.other, kind)
         self._received += 1
-        require_mark(message.mark, self.session + self.other.encode(), kind, self._received, self.other)  # type: ignore[attr-defined]
-        return message
+        return receive_marked(self.other, kind, self.session + self.other.encode(), self._received)
 
 
 def _parts(lanes: int) -> Iterator[slice]:

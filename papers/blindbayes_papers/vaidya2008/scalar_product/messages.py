@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blindbayes.wire import ClearMessage, EncryptedMessage, KeyMessage, MaskedMessage, ShareMessage, U64Array
+from blindbayes.wire import ClearMessage, EncryptedMessage, KeyMessage, Marked, MaskedMessage, ShareMessage, U64Array
 
 
 class ModulusPublished(KeyMessage, frozen=True):
@@ -11,47 +11,41 @@ class ModulusPublished(KeyMessage, frozen=True):
     modulus: bytes
 
 
-class CiphertextsSent(EncryptedMessage, frozen=True):
+class CiphertextsSent(Marked, EncryptedMessage, frozen=True):
     """Ciphertexts under the sender's key (a vector), or under the receiver's (a masked result)."""
 
-    mark: int
     ciphertexts: bytes
 
 
-class CentreOffered(KeyMessage, frozen=True):
+class CentreOffered(Marked, KeyMessage, frozen=True):
     """The point C of Naor-Pinkas transfers."""
 
-    mark: int
     point: bytes
 
 
-class ChoicesMade(MaskedMessage, frozen=True):
+class ChoicesMade(Marked, MaskedMessage, frozen=True):
     """One point per transfer."""
 
-    mark: int
     points: bytes
 
 
-class CircuitGarbled(EncryptedMessage, frozen=True):
+class CircuitGarbled(Marked, EncryptedMessage, frozen=True):
     """The boxes of the transfers, the garbled tables, and the tags of the outputs."""
 
-    mark: int
     boxes: bytes
     tables: U64Array
     tags: U64Array
 
 
-class LabelsGivenBack(ClearMessage, frozen=True):
+class LabelsGivenBack(Marked, ClearMessage, frozen=True):
     """The evaluator's output labels, by which the garbler reads the class."""
 
-    mark: int
     labels: U64Array
 
 
-class LogarithmShareSent(ShareMessage, frozen=True):
+class LogarithmShareSent(Marked, ShareMessage, frozen=True):
     """Protocol 3 as printed: one share of each ln ratio, modulo 2^64, to the party that holds the other."""
 
-    mark: int
     shares: U64Array
 
 

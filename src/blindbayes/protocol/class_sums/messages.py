@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from blindbayes.wire import MaskedMessage, U64Array
+from blindbayes.wire import Marked, MaskedMessage, U64Array
 
 
-class ClassesChosen(MaskedMessage, frozen=True):
+class ClassesChosen(Marked, MaskedMessage, frozen=True):
     """Corrections of the transfers by which the class holder chooses, for one block of rows."""
 
-    mark: int
     corrections: U64Array
 
 
-class RowsCounted(MaskedMessage, frozen=True):
+class RowsCounted(Marked, MaskedMessage, frozen=True):
     """The attribute holder's share of the number of rows of each class, which the class holder knows."""
 
-    mark: int
     share: U64Array
 
 
-class RowsMasked(MaskedMessage, frozen=True):
+class RowsMasked(Marked, MaskedMessage, frozen=True):
     """Level sums of the rows' trees under transfer pads, and the rows minus all their expanded leaves."""
 
-    mark: int
     levels: U64Array
     rows: U64Array

@@ -17,8 +17,8 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.class_sums.layout import RowLayout
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
-from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.core import Role, Run, Send, mark, receive_marked
+from blindbayes.protocol.transfer import agree
 from blindbayes.statistics import CodedRows
 from blindbayes.wire import U64Array
 
@@ -104,8 +104,7 @@ def attribute_holder(
     source = _Rows(blocks, shape.words)
     for index, (count, stretch) in enumerate(shape.blocks()):
         hash_, masked = TweakedHash.of_block(session, index), source.take(count)
-        chosen = yield from receive(class_holder_name, ClassesChosen)
-        require_mark(chosen.mark, session, ClassesChosen, index, class_holder_name)
+        chosen = yield from receive_marked(class_holder_name, ClassesChosen, session, index)
         q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
         leaves, sums = trees.grow(hash_, q, ot_sender.delta, shape.classes)  # step 3
         trees.mask(hash_, leaves, masked, share[stretch])  # step 4
@@ -137,8 +136,7 @@ def class_holder(
         sides = trees.sides(own, shape.classes)
         corrections, t = stream.extend(sides)
         yield Send(attribute_holder_name, ClassesChosen(mark(session, ClassesChosen, index), corrections))  # step 2
-        sent = yield from receive(attribute_holder_name, RowsMasked)
-        require_mark(sent.mark, session, RowsMasked, index, attribute_holder_name)
+        sent = yield from receive_marked(attribute_holder_name, RowsMasked, session, index)
         if sent.levels.size != 2 * count * shape.level_sums or sent.rows.size != count * (shape.words + 1):
             raise PeerProtocolError("a block of masked rows has the wrong length", party=attribute_holder_name)
         sums = sent.levels.reshape(shape.level_sums, count, 2)
@@ -146,8 +144,7 @@ def class_holder(
         rows += np.array([np.count_nonzero(own == label) for label in range(shape.classes)], dtype=np.uint64)
         trees.unmask(hash_, leaves, sent.rows.reshape(count, shape.words + 1), own, share[stretch])  # step 6
     source.require_end()
-    counted = yield from receive(attribute_holder_name, RowsCounted)
-    require_mark(counted.mark, session, RowsCounted, 0, attribute_holder_name)
+    counted = yield from receive_marked(attribute_holder_name, RowsCounted, session, 0)
     if counted.share.shape != rows.shape:
         raise PeerProtocolError("the share of the rows per class has the wrong length", party=attribute_holder_name)
     _require_counts(counted.share + share[:, :, -1].sum(axis=0, dtype=np.uint64), rows, attribute_holder_name)  # step 7

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, receive_marked
 from blindbayes.protocol.joined_scores.messages import BinsCommitted, BinsFixed, BinsOffered
-from blindbayes.protocol.transfer import mark, require_mark
 
 SEED_BYTES = 32
 
@@ -39,8 +38,7 @@ def commit_bins(run: Run, helper: str, seed: bytes) -> Role[None]:
 
 def hear_commitment(run: Run, scorer: str) -> Role[bytes]:
     """A helper."""
-    heard = yield from receive(scorer, BinsCommitted)
-    require_mark(heard.mark, _context(run, scorer, run.me), BinsCommitted, 0, scorer)
+    heard = yield from receive_marked(scorer, BinsCommitted, _context(run, scorer, run.me), 0)
     return heard.commitment
 
 
@@ -54,8 +52,7 @@ def offer_bins(session: bytes, scorer: str, coins: Coins) -> Role[bytes]:
 def hear_bins(session: bytes, scorer: str, committed: bytes, mine: bytes, place: tuple[int, int]) -> Role[bytes]:
     """A helper, later: what names the bins. `place`: which of how many helpers it is."""
     at, helpers = place
-    fixed = yield from receive(scorer, BinsFixed)
-    require_mark(fixed.mark, session, BinsFixed, 0, scorer)
+    fixed = yield from receive_marked(scorer, BinsFixed, session, 0)
     parts = [fixed.offered[low : low + SEED_BYTES] for low in range(0, len(fixed.offered), SEED_BYTES)]
     if len(fixed.offered) != helpers * SEED_BYTES or len(fixed.seed) != SEED_BYTES:
         raise PeerProtocolError("the parts of the bins have the wrong length", party=scorer)
@@ -68,8 +65,7 @@ def fix_bins(sessions: Sequence[tuple[bytes, str]], mine: bytes) -> Role[bytes]:
     """The scorer: every helper's part, then its own to all."""
     offered = []
     for session, helper in sessions:
-        part = yield from receive(helper, BinsOffered)
-        require_mark(part.mark, session, BinsOffered, 0, helper)
+        part = yield from receive_marked(helper, BinsOffered, session, 0)
         if len(part.seed) != SEED_BYTES:
             raise PeerProtocolError("a part of the bins has the wrong length", party=helper)
         offered.append(part.seed)

@@ -21,15 +21,14 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol import lookups
-from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.core import K, Role, Send, mark, receive_marked
 from blindbayes.protocol.joined import Links
 from blindbayes.protocol.joined_scores.match import matched, unpacked
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
 from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup
 from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.query import look_up, serve
-from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Message, U64Array
+from blindbayes.wire import Marked, U64Array
 
 _ONE = np.uint64(1)
 T = TypeVar("T", bound=np.generic)
@@ -98,13 +97,13 @@ class BinBlock:
         """No scores yet."""
         return np.zeros((self.count, *self.score_shape), dtype=np.uint64)
 
-    def mark(self, kind: type[Message]) -> int:
+    def mark(self, kind: type[Marked]) -> int:
         """The mark of this block's message of a kind."""
         return mark(self.hash_.session, kind, 0)
 
-    def require_mark(self, found: int, kind: type[Message]) -> None:
-        """Refuse a message that is not this block's."""
-        require_mark(found, self.hash_.session, kind, 0, self.other)
+    def receive(self, kind: type[K]) -> Role[K]:
+        """This block's message of a kind."""
+        return receive_marked(self.other, kind, self.hash_.session, 0)
 
     def require_words(self, words: U64Array, count: int) -> U64Array:
         """Refuse a message of another length."""
@@ -167,8 +166,7 @@ def scorer_block(block: BinBlock, learned: U64Array, tables: Sequence[Limbs]) ->
     """Steps 7 and 8: its shares of what the helper's features add. `learned`: what it read in the store; `tables`: its shares
     of the helper's tables, per group, if it has any."""
     shape, delta = block.shape, block.sends.delta
-    chosen = yield from receive(block.other, CodesChosen)
-    block.require_mark(chosen.mark, CodesChosen)
+    chosen = yield from block.receive(CodesChosen)
     inputs = shape.tag_bits + shape.planes
     theirs = block.sends.extend(chosen.corrections, inputs * block.count, block.other).reshape(inputs, block.count, 2)
     garbler = Garbler(block.hash_, delta)
@@ -180,8 +178,7 @@ def scorer_block(block: BinBlock, learned: U64Array, tables: Sequence[Limbs]) ->
     bits = [own.reshape(-1) for own in shares] + ([block.equal_share.astype(np.uint8)] if shape.shared else [])
     corrections, t = block.chooses.extend(np.concatenate([np.zeros(0, dtype=np.uint8), *bits]))
     yield Send(block.other, CodesCompared(block.mark(CodesCompared), garbler.take_tables(), sent, corrections))
-    answered = yield from receive(block.other, CodesAnswered)
-    block.require_mark(answered.mark, CodesAnswered)
+    answered = yield from block.receive(CodesAnswered)
     return lm.add(total, block.take(block.transfers(t), shares, answered.entries))
 
 
@@ -209,8 +206,7 @@ def helper_block(block: BinBlock, secret: U64Array, tables: Sequence[Limbs]) -> 
     shape = block.shape
     corrections, t = block.chooses.extend(unpacked(secret, shape))
     yield Send(block.other, CodesChosen(block.mark(CodesChosen), corrections))
-    compared = yield from receive(block.other, CodesCompared)
-    block.require_mark(compared.mark, CodesCompared)
+    compared = yield from block.receive(CodesCompared)
     if len(compared.tables) != ROW_WORDS * block.count * (shape.tag_bits - 1 + shape.planes):
         raise PeerProtocolError("a block of comparisons has the wrong length", party=block.other)
     evaluator = Evaluator(block.hash_, block.other)
@@ -247,6 +243,5 @@ def helper_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
 
 
 def _receive_gated(block: BinBlock) -> Role[U64Array]:
-    gated = yield from receive(block.other, ScoresGated)
-    block.require_mark(gated.mark, ScoresGated)
+    gated = yield from block.receive(ScoresGated)
     return block.require_words(gated.entries, block.count * block.shape.width)

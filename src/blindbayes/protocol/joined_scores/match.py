@@ -22,11 +22,10 @@ from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
-from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
 from blindbayes.protocol.joined_sums.roles import bound, padded
-from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
@@ -55,8 +54,7 @@ def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> 
 
 def ask(session: bytes, other: str, shape: LookupSetup, placed: Placed, stream: SenderStream) -> Role[U64Array]:
     """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
-    chosen = yield from receive(other, SeedsChosen)
-    require_mark(chosen.mark, session, SeedsChosen, 0, other)
+    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     asker = Asker(session, sender_pads(TweakedHash(session), q, stream.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
@@ -96,8 +94,7 @@ def answer(
     name = yield from bins  # step 2
     masked = []
     for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
-        asked = yield from receive(other, ItemsMasked)
-        require_mark(asked.mark, session, ItemsMasked, index, other)
+        asked = yield from receive_marked(other, ItemsMasked, session, index)
         masked.append(owner.answer(asked.planes, part.stop - part.start, other))
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)
     count, items = len(items), padded(items, shape.helper_ids, coins)
@@ -190,8 +187,7 @@ def _receive_store(session: bytes, shape: LookupSetup, other: str) -> Role[U64Ar
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
     for index, low in enumerate(range(0, len(store), _PIECE_WORDS)):
-        piece = yield from receive(other, StoreFilled)
-        require_mark(piece.mark, session, StoreFilled, index, other)
+        piece = yield from receive_marked(other, StoreFilled, session, index)
         expected = min(_PIECE_WORDS, len(store) - low)
         if len(piece.cells) != expected:
             raise PeerProtocolError("a piece of the store has the wrong length", party=other)

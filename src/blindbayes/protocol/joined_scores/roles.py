@@ -20,7 +20,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.tweaks import Block128
 from blindbayes.protocol import joined, shared_argmax
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocol.joined import JoinSetup, Links
 from blindbayes.protocol.joined_scores import blocks as on_blocks
 from blindbayes.protocol.joined_scores.bins import SEED_BYTES, commit_bins, fix_bins, hear_bins, hear_commitment, offer_bins
@@ -30,7 +30,7 @@ from blindbayes.protocol.joined_scores.messages import SharedTold
 from blindbayes.protocol.joined_scores.shape import LookupSetup, common_block, cut
 from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.transfer import agree
 from blindbayes.statistics import MISSING
 
 LABEL = "shared_identifiers"
@@ -273,8 +273,7 @@ def _packed(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
 
 def _hear_shared(pair: ScoringPair, index: int, equal: npt.NDArray[np.uint8]) -> Role[npt.NDArray[np.bool_]]:
     """Step 12, the scorer: which bins hold an identifier that the helper has."""
-    told = yield from receive(pair.other, SharedTold)
-    require_mark(told.mark, pair.session, SharedTold, index, pair.other)
+    told = yield from receive_marked(pair.other, SharedTold, pair.session, index)
     if len(told.bits) != len(equal) // 64:
         raise PeerProtocolError("the shares of the matches have the wrong length", party=pair.other)
     theirs = np.unpackbits(told.bits.astype("<u8").view(np.uint8), bitorder="little")

@@ -25,7 +25,7 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.logarithm import ln
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocol.garbled import (
     BitsChosen,
     Circuit,
@@ -46,7 +46,7 @@ from blindbayes.protocol.joined_sums.messages import (
 )
 from blindbayes.protocol.shared_model.circuit import guarded
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.transfer import agree
 from blindbayes.wire import U64Array
 
 LABEL = "enough_overlap"
@@ -101,8 +101,7 @@ def _opened(
     if len(own):
         corrections, t = theirs.stream.extend(own)
         yield Send(other, chosen_kind(mark(theirs.session, chosen_kind, 0), corrections))
-        chosen = yield from receive(other, chosen_kind)
-        require_mark(chosen.mark, mine.session, chosen_kind, 0, other)
+        chosen = yield from receive_marked(other, chosen_kind, mine.session, 0)
         labels = mine.stream.extend(chosen.corrections, len(own), other).reshape(labels.shape)
         held = t.reshape(held.shape)
     garbler = Garbler(TweakedHash(_name(mine.session, kind)), mine.stream.delta)

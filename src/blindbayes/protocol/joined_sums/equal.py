@@ -13,9 +13,8 @@ import numpy.typing as npt
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import digits as small
-from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.joined_sums.messages import DigitsMasked, TagsChosen
-from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
 BINS = 1 << 13  # per message
@@ -65,8 +64,7 @@ def send_equal(session: bytes, other: str, own: Bits, stream: SenderStream) -> R
         for low in range(0, bins, BINS):
             part = slice(low, min(bins, low + BINS))
             rows = np.ascontiguousarray(wanted[:, part]).reshape(-1)
-            chosen = yield from receive(other, TagsChosen)
-            require_mark(chosen.mark, session, TagsChosen, at, other)
+            chosen = yield from receive_marked(other, TagsChosen, session, at)
             share, sent = small.offer(_hash(session, at), stream, chosen.corrections, rows, _EQUAL, 1, other)
             shares[:, part] = share.reshape(len(wanted), -1)
             yield Send(other, DigitsMasked(mark(session, DigitsMasked, at), sent))
@@ -90,8 +88,7 @@ def choose_equal(session: bytes, other: str, tags: Bits, stream: ChooserStream) 
             shares[:, part] = pads.reshape(len(choices), -1)
             at += 1
         for index, part in enumerate(parts, first):
-            masked = yield from receive(other, DigitsMasked)
-            require_mark(masked.mark, session, DigitsMasked, index, other)
+            masked = yield from receive_marked(other, DigitsMasked, session, index)
             own, pads = (np.ascontiguousarray(each[:, part]).reshape(-1) for each in (choices, shares))
             shares[:, part] = small.take(pads, masked.bits, own, _ENTRIES, 1, other).reshape(len(choices), -1)
         if len(shares) == 1:

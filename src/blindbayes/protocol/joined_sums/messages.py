@@ -5,65 +5,57 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
-from blindbayes.wire import MaskedMessage, Trust, U64Array
+from blindbayes.wire import Marked, MaskedMessage, Trust, U64Array
 
 
-class SeedsChosen(MaskedMessage, frozen=True):
+class SeedsChosen(Marked, MaskedMessage, frozen=True):
     """Corrections of the transfers by which the label holder takes the seeds of the function that it will own."""
 
-    mark: int
     corrections: U64Array
 
 
-class ItemsMasked(MaskedMessage, frozen=True):
+class ItemsMasked(Marked, MaskedMessage, frozen=True):
     """The items in a block of bins, masked: the questions of the oblivious function."""
 
-    mark: int
     planes: U64Array
 
 
-class StoreFilled(MaskedMessage, frozen=True):
+class StoreFilled(Marked, MaskedMessage, frozen=True):
     """A piece of the store that holds tags and labels under the function's values."""
 
-    mark: int
     cells: U64Array
 
 
-class TagsChosen(MaskedMessage, frozen=True):
+class TagsChosen(Marked, MaskedMessage, frozen=True):
     """Corrections of the transfers by which the label holder compares digits of its tags, or shares of what came of it."""
 
-    mark: int
     corrections: U64Array
 
 
-class DigitsMasked(MaskedMessage, frozen=True):
+class DigitsMasked(Marked, MaskedMessage, frozen=True):
     """Of each digit, for every value, whether it is the row holder's, under transfer pads."""
 
-    mark: int
     bits: U64Array
 
 
-class MatchesChosen(MaskedMessage, frozen=True):
+class MatchesChosen(Marked, MaskedMessage, frozen=True):
     """Corrections of the transfers by which the label holder enters its shares of the matches and its masks, for some bins."""
 
-    mark: int
     corrections: U64Array
 
 
-class BinsCompared(MaskedMessage, frozen=True):
+class BinsCompared(Marked, MaskedMessage, frozen=True):
     """Garbled labels of a block of bins and, where matches are counted, their sum; under the labels of the outcomes the block's
     rows and tags; and corrections of the transfers by which the row holder enters its own shares of the matches."""
 
-    mark: int
     tables: U64Array
     rows: U64Array
     corrections: U64Array
 
 
-class TagsMasked(MaskedMessage, frozen=True):
+class TagsMasked(Marked, MaskedMessage, frozen=True):
     """The label holder's tags under the labels of the same matches and, where it counts them too, their garbled sum."""
 
-    mark: int
     tables: U64Array
     tags: U64Array
 

@@ -23,7 +23,7 @@ from blindbayes.primitives.oprf import MOST_WORDS, WIDTH, Asker, Owner, codeword
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash, column_sums
-from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, receive_marked
 from blindbayes.protocol.garbled import answer_equality, ask_equality
 from blindbayes.protocol.joined_sums.counts import Count, S, count_gates
 from blindbayes.protocol.joined_sums.equal import choose_equal, digits, send_equal
@@ -36,7 +36,7 @@ from blindbayes.protocol.joined_sums.messages import (
     StoreFilled,
     TagsMasked,
 )
-from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, mark, open_coins, require_mark
+from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, open_coins
 from blindbayes.wire import U64Array
 
 MIN_BOUND = cuckoo.MIN_ITEMS
@@ -152,8 +152,7 @@ def row_holder(
     name = yield from open_coins(session, other, part_of_bins)
     items, table = _placed(name, shape, entries, coins)  # step 2
     words = np.concatenate([entries.words, np.zeros((1, shape.words), dtype=np.uint64)])  # of no entry: zeros
-    chosen = yield from receive(other, SeedsChosen)
-    require_mark(chosen.mark, session, SeedsChosen, 0, other)
+    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     asker = Asker(session, sender_pads(TweakedHash(session), q, ot_sender.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
@@ -170,8 +169,7 @@ def row_holder(
     found, again = _count(session, other, stream, shape), _count(back, other, back_stream, shape)
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
-        entered = yield from receive(other, MatchesChosen)
-        require_mark(entered.mark, session, MatchesChosen, index, other)
+        entered = yield from receive_marked(other, MatchesChosen, session, index)
         theirs = stream.extend(entered.corrections, (1 + shape.planes) * count, other).reshape(-1, count, 2)
         hash_ = TweakedHash.of_block(session, index)
         garbler = Garbler(hash_, ot_sender.delta)
@@ -184,8 +182,7 @@ def row_holder(
         corrections, held = back_stream.extend(mine[part])
         sent = np.concatenate([masked.reshape(-1), proof.reshape(-1)])
         yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), sent, corrections))
-        told = yield from receive(other, TagsMasked)  # step 9
-        require_mark(told.mark, back, TagsMasked, index, other)
+        told = yield from receive_marked(other, TagsMasked, back, index)  # step 9
         gates = count_gates(count, shape.count_bits) if shape.both_count else 0
         if (len(told.tables), len(told.tags)) != (ROW_WORDS * gates, count):
             raise PeerProtocolError("a block of tags has the wrong length", party=other)
@@ -221,8 +218,7 @@ def label_holder(
     name = yield from hear_coins(session, other, answered)
     masked = []
     for index, part in enumerate(shape.blocks(_ASK_BINS)):
-        asked = yield from receive(other, ItemsMasked)
-        require_mark(asked.mark, session, ItemsMasked, index, other)
+        asked = yield from receive_marked(other, ItemsMasked, session, index)
         masked.append(owner.answer(asked.planes, part.stop - part.start, other))
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)  # tag and label masks of each bin
     store = _fill(name, shape, entries, owner, np.concatenate(masked), secret, coins)  # step 5
@@ -239,8 +235,7 @@ def label_holder(
         entered = np.concatenate([mine[None, part], _label_bits(secret[part], shape)])
         corrections, t = stream.extend(entered)
         yield Send(other, MatchesChosen(mark(session, MatchesChosen, index), corrections))
-        compared = yield from receive(other, BinsCompared)
-        require_mark(compared.mark, session, BinsCompared, index, other)
+        compared = yield from receive_marked(other, BinsCompared, session, index)
         size = shape.planes * count * shape.words
         if (len(compared.tables), len(compared.rows)) != (ROW_WORDS * shape.gates(count), size + count):
             raise PeerProtocolError("a block of comparisons has the wrong length", party=other)
@@ -344,8 +339,7 @@ def _receive_store(session: bytes, shape: JoinedSumsSetup, other: str) -> Role[U
     size = okvs.cells(shape.keys)
     store = np.empty(size * shape.payload_words, dtype=np.uint64)
     for index, low in enumerate(range(0, len(store), _BLOCK_BYTES // 8)):
-        piece = yield from receive(other, StoreFilled)
-        require_mark(piece.mark, session, StoreFilled, index, other)
+        piece = yield from receive_marked(other, StoreFilled, session, index)
         expected = min(_BLOCK_BYTES // 8, len(store) - low)
         if len(piece.cells) != expected:
             raise PeerProtocolError("a piece of the store has the wrong length", party=other)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from blindbayes.wire import ClearMessage, MaskedMessage, U64Array
+from blindbayes.wire import ClearMessage, Marked, MaskedMessage, U64Array
 
 
-class ValuesListed(MaskedMessage, frozen=True):
+class ValuesListed(Marked, MaskedMessage, frozen=True):
     """A piece of the function's values at all items of the owner, padded and sorted: one each."""
 
-    mark: int
     values: U64Array
 
 
-class MatchesTold(ClearMessage, frozen=True):
+class MatchesTold(Marked, ClearMessage, frozen=True):
     """The names of the items that match, sorted. A name is a function of item and session: it says which item, nothing else."""
 
-    mark: int
     names: U64Array

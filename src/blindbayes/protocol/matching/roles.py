@@ -14,11 +14,11 @@ from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import Block128, TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive, receive_marked, require_mark
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
 from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
-from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, mark, open_coins, require_mark
+from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, open_coins
 from blindbayes.wire import U64Array
 
 LABEL = "matching"
@@ -70,8 +70,7 @@ def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender
     every = padded(items, sizes.keys, coins)
     places = okvs.places(name, every, sizes.cells)
     store = okvs.encode(places, every, sizes.cells, coins)  # step 2
-    chosen = yield from receive(other, SeedsChosen)
-    require_mark(chosen.mark, session, SeedsChosen, 0, other)
+    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
     q = ot_sender.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     source = Asker(session, sender_pads(TweakedHash(session), q, ot_sender.delta, 2, 2))  # step 3
     rows = []
@@ -102,8 +101,7 @@ def owner(
     name = yield from hear_coins(session, other, answered)
     rows = []
     for index, part in enumerate(sizes.blocks()):
-        asked = yield from receive(other, ItemsMasked)
-        require_mark(asked.mark, session, ItemsMasked, index, other)
+        asked = yield from receive_marked(other, ItemsMasked, session, index)
         rows.append(source.answer(asked.planes, part.stop - part.start, other))
     every = padded(items, sizes.owner, coins)
     places = okvs.places(name, every, sizes.cells)
@@ -118,7 +116,7 @@ def owner(
     for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
         yield Send(other, ValuesListed(mark(session, ValuesListed, index), flat[low : low + _PIECE_WORDS]))
     told = yield from receive(other, MatchesTold)
-    require_mark(told.mark, session, MatchesTold, len(told.names), other)
+    require_mark(told, session, len(told.names), other)
     if len(told.names) % _WORDS or len(told.names) > _WORDS * sizes.asker:
         raise PeerProtocolError("the told matches have the wrong length", party=other)
     found = find(names[: len(items)], _sorted(told.names.reshape(-1, _WORDS))) >= 0
@@ -167,8 +165,7 @@ def find(values: U64Array, listed: U64Array) -> Positions:
 def _receive_values(other: str, session: bytes, count: int) -> Role[U64Array]:
     parts = []
     for index, low in enumerate(range(0, _WORDS * count, _PIECE_WORDS)):
-        piece = yield from receive(other, ValuesListed)
-        require_mark(piece.mark, session, ValuesListed, index, other)
+        piece = yield from receive_marked(other, ValuesListed, session, index)
         if len(piece.values) != min(_PIECE_WORDS, _WORDS * count - low):
             raise PeerProtocolError("a piece of the list has the wrong length", party=other)
         parts.append(piece.values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
-from blindbayes.wire import ClearMessage, EncryptedMessage, MaskedMessage, ShareMessage, U64Array
+from blindbayes.wire import ClearMessage, EncryptedMessage, Marked, MaskedMessage, ShareMessage, U64Array
 
 
 class MaskSent(ShareMessage, frozen=True):
@@ -26,10 +26,9 @@ class RatiosGarbled(TablesGarbled, frozen=True):
     """Garbled tables of one step, in pieces; the last piece has the tags of the step's outputs."""
 
 
-class LabelsReturned(EncryptedMessage, frozen=True):
+class LabelsReturned(Marked, EncryptedMessage, frozen=True):
     """Output labels, for the garbler to read what is opened."""
 
-    mark: int
     labels: U64Array
 
 

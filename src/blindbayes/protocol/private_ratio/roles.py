@@ -19,7 +19,7 @@ from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wir
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import transfer
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive, receive_marked
 from blindbayes.protocol.garbled import receive_step, send_step
 from blindbayes.protocol.private_ratio.messages import LabelsReturned, RatiosGarbled, RatiosTold, TotalsChosen
 from blindbayes.protocol.private_ratio.split import collect_masked, collect_masks, deal, others
@@ -275,22 +275,19 @@ def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: s
 
 def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: OtSender, session: bytes) -> Role[list[int]]:
     stream = ot_sender.session(session)
-    chosen = yield from receive(other, TotalsChosen)
-    transfer.require_mark(chosen.mark, session, TotalsChosen, 0, other)
+    chosen = yield from receive_marked(other, TotalsChosen, session, 0)
     labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.cells, other).reshape(_WORD_BITS, -1, 2)
     garbler = Garbler(TweakedHash.of_block(session, 0), ot_sender.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
     totals = _at_least_zero(garbler, total)
     small = _too_small(garbler, totals, ratios)  # step 4
     yield from send_step(other, garbler, small[None], RatiosGarbled, session)
-    returned = yield from receive(other, LabelsReturned)
-    transfer.require_mark(returned.mark, session, LabelsReturned, 0, other)
+    returned = yield from receive_marked(other, LabelsReturned, session, 0)
     yield from _require_minimum(garbler.read(small[None], returned.labels, other))
     garbler.hash_ = TweakedHash.of_block(session, 1)
     out = _ratios(garbler, totals, ratios)  # step 5
     yield from send_step(other, garbler, out, RatiosGarbled, session)
-    returned = yield from receive(other, LabelsReturned)
-    transfer.require_mark(returned.mark, session, LabelsReturned, 1, other)
+    returned = yield from receive_marked(other, LabelsReturned, session, 1)
     found = c.from_bits(garbler.read(out, returned.labels, other))
     return (yield from open_value(ratios.label, found))
 
@@ -300,7 +297,7 @@ def _evaluate(
 ) -> Role[list[int]]:
     stream = ot_receiver.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
-    yield Send(other, TotalsChosen(transfer.mark(session, TotalsChosen, 0), corrections))  # step 3
+    yield Send(other, TotalsChosen(mark(session, TotalsChosen, 0), corrections))  # step 3
     evaluator = Evaluator(TweakedHash.of_block(session, 0), other)
     labels = t.reshape(_WORD_BITS, -1, 2)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
@@ -309,7 +306,7 @@ def _evaluate(
     small = _too_small(evaluator, totals, ratios)  # step 4
     evaluator.require_finished()
     bit = evaluator.read(small[None], tags)
-    yield Send(other, LabelsReturned(transfer.mark(session, LabelsReturned, 0), evaluator.skip_read(small[None])))
+    yield Send(other, LabelsReturned(mark(session, LabelsReturned, 0), evaluator.skip_read(small[None])))
     if bit.any():
         for name in others(run, other):
             yield Send(name, RatiosTold(NONE_OPENED))
@@ -319,7 +316,7 @@ def _evaluate(
     out = _ratios(evaluator, totals, ratios)  # step 5
     evaluator.require_finished()
     found = c.from_bits(evaluator.read(out, tags))
-    yield Send(other, LabelsReturned(transfer.mark(session, LabelsReturned, 1), evaluator.skip_read(out)))
+    yield Send(other, LabelsReturned(mark(session, LabelsReturned, 1), evaluator.skip_read(out)))
     for name in others(run, other):  # step 6
         yield Send(name, RatiosTold(np.array(found, dtype=np.uint64)))
     return (yield from open_value(ratios.label, found))

@@ -12,11 +12,11 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Garbler
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, receive, receive_marked
 from blindbayes.protocol.shared_argmax.comparing import circuit
 from blindbayes.protocol.shared_argmax.messages import AheadChosen, AheadGarbled, AheadOffered
 from blindbayes.protocol.shared_argmax.ready import Shape, head_of_receiver, head_of_sender, own_labels
-from blindbayes.protocol.transfer import agree, mark, ot_receiver, ot_sender, require_mark
+from blindbayes.protocol.transfer import agree, ot_receiver, ot_sender
 from blindbayes.wire import U64Array
 
 NAME_BYTES = 32
@@ -34,8 +34,7 @@ def make_as_sender(run: Run, other: str, shape: Shape, keep: Keep, coins: Coins)
     keep(head_of_sender(session, keeper))
 
     def next_transfers(index: int, count: int) -> Role[U64Array]:
-        chosen = yield from receive(other, AheadChosen)
-        require_mark(chosen.mark, session, AheadChosen, index, other)
+        chosen = yield from receive_marked(other, AheadChosen, session, index)
         q = stream.extend(chosen.corrections, count, other)
         name.update(chosen.corrections.astype("<u8", copy=False).data)
         return q
@@ -74,8 +73,7 @@ def make_as_chooser(run: Run, other: str, shape: Shape, keep: Keep, coins: Coins
         told.append(corrections)
         keep(masks.astype("<u8", copy=False).tobytes() + t.astype("<u8", copy=False).tobytes())
     for index, size in enumerate(shape.blocks):
-        garbled = yield from receive(other, AheadGarbled)
-        require_mark(garbled.mark, session, AheadGarbled, index, other)
+        garbled = yield from receive_marked(other, AheadGarbled, session, index)
         if garbled.tables.size != 4 * gates * size:
             raise PeerProtocolError("the garbled tables have the wrong length", party=other)
         for part in (told[index], garbled.tables):

@@ -24,7 +24,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive, receive_marked
 from blindbayes.protocol.shared_argmax.decoys import Placed, fresh, offer_places, place_decoys
 from blindbayes.protocol.shared_argmax.messages import (
     DummiesCommitted,
@@ -41,7 +41,6 @@ from blindbayes.protocol.shared_argmax.references import Asked, References, answ
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables, score
 from blindbayes.protocol.steps import Done, step
-from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
 LABEL = "audited_cells"
@@ -301,8 +300,7 @@ def serve_audited(
     if committed is None:
         raise LocalProtocolError("an audit needs the commitment to the tables that training made")
     session, plan = hash_.session, query.plan
-    promised = yield from receive(holder, DummiesCommitted)
-    require_mark(promised.mark, session, DummiesCommitted, 0, holder)
+    promised = yield from receive_marked(holder, DummiesCommitted, session, 0)
     mine = coins.bytes(_SEED)
     yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
     heard = _Heard(run, _widened(query), holder)
@@ -311,8 +309,7 @@ def serve_audited(
     digests = _share_commitments(session, seeds, np.arange(len(shares)), shares.reshape(len(shares), -1)).reshape(-1)
     signature = _sign(run, heard.digest(run, run.me, holder, session, digests))
     yield Send(holder, SharesCommitted(mark(session, SharesCommitted, 0), digests, signature))
-    told = yield from receive(holder, DummiesRevealed)
-    require_mark(told.mark, session, DummiesRevealed, 0, holder)
+    told = yield from receive_marked(holder, DummiesRevealed, session, 0)
     if len(told.seed) != _SEED or _hashed(told.seed, session) != promised.digest:
         raise IntegrityError(party=holder)  # it would choose its dummies, and with them the cells that are opened
     drawn = Dummies.draw(query, holder, session, told.seed, mine)
@@ -357,22 +354,19 @@ def look_up_audited(
     session, sender, root = hash_.session, query.class_holder, pledge.root
     mine = coins.bytes(_SEED)
     yield Send(sender, DummiesCommitted(mark(session, DummiesCommitted, 0), _hashed(mine, session)))
-    seeded = yield from receive(sender, DummiesSeeded)
-    require_mark(seeded.mark, session, DummiesSeeded, 0, sender)
+    seeded = yield from receive_marked(sender, DummiesSeeded, session, 0)
     if len(seeded.seed) != _SEED:
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
     drawn = Dummies.draw(query, me, session, mine, seeded.seed)
     heard = _Heard(run, _widened(query), me, drawn.places)
     shares = yield from heard.over(look_up(_widened(query), among(drawn, columns), me, hash_, stream))
-    promised = yield from receive(sender, SharesCommitted)
-    require_mark(promised.mark, session, SharesCommitted, 0, sender)
+    promised = yield from receive_marked(sender, SharesCommitted, session, 0)
     if promised.digests.size != (4 + shares[0].size) * len(shares):
         raise PeerProtocolError("the commitments to shares have the wrong length", party=sender)
     committed = heard.digest(run, sender, me, session, promised.digests)
     _verify(run, sender, committed, promised.signature)
     yield Send(sender, DummiesRevealed(mark(session, DummiesRevealed, 0), mine))
-    opened = yield from receive(sender, DummiesOpened)
-    require_mark(opened.mark, session, DummiesOpened, 0, sender)
+    opened = yield from receive_marked(sender, DummiesOpened, session, 0)
     shown = _opened_payload(run, sender, me, session, opened)
     _verify(run, sender, shown, opened.signature)
     try:

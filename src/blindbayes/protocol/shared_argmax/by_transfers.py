@@ -20,14 +20,13 @@ from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import digits
-from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.digits import Bits
 from blindbayes.protocol.shared_argmax.compare_all import classes_of
 from blindbayes.protocol.shared_argmax.comparing import Classes, differences
 from blindbayes.protocol.shared_argmax.levels import DIGIT_BITS, Level, levels
 from blindbayes.protocol.shared_argmax.messages import LevelCompared, OutputsShared
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
-from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
 _BLOCKS = 1 << 33  # of the session's hash, behind those of the look-ups and of garbled comparisons
@@ -136,8 +135,7 @@ def compare(
     for step in range(leads, len(steps) + 1, 2):
         for at, state in enumerate(states):
             index = step * len(chunks) + at
-            came = yield from receive(other, LevelCompared)
-            require_mark(came.mark, session, LevelCompared, index, other)
+            came = yield from receive_marked(other, LevelCompared, session, index)
             if (not step and came.masked.size) or (step == len(steps) and came.corrections.size):
                 raise PeerProtocolError("a level of the comparison has the wrong length", party=other)
             if step:
@@ -155,8 +153,7 @@ def compare(
         yield Send(other, OutputsShared(mark(session, OutputsShared, leads), digits.pack(own)))
     if me not in query.learners:
         return None
-    told = yield from receive(other, OutputsShared)
-    require_mark(told.mark, session, OutputsShared, not leads, other)
+    told = yield from receive_marked(other, OutputsShared, session, not leads)
     if told.bits.shape != (-(-own.size // 64),):
         raise PeerProtocolError("shares of the class have the wrong length", party=other)
     return classes_of(own ^ digits.unpack(told.bits, own.size).reshape(own.shape), query.plan.classes)

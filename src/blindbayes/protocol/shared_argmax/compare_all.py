@@ -24,10 +24,9 @@ from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender
 from blindbayes.primitives.traces import RecordedCircuit, bases
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import digits, transfer
-from blindbayes.protocol.core import Role, Run, Send, receive, receive_all
+from blindbayes.protocol.core import Role, Run, Send, mark, receive_all, receive_marked, require_mark
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
-from blindbayes.protocol.transfer import mark, require_mark
-from blindbayes.wire import Message, U64Array
+from blindbayes.wire import Marked, U64Array
 
 _TRIPLES_AT_ONCE = 1 << 21
 Bits = npt.NDArray[np.uint8]
@@ -163,11 +162,8 @@ class _Party:
         session = self.sessions[other]
         return session + b" from " + self.run.me.encode(), session + b" from " + other.encode()
 
-    def _mark(self, other: str, kind: type[Message]) -> int:
+    def _mark(self, other: str, kind: type[Marked]) -> int:
         return mark(self.sessions.get(other, b""), kind, self.steps)
-
-    def _require_mark(self, found: int, other: str, kind: type[Message]) -> None:
-        require_mark(found, self.sessions.get(other, b""), kind, self.steps, other)
 
     def triples(self, count: int, coins: Coins) -> Role[_Triples]:
         """Random shares of a and b; cross terms a_i b_j by one correlated transfer for each ordered pair."""
@@ -182,16 +178,14 @@ class _Party:
             held[other] = t
             yield Send(other, TriplesChosen(self._mark(other, TriplesChosen), corrections))
         for other in others:
-            chosen = yield from receive(other, TriplesChosen)
-            self._require_mark(chosen.mark, other, TriplesChosen)
+            chosen = yield from receive_marked(other, TriplesChosen, self.sessions[other], self.steps)
             q = self.senders[other].extend(chosen.corrections, count, other)
             pads = sender_pads(hashes[other][0], q[:, None], self.senders[other].delta, 2, 1)[..., 0]
             zero, one = ((pad & np.uint64(1)).astype(np.uint8) for pad in pads)
             product ^= zero
             yield Send(other, TriplesMasked(self._mark(other, TriplesMasked), digits.pack(zero ^ one ^ a)))
         for other in others:
-            masked = yield from receive(other, TriplesMasked)
-            self._require_mark(masked.mark, other, TriplesMasked)
+            masked = yield from receive_marked(other, TriplesMasked, self.sessions[other], self.steps)
             bits = _unpack(masked.bits, count, other)
             pad = chooser_pads(hashes[other][1], held[other][:, None], b.astype(np.uint64), 2, 1)[:, 0]
             product ^= (pad & np.uint64(1)).astype(np.uint8) ^ (b & bits)
@@ -234,7 +228,7 @@ class _Party:
         received = yield from receive_all(self.run.others, kind)
         total = own
         for other, found in received.items():
-            self._require_mark(found.mark, other, kind)
+            require_mark(found, self.sessions.get(other, b""), self.steps, other)
             total = total ^ _unpack(found.bits, own.size, other).reshape(own.shape)
         return total
 

@@ -14,13 +14,12 @@ from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wir
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
-from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE, classes_of
 from blindbayes.protocol.shared_argmax.decoys import Placed, hear_decoys, widened
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.ready import ReadyChooserStream, ReadySenderStream, TablesAhead
-from blindbayes.protocol.transfer import mark, require_mark
 
 Classes = npt.NDArray[np.int64]
 _COMPARED = 1 << 32  # blocks of the session's hash, behind those of the look-ups
@@ -80,8 +79,7 @@ def garble(
         garbler.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + index)
         compared = differences(shares[part], query)
         ready = stream.comparison(part.stop - part.start) if isinstance(stream, ReadySenderStream) else None
-        chosen = yield from receive(other, ScoresChosen)
-        require_mark(chosen.mark, hash_.session, ScoresChosen, index, other)
+        chosen = yield from receive_marked(other, ScoresChosen, hash_.session, index)
         if ready is None:
             labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
             out, tables = positions(garbler, compared, labels, query), garbler.take_tables()
@@ -101,8 +99,7 @@ def garble(
     if me not in query.learners:
         return None
     for index, out in enumerate(outputs):
-        returned = yield from receive(other, LabelsReturned)
-        require_mark(returned.mark, hash_.session, LabelsReturned, index, other)
+        returned = yield from receive_marked(other, LabelsReturned, hash_.session, index)
         classes.append(classes_of(garbler.read(out, returned.labels, other), plan.classes))
     return np.concatenate(classes)
 
@@ -137,8 +134,7 @@ def evaluate(
     evaluator = Evaluator(hash_, other)
     classes, outputs = [], []
     for at, labels in enumerate(waiting):
-        garbled = yield from receive(other, ArgmaxGarbled)
-        require_mark(garbled.mark, hash_.session, ArgmaxGarbled, at, other)
+        garbled = yield from receive_marked(other, ArgmaxGarbled, hash_.session, at)
         evaluator.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + at)
         if isinstance(labels, TablesAhead):
             out = labels.evaluate(garbled.tables, circuit, other)
@@ -159,8 +155,7 @@ def evaluate(
             placed.require(found[placed.places], other)
         yield from placed.tell(other, hash_.session)
         if found is None:
-            tagged = yield from receive(other, DecoysTagged)
-            require_mark(tagged.mark, hash_.session, DecoysTagged, 0, other)
+            tagged = yield from receive_marked(other, DecoysTagged, hash_.session, 0)
             evaluator.hash_ = hash_
             read = evaluator.read(np.ascontiguousarray(whole[:, placed.places]), tagged.tags)
             placed.require(classes_of(read, plan.classes), other)

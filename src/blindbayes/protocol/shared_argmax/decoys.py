@@ -23,12 +23,11 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
-from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.shared_argmax.messages import DecoysTold
 from blindbayes.protocol.shared_argmax.query import Gate, SharedArgmaxSetup, look_up, serve
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables
-from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
 Codes = npt.NDArray[np.int64]
@@ -101,8 +100,7 @@ def offer_places(
 def hear_decoys(query: SharedArgmaxSetup, q: Block128, hash_: TweakedHash, stream: SenderStream) -> Role[Codes]:
     """The places of the instances, once everything is garbled; an error if the evaluator chose otherwise than it says."""
     other = query.holders[0]
-    told = yield from receive(other, DecoysTold)
-    require_mark(told.mark, hash_.session, DecoysTold, 0, other)
+    told = yield from receive_marked(other, DecoysTold, hash_.session, 0)
     decoys = told.decoys.astype(np.int64)
     group, number = _groups(query)
     if decoys.shape != (query.decoys,) or (told.decoys >= np.bincount(group).astype(np.uint64)).any():

@@ -17,11 +17,10 @@ from blindbayes.primitives.ot import bits_for, choice_bits
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
 from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol import lookups
-from blindbayes.protocol.core import Role, Send, receive
+from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.shared_argmax.messages import EntriesChosen, EntriesMasked
 from blindbayes.protocol.shared_model.score_layout import Choices, ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables
-from blindbayes.protocol.transfer import mark, require_mark
 from blindbayes.wire import U64Array
 
 _CHUNK_BYTES = 1 << 23
@@ -176,8 +175,7 @@ def serve(
     stacked = [lookups.Offered(np.concatenate([tables[name] for name in names])[None]) for _, names in groups]
     for index, part in enumerate(_pieces(query, groups)):
         count = part.stop - part.start
-        chosen = yield from receive(holder, EntriesChosen)
-        require_mark(chosen.mark, hash_.session, EntriesChosen, index, holder)
+        chosen = yield from receive_marked(holder, EntriesChosen, hash_.session, index)
         q = stream.extend(chosen.corrections, count * per_instance, holder)
         words = np.empty(count * entered * _width(plan), dtype=np.uint64)
         at, sent, block = 0, 0, TweakedHash.of_block(hash_.session, index)
@@ -240,8 +238,7 @@ def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: Tweaked
     plan, shape, sender = query.plan, look_up_shape(query, me), query.class_holder
     count = asked.part.stop - asked.part.start
     total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
-    masked = yield from receive(sender, EntriesMasked)
-    require_mark(masked.mark, hash_.session, EntriesMasked, asked.index, sender)
+    masked = yield from receive_marked(sender, EntriesMasked, hash_.session, asked.index)
     gate, entered = asked.gate, sum(selectors * (entries - 1) for entries, selectors in shape)
     expected = count * (entered + (gate is not None)) * _width(plan)
     narrowed = lm.narrow_words(expected // plan.limbs, plan.bits) if query.by_transfers else expected

@@ -20,7 +20,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.protocol.shared_argmax.comparing import evaluate, garble
 from blindbayes.protocol.shared_argmax.decoys import Decoys, made_up
@@ -28,7 +28,7 @@ from blindbayes.protocol.shared_argmax.messages import DummiesPlaced
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout, ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables, score
-from blindbayes.protocol.transfer import agree, mark, require_mark
+from blindbayes.protocol.transfer import agree
 from blindbayes.statistics import MISSING
 
 COUNT = 64
@@ -128,8 +128,7 @@ def answer_dummies(
     run: Run, query: SharedArgmaxSetup, chooser: str, shares: Limbs, hash_: TweakedHash, stream: SenderStream
 ) -> Role[Limbs]:
     """All look-ups are answered: hear which were dummies (not their values), compare those; the shares of the others."""
-    told = yield from receive(chooser, DummiesPlaced)
-    require_mark(told.mark, hash_.session, DummiesPlaced, 0, chooser)
+    told = yield from receive_marked(chooser, DummiesPlaced, hash_.session, 0)
     places = told.places.astype(np.int64)
     if places.shape != (query.dummies,) or (told.places >= np.uint64(len(shares))).any() or (np.diff(places) <= 0).any():
         raise PeerProtocolError("the places of dummies do not fit the query", party=chooser)

@@ -18,7 +18,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocol.shared_argmax.audit import (
     Committed,
     Pledge,
@@ -34,7 +34,7 @@ from blindbayes.protocol.shared_argmax.decoys import Placed
 from blindbayes.protocol.shared_argmax.messages import ClassesTold, ScoresBlinded, ScoresHanded
 from blindbayes.protocol.shared_argmax.query import PendingLookup, SharedArgmaxSetup, ask, hear
 from blindbayes.protocol.shared_model.tables import Tables
-from blindbayes.protocol.transfer import agree, agree_all, mark, require_mark
+from blindbayes.protocol.transfer import agree, agree_all
 
 LABEL = "class"
 _STEP = "shared_argmax"
@@ -114,8 +114,7 @@ def attribute_holder(
         yield Send(first, ScoresHanded(mark(sessions[first], ScoresHanded, 0), shares))
         if run.me not in query.learners:
             return None
-        told = yield from receive(sender, ClassesTold)
-        require_mark(told.mark, session, ClassesTold, 0, sender)
+        told = yield from receive_marked(sender, ClassesTold, session, 0)
         if told.classes.shape != (query.count,) or (told.classes > np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the told classes do not fit the query", party=sender)
         known = told.classes.astype(np.int64)
@@ -126,8 +125,7 @@ def attribute_holder(
         if asked:  # each chunk goes on to step 4 as soon as its look-ups are done
             later = functools.partial(_hear, query, run.me, asked, hash_)
     for name in query.holders[1:]:
-        handed = yield from receive(name, ScoresHanded)
-        require_mark(handed.mark, sessions[name], ScoresHanded, 0, name)
+        handed = yield from receive_marked(name, ScoresHanded, sessions[name], 0)
         if handed.shares.size != total.size:
             raise PeerProtocolError("handed shares have the wrong length", party=name)
         total = lm.add(total, handed.shares.reshape(total.shape))
@@ -195,8 +193,7 @@ def _compare_all(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh, c
 
 def _hear_blinds(query: SharedArgmaxSetup, holder: str, session: bytes) -> Role[Limbs]:
     """Step 3, the class holder: what a holder blinded its scores with, (count, K - 1, limbs)."""
-    blinded = yield from receive(holder, ScoresBlinded)
-    require_mark(blinded.mark, session, ScoresBlinded, 0, holder)
+    blinded = yield from receive_marked(holder, ScoresBlinded, session, 0)
     shape = query.count, query.plan.classes - 1, query.plan.limbs
     if blinded.blinds.size != shape[0] * shape[1] * shape[2]:
         raise PeerProtocolError("the blinds of handed scores have the wrong length", party=holder)

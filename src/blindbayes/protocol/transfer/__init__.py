@@ -6,11 +6,9 @@ from blindbayes.protocol.transfer.roles import (
     answer_coins,
     commit_coins,
     hear_coins,
-    mark,
     open_coins,
     ot_receiver,
     ot_sender,
-    require_mark,
     standing,
 )
 
@@ -20,10 +18,8 @@ __all__ = [
     "answer_coins",
     "commit_coins",
     "hear_coins",
-    "mark",
     "open_coins",
     "ot_receiver",
     "ot_sender",
-    "require_mark",
     "standing",
 ]

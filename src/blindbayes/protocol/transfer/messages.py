@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blindbayes.wire import EncryptedMessage, KeyMessage
+from blindbayes.wire import EncryptedMessage, KeyMessage, Marked
 
 
 class SessionOffered(KeyMessage, frozen=True):
@@ -12,37 +12,32 @@ class SessionOffered(KeyMessage, frozen=True):
     digest: bytes
 
 
-class CoinsCommitted(KeyMessage, frozen=True):
+class CoinsCommitted(Marked, KeyMessage, frozen=True):
     """A commitment to one's part of a random choice."""
 
-    mark: int
     commitment: bytes
 
 
-class CoinsAnswered(KeyMessage, frozen=True):
+class CoinsAnswered(Marked, KeyMessage, frozen=True):
     """The other's part."""
 
-    mark: int
     part: bytes
 
 
-class CoinsOpened(KeyMessage, frozen=True):
+class CoinsOpened(Marked, KeyMessage, frozen=True):
     """The part that was committed to."""
 
-    mark: int
     part: bytes
 
 
-class PointsChosen(KeyMessage, frozen=True):
+class PointsChosen(Marked, KeyMessage, frozen=True):
     """Two points per base transfer."""
 
-    mark: int
     points: bytes
 
 
-class TreesPlanted(EncryptedMessage, frozen=True):
+class TreesPlanted(Marked, EncryptedMessage, frozen=True):
     """The base point, and the level sums of the trees under the base keys."""
 
-    mark: int
     point: bytes
     corrections: bytes

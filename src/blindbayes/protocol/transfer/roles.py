@@ -10,7 +10,7 @@ from dataclasses import replace
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import OtReceiver, OtSender, OtSenderSetup, plant
-from blindbayes.protocol.core import Role, Run, Send, receive
+from blindbayes.protocol.core import Role, Run, Send, mark, receive, receive_marked, require_mark
 from blindbayes.protocol.transfer.messages import (
     CoinsAnswered,
     CoinsCommitted,
@@ -68,18 +68,6 @@ def standing(run: Run, sessions: Mapping[str, bytes], part: str) -> Run:
     return replace(run, standing=found)
 
 
-def mark(session: bytes, kind: type[Message], index: int) -> int:
-    """What ties a message to its session and its place in it. Not a secret: the envelope authenticates, this keeps a message
-    that came twice, late or from another session from being taken for the one that is due."""
-    return int.from_bytes(hashlib.sha256(session + kind.__name__.encode() + b" %d" % index).digest()[:7], "big")
-
-
-def require_mark(found: int, session: bytes, kind: type[Message], index: int, party: str) -> None:
-    """Refuse a message that is not the one that is due."""
-    if found != mark(session, kind, index):
-        raise PeerProtocolError("a message of another session, or out of its place", party=party)
-
-
 # A random choice of both parties: the *first* commits to its part and opens it when it has the other's. Neither can search for
 # what it would like, as the one that speaks last in `agree` could with its nonce.
 
@@ -93,8 +81,7 @@ def commit_coins(session: bytes, other: str, coins: Coins) -> Role[bytes]:
 
 def answer_coins(session: bytes, other: str, coins: Coins) -> Role[tuple[bytes, bytes]]:
     """The second: the other's commitment, and its own part."""
-    committed = yield from receive(other, CoinsCommitted)
-    require_mark(committed.mark, session, CoinsCommitted, 0, other)
+    committed = yield from receive_marked(other, CoinsCommitted, session, 0)
     mine = coins.bytes(COIN_BYTES)
     yield Send(other, CoinsAnswered(mark(session, CoinsAnswered, 0), mine))
     return committed.commitment, mine
@@ -102,8 +89,7 @@ def answer_coins(session: bytes, other: str, coins: Coins) -> Role[tuple[bytes, 
 
 def open_coins(session: bytes, other: str, mine: bytes) -> Role[bytes]:
     """The first: the choice."""
-    answered = yield from receive(other, CoinsAnswered)
-    require_mark(answered.mark, session, CoinsAnswered, 0, other)
+    answered = yield from receive_marked(other, CoinsAnswered, session, 0)
     if len(answered.part) != COIN_BYTES:
         raise PeerProtocolError("a part of a random choice has the wrong length", party=other)
     choice = hashlib.sha256(session + mine + answered.part).digest()
@@ -118,7 +104,7 @@ def hear_coins(session: bytes, other: str, answered: tuple[bytes, bytes]) -> Rol
     if len(opened.part) != COIN_BYTES or not hmac.compare_digest(_commitment(session, opened.part), commitment):
         raise IntegrityError(party=other)
     choice = hashlib.sha256(session + opened.part + mine).digest()
-    require_mark(opened.mark, choice, CoinsOpened, 0, other)  # both chose the same
+    require_mark(opened, choice, 0, other)  # both chose the same
     return choice
 
 
@@ -131,16 +117,14 @@ def ot_sender(run: Run, other: str, coins: Coins) -> Role[OtSender]:
     session = yield from agree(run, other, f"transfer from {run.me}", b"softspoken k=4", coins)  # step 1
     setup = OtSenderSetup.begin(session, coins)
     yield Send(other, PointsChosen(mark(session, PointsChosen, 0), setup.choice.points))  # step 2
-    planted = yield from receive(other, TreesPlanted)
-    require_mark(planted.mark, session, TreesPlanted, 0, other)
+    planted = yield from receive_marked(other, TreesPlanted, session, 0)
     return setup.finish(planted.point, planted.corrections, other)  # step 4
 
 
 def ot_receiver(run: Run, other: str, coins: Coins) -> Role[OtReceiver]:
     """The later chooser: plants the trees."""
     session = yield from agree(run, other, f"transfer from {other}", b"softspoken k=4", coins)  # step 1
-    chosen = yield from receive(other, PointsChosen)
-    require_mark(chosen.mark, session, PointsChosen, 0, other)
+    chosen = yield from receive_marked(other, PointsChosen, session, 0)
     planted, point, corrections = plant(chosen.points, session, coins, other)
     yield Send(other, TreesPlanted(mark(session, TreesPlanted, 0), point, corrections))  # step 3
     return planted
