@@ -28,7 +28,7 @@ from blindbayes.estimators import NaiveBayes, load
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.classwise import centred_knorm
+from blindbayes.privacy.classwise import centred_knorms
 from blindbayes.privacy.forecast import private_forecast
 from blindbayes.study import Study
 
@@ -305,7 +305,7 @@ def _whole(X: list[list[Any]], y: list[int]) -> pd.DataFrame:
 
 def test_noise_beyond_64_bits_is_refused_by_class_too() -> None:
     with pytest.raises(ConfigError, match="64 bits"):
-        centred_knorm(Coins.seeded(bytes(32)), [2, 3], Fraction(1, 1 << 60))
+        centred_knorms(Coins.seeded(bytes(32)), [2, 3], Fraction(1, 1 << 60), 1)
 
 
 # -- the literature's mechanisms, from files ----------------------------------------------------------------------------------

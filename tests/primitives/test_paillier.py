@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
+from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import PrivateKey, PublicKey, RandomiserPool, generate_keypair
+from blindbayes.primitives.paillier import PrivateKey, PublicKey, generate_keypair
 
 VECTORS = json.loads((pathlib.Path(__file__).parent / "vectors" / "paillier.json").read_text())
 
@@ -82,19 +82,6 @@ def test_the_key_holder_and_threads_draw_the_same_values_from_the_same_coins() -
     assert plain == TOY.public.encrypt_many(range(9), coins(2), threads=2)
     assert TOY.decrypt_many(plain, threads=4) == list(range(9))
     assert TOY.public.rerandomise(plain[0], coins(3)) == TOY.rerandomise(plain[0], coins(3))
-
-
-def test_a_pool_hands_out_each_randomiser_once() -> None:
-    pool = RandomiserPool(TOY, coins(4))
-    with pytest.raises(LocalProtocolError):
-        pool.take()
-    pool.fill(3)
-    taken = [pool.encrypt(7) for _ in range(3)]
-    assert len(set(taken)) == 3
-    assert len(pool) == 0
-    assert TOY.decrypt_many(taken) == [7, 7, 7]
-    with pytest.raises(LocalProtocolError):
-        pool.encrypt(7)
 
 
 # -- fixed vectors ---------------------------------------------------------------------------------------------------
@@ -240,7 +227,7 @@ def test_packed_ciphertexts_are_checked_for_length_and_ring() -> None:
 
 
 def test_a_private_key_shows_and_copies_nothing() -> None:
-    shown = repr(TOY) + str(TOY) + repr(RandomiserPool(TOY, coins()))
+    shown = repr(TOY) + str(TOY)
     assert "redacted" in shown
     for secret in (TOY._p, TOY._q):
         assert str(int(secret)) not in shown

@@ -64,6 +64,12 @@ def statistics(codebook: Codebook, table: list[tuple[int | None, ...]]) -> np.nd
     return vector
 
 
+def is_within(claimed: Sensitivity, difference: np.ndarray) -> bool:
+    """Whether two neighbours can differ like that."""
+    bounds = [claimed.rows_per_unit * block.bound for block in claimed.blocks]
+    return all(change <= bound for change, bound in zip(claimed.block_changes(difference), bounds, strict=True))
+
+
 FORMS = [(name, form) for name in CODEBOOKS for form in (None, True, False) if not (form is False and "sums" in name)]
 
 
@@ -78,7 +84,7 @@ def test_every_pair_of_small_neighbours_stays_within_the_bounds(name: str, form:
             before = query.apply(statistics(codebook, list(table)))
             for record in space:
                 after = query.apply(statistics(codebook, [*table, record]))
-                query.sensitivity.require_within(after - before)
+                assert is_within(query.sensitivity, after - before)
                 largest = [max(pair) for pair in zip(largest, query.sensitivity.block_changes(after - before), strict=True)]
                 assert np.abs(after - before).sum() <= query.sensitivity.l1
                 assert np.abs(after - before).max() <= query.sensitivity.linf
@@ -92,7 +98,7 @@ def test_a_person_with_several_rows_stays_within_the_multiple(name: str, form: b
     query = Query(codebook, rows_per_unit=3, class_counts=form)
     empty = query.apply(statistics(codebook, []))
     for rows in itertools.combinations_with_replacement(records(codebook), 3):
-        query.sensitivity.require_within(query.apply(statistics(codebook, list(rows))) - empty)
+        assert is_within(query.sensitivity, query.apply(statistics(codebook, list(rows))) - empty)
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
@@ -120,8 +126,7 @@ def test_uncentred_sums_are_caught_by_the_enumeration() -> None:
         return right
 
     for record in records(codebook):
-        with pytest.raises(ConfigError, match="more than its bound"):
-            claimed.require_within(uncentred([record]) - uncentred([]))
+        assert not is_within(claimed, uncentred([record]) - uncentred([]))
 
 
 def test_class_counts_are_left_out_only_where_histograms_hold_them() -> None:

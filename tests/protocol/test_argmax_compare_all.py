@@ -19,6 +19,7 @@ from blindbayes.protocol.transfer import agree
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
+from support.oracles import layer_count
 from support.two_party import anew, coins
 
 
@@ -135,7 +136,7 @@ def test_rounds_are_few_and_stated(monkeypatch):
     layers = sum(
         1 for entry in outcome.transcript.entries if entry.kind is GatesMasked and (entry.sender, entry.to) == ("a", "b")
     )
-    assert layers == t.layer_count(3, 35, 3) == 8
+    assert layers == layer_count(3, 35, 3) == 8
     per_instance = t.triples_needed(3, 35, 3, 1)
     assert per_instance <= 4 * 35 * 3 + 2
     monkeypatch.setattr(t, "_TRIPLES_AT_ONCE", 2 * per_instance)

@@ -14,11 +14,11 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol.shared_argmax import compare_all
 from blindbayes.report import read_spec
 from blindbayes.scheme.classify import scoring
 from blindbayes.simulation.columns import JointModel
 from blindbayes.transport.memory import local_runs, run_in_memory
+from support.oracles import layer_count, near_tie
 from support.two_party import coins
 
 
@@ -56,7 +56,7 @@ def compare(frame, target, parts, *, missing=(), test=None, **options):
     expected = pooled.predict(asked[names])
     scores = pooled.predict_joint_log_proba(asked[names])
     wrong = got != expected
-    assert not (wrong & ~joint.model.columns.plan.near_tie(scores)).any()
+    assert not (wrong & ~near_tie(joint.model.columns.plan, scores)).any()
     assert all(leak.opened == () for leak in joint.leakage.values())
     return joint, int(wrong.sum())
 
@@ -175,7 +175,7 @@ def test_what_comparing_together_costs_is_as_the_spec_says(holders):
     joint = Study(codebook_of(frame, "y"), partition="columns", options={"compare_all": True}).simulate(parts, coins=coins("s"))
     asked = {party: frame[own][:6] for party, own in owned.items()}
     cost, setup = joint.model.classify(asked).cost, setup_of(joint, asked, compare_all=True)
-    layers = compare_all.layer_count(holders + 1, joint.model.columns.plan.bits, 3)
+    layers = layer_count(holders + 1, joint.model.columns.plan.bits, 3)
     facts = {"holders": holders, "chunks": 1, "layers": layers}
     rounds = cost.rounds - setup.rounds  # the setup's last message goes to the last holder, who then speaks first
     assert (rounds, cost.messages - setup.messages) == tuple(eval(table[name], {}, facts) for name in ("rounds", "messages"))
@@ -248,7 +248,7 @@ def test_other_smoothing(alpha):
     names = ["x", "v", "w", "u"]
     pooled = NaiveBayes(book, alpha=alpha).fit(frame[names], frame["y"])
     got = joint.model.predict({"hospital": frame[names[:2]], "insurer": frame[names[2:]]})
-    near = joint.model.columns.plan.near_tie(pooled.predict_joint_log_proba(frame[names]))
+    near = near_tie(joint.model.columns.plan, pooled.predict_joint_log_proba(frame[names]))
     assert not ((got != pooled.predict(frame[names])) & ~near).any()
 
 

@@ -117,7 +117,7 @@ def test_ten_thousand_random_steps_rekey_no_more_than_the_bound(start: int, widt
     assert worst <= most_rekeyed(width)
 
 
-def is_connected_by_search(groups: Groups, gone: set[str]) -> bool:
+def is_connected(groups: Groups, gone: set[str]) -> bool:
     left = [name for name in groups.parties if name not in gone]
     if not left:
         return True
@@ -139,13 +139,9 @@ def test_no_coalition_within_the_tolerance_isolates_anybody(n: int, width: int) 
     assert t >= 2 * width - 1
     for size in range(t + 1):
         for coalition in itertools.combinations(groups.parties, size):
-            assert is_connected_by_search(groups, set(coalition))
-    for size in range(n + 1):
-        for coalition in itertools.islice(itertools.combinations(groups.parties, size), 400):
-            assert groups.is_connected(coalition) == is_connected_by_search(groups, set(coalition))
+            assert is_connected(groups, set(coalition))
     two = set(groups.segments[0]) | set(groups.segments[2])
-    assert not groups.is_connected(two)
-    assert not is_connected_by_search(groups, two)
+    assert not is_connected(groups, two)
 
 
 @pytest.mark.parametrize("size", [5, 6, 7])
@@ -153,7 +149,7 @@ def test_a_random_coalition_isolates_no_more_often_than_the_bound(size: int) -> 
     """Exhaustive over all coalitions of one size; the bound is not empty, and not far off."""
     groups = Groups(names(11), 2)
     coalitions = list(itertools.combinations(groups.parties, size))
-    exact = sum(not groups.is_connected(coalition) for coalition in coalitions) / len(coalitions)
+    exact = sum(not is_connected(groups, set(coalition)) for coalition in coalitions) / len(coalitions)
     assert 0 < exact <= groups.isolation_chance(size / 11) < 40 * exact
 
 

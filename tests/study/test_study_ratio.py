@@ -19,6 +19,7 @@ from blindbayes.protocol.private_ratio import PrivateRatioSetup, coarse_bits
 from blindbayes.report import read_spec
 from blindbayes.scheme.ratio import RatioJob, _Noise
 from blindbayes.simulation.rows import RowModel
+from support.oracles import near_tie
 from support.two_party import coins
 
 BOOK = Codebook(
@@ -69,7 +70,7 @@ def test_by_default_the_model_stays_in_shares_that_classify_as_pooled_training_d
     assert {name for name, share in model.shares.items() if share.tables} == {"north", "west"}
     assert model.statistics() == POOLED.statistics_
     assert np.array_equal(model.combine().predict(X), POOLED.predict(X))
-    near = model.rows.plan.near_tie(POOLED.predict_joint_log_proba(X))
+    near = near_tie(model.rows.plan, POOLED.predict_joint_log_proba(X))
     for asker in TABLES:  # two that compute, and one that does not
         asked = model.classify(X[:200], to=asker, coins=coins(f"ask {asker}"))
         assert (asked.labels == POOLED.predict(X[:200]))[~near[:200]].all()

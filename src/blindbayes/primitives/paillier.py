@@ -27,7 +27,6 @@ Key sizes: 3,072 bits by default (128-bit security), 2,048 at least (ISO/IEC 180
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -36,7 +35,7 @@ from typing import Any, TypeAlias
 import gmpy2
 from gmpy2 import gcd, invert, is_prime, mpz, powmod
 
-from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
+from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 
 DEFAULT_BITS = 3072
@@ -278,35 +277,6 @@ class PrivateKey:
 
     def _join(self, a: Any, b: Any) -> Any:
         return a + self._p2 * ((b - a) * self._p2_inverse % self._q2)
-
-
-class RandomiserPool:
-    """Randomisers made ahead of need; each is handed out once."""
-
-    def __init__(self, key: PublicKey | PrivateKey, coins: Coins, *, threads: int = 1) -> None:
-        self._key, self._coins, self._threads = key, coins, threads
-        self._ready: deque[Any] = deque()
-
-    def __len__(self) -> int:
-        return len(self._ready)
-
-    def __repr__(self) -> str:
-        return f"RandomiserPool({len(self)} ready, <redacted>)"
-
-    def fill(self, count: int) -> None:
-        """Make `count` more."""
-        self._ready.extend(self._key.randomisers(count, self._coins, self._threads))
-
-    def take(self) -> Any:
-        """One randomiser, never given again."""
-        if not self._ready:
-            raise LocalProtocolError("the pool of randomisers is empty")
-        return self._ready.popleft()
-
-    def encrypt(self, m: int) -> Ciphertext:
-        """A fresh ciphertext of m at the cost of two multiplications."""
-        public = self._key.public if isinstance(self._key, PrivateKey) else self._key
-        return public.encrypt_with(m, self.take())
 
 
 def generate_keypair(bits: int = DEFAULT_BITS, coins: Coins | None = None, *, toy_keys: bool = False) -> PrivateKey:

@@ -49,17 +49,13 @@ MOMENT_STEP = 1 << 20
 _LEAST_STEP = 64
 
 
-def centred_knorm(coins: Coins, sizes: Sequence[int], rate: Number) -> Integers:
-    """One point of the product of Z^r / (1, ..., 1) over `sizes`, P(x) proportional to e**-(rate max_b ||x_b||).  [classwise]
+def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int) -> Integers:
+    """Points of the product of Z^r / (1, ..., 1) over `sizes`, P(x) proportional to e**-(rate max_b ||x_b||), one in each of
+    `count` rows.  [classwise]
 
     Each block is given by its representative of lower median 0. A plain integer is a block of size two: the difference of
     its two coordinates has the law of a number under its absolute value.
     """
-    return np.asarray(centred_knorms(coins, sizes, rate, 1)[0])
-
-
-def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int) -> Integers:
-    """`count` independent such points, one in each row."""
     exact = positive(rate, "rate")
     if not sizes or min(sizes) < 2:
         raise ConfigError("a centred block has at least two cells")

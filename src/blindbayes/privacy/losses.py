@@ -135,11 +135,6 @@ def renyi_log_delta(variance: float, l1: float, l2_squared: float, epsilon: floa
     return best
 
 
-def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:
-    """Delta of Skellam noise; 0 where it is below every float."""
-    return math.exp(renyi_log_delta(variance, l1, l2_squared, epsilon))
-
-
 @lru_cache(maxsize=256)
 def skellam_variance(count: int, reach: int, epsilon: float, delta: float) -> float:
     """The smallest variance (to 0.2%) such that moving `count` cells, each by at most `reach`, is (epsilon, delta) private.

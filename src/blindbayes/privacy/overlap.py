@@ -17,8 +17,6 @@ from blindbayes.privacy.exact_events import budget_floor, cost_ceiling
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.samplers import discrete_laplace
 
-LARGEST_SCALE = 1 << 40  # of noise that the circuit holds; the smallest budget stays below it
-
 
 @dataclass(frozen=True, slots=True)
 class OverlapNoise:

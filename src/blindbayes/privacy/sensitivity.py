@@ -97,12 +97,6 @@ class Sensitivity:
         parts = np.split(np.abs(difference), np.cumsum([block.size for block in self.blocks])[:-1])
         return [int(part.sum()) for part in parts]
 
-    def require_within(self, difference: IntVector) -> None:
-        """Refuse a difference that no two neighbours can have: the check behind the audit's enumeration."""
-        for block, change in zip(self.blocks, self.block_changes(difference), strict=True):
-            if change > self.rows_per_unit * block.bound:
-                raise ConfigError(f"block {block.name!r} moved by more than its bound")
-
     def describe(self) -> dict[str, Any]:
         """For reports."""
         return {

@@ -56,13 +56,6 @@ class Transcript:
     received: dict[str, Counter[type[Message]]] = field(default_factory=dict)
     traffic: dict[Way, Amount] = field(default_factory=dict)  # of a site, which sees its own messages only, as they first came
 
-    def trust_of(self, party: str) -> Counter[Trust]:
-        """How many messages of each trust a party was handed."""
-        found: Counter[Trust] = Counter()
-        for kind, count in self.received.get(party, Counter()).items():
-            found[kind.trust] += count
-        return found
-
 
 @dataclass(slots=True)
 class PartyCost:

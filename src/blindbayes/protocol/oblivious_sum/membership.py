@@ -162,16 +162,6 @@ class Groups:
         whole = [corrupt ** len(segment) for segment in self.segments]  # drawing without repetition only makes it less likely
         return min(1.0, (sum(whole) ** 2 - sum(chance**2 for chance in whole)) / 2)
 
-    def is_connected(self, without: Iterable[str]) -> bool:
-        """Whether the key graph stays connected without these parties."""
-        gone = set(without)
-        left = [any(name not in gone for name in segment) for segment in self.segments]
-        if len(left) <= 3:
-            return True
-        # On a ring, the survivors fall apart if there are two or more separate runs of segments with survivors.
-        runs = sum(here and not before for here, before in zip(left, [left[-1], *left[:-1]], strict=True))
-        return runs <= 1
-
     def join(self, name: str) -> set[str]:
         """Put a party into the smallest segment; whose keys change, besides its own."""
         if any(name in segment for segment in self.segments):

@@ -78,11 +78,6 @@ def triples_needed(parties: int, bits: int, classes: int, count: int) -> int:
     return count * (pairs * sign_circuit(parties, bits)[0].and_count + winner_circuit(classes)[0].and_count)
 
 
-def layer_count(parties: int, bits: int, classes: int) -> int:
-    """Layers of AND gates: rounds."""
-    return len(sign_circuit(parties, bits)[0].layers()) + len(winner_circuit(classes)[0].layers())
-
-
 def batch_limit(parties: int, bits: int, classes: int) -> int:
     """Instances that are compared at once."""
     return max(1, _TRIPLES_AT_ONCE // triples_needed(parties, bits, classes, 1))

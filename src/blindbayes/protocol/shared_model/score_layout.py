@@ -255,15 +255,6 @@ class ScoreLayout:
         rounding = 2.0**-self.fraction * (len(self.codebook.features) + 2)
         return 2 * (sum(self.error(name) for name in self.features) + rounding)
 
-    def near_tie(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        """Rows (of plain scores, rows x K) whose two best lie within `tie_bound`, plus what the plain scores' own floating
-        point is off: 2^-46 of the largest, and `plain_error`."""
-        best = np.sort(scores, axis=1)
-        finite = np.where(np.isfinite(scores), np.abs(scores), 0.0).max(axis=1)
-        slack = self.tie_bound + 2 * sum(self.plain_error(name) for name in self.features) + finite * 2.0**-46
-        near: npt.NDArray[np.bool_] = best[:, -1] - best[:, -2] <= slack
-        return near
-
     def plain_error(self, name: str) -> float:
         """What rounding a value and a mean to floats may move a plain Gaussian score by: much, where values lie far from 0
         and close together. The shared scores know no such error: their codes and sums are whole numbers."""

@@ -102,16 +102,6 @@ def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: Sc
     return total
 
 
-def require_fit(tables: Tables, plan: ScoreLayout) -> None:
-    """Refuse tables of another shape than the plan's."""
-    for name, table in tables.items():
-        own = plan.features.get(name)
-        if own is None or table.shape != (own.selectors, own.entries, plan.classes - 1, plan.limbs):
-            raise LocalProtocolError("score tables do not fit the plan")
-        if table[:, 0].any() or not np.array_equal(table, lm.cut(table, plan.bits)):
-            raise LocalProtocolError("score tables are not in normal form")
-
-
 def to_floats(tables: Tables, plan: ScoreLayout) -> dict[str, npt.NDArray[np.float64]]:
     """Plain numbers (selectors, entries, K - 1), for tests and explanations of tables in clear."""
     found = {}

@@ -1,0 +1,43 @@
+"""What tests know of protocols and laws from the outside: bounds, shapes and counts that the software itself never asks for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.primitives import limbs as lm
+from blindbayes.privacy.losses import renyi_log_delta
+from blindbayes.protocol.shared_argmax.compare_all import sign_circuit, winner_circuit
+from blindbayes.protocol.shared_model.score_layout import ScoreLayout
+from blindbayes.protocol.shared_model.tables import Tables
+
+
+def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:
+    """Delta of Skellam noise; 0 where it is below every float."""
+    return math.exp(renyi_log_delta(variance, l1, l2_squared, epsilon))
+
+
+def layer_count(parties: int, bits: int, classes: int) -> int:
+    """Rounds of the argmax by all parties: layers of AND gates."""
+    return len(sign_circuit(parties, bits)[0].layers()) + len(winner_circuit(classes)[0].layers())
+
+
+def near_tie(plan: ScoreLayout, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Rows (of plain scores, rows x K) whose two best lie within `tie_bound`, plus what the plain scores' own floating
+    point is off: 2^-46 of the largest, and `plain_error`."""
+    best = np.sort(scores, axis=1)
+    finite = np.where(np.isfinite(scores), np.abs(scores), 0.0).max(axis=1)
+    slack = plan.tie_bound + 2 * sum(plan.plain_error(name) for name in plan.features) + finite * 2.0**-46
+    return best[:, -1] - best[:, -2] <= slack
+
+
+def is_normal(tables: Tables, plan: ScoreLayout) -> bool:
+    """Whether score tables have the plan's shape, no entry for the first choice, and no bits beyond its width."""
+    return all(
+        table.shape == (own.selectors, own.entries, plan.classes - 1, plan.limbs)
+        and not table[:, 0].any()
+        and np.array_equal(table, lm.cut(table, plan.bits))
+        for table, own in ((table, plan.features[name]) for name, table in tables.items())
+    )
