@@ -10,8 +10,8 @@ import click
 from mkdocs.structure.files import File, Files
 
 from blindbayes.cli import root
-from blindbayes.report import Spec, protocols, read_spec
 from blindbayes.report.leakage import describe_label
+from blindbayes.report.spec import Spec, protocols, read_spec
 
 SIZES = ((3, 3), (5, 4), (10, 7), (100, 90))  # contributors and quorum, as the default of masked_sum has them
 

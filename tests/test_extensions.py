@@ -16,8 +16,8 @@ import pytest
 from blindbayes import Categorical, Codebook, Study, extensions
 from blindbayes.cli import main
 from blindbayes.errors import ConfigError
-from blindbayes.report import protocols, read_spec
 from blindbayes.report import spec as report_spec
+from blindbayes.report.spec import protocols, read_spec
 from blindbayes.site.policy import Policy
 from blindbayes.study import schemes
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from blindbayes.primitives.coins import Coins
     from blindbayes.privacy.forecast import private_forecast
     from blindbayes.privacy.statement import Deployment, PrivacyStatement
-    from blindbayes.report import About, LeakReport
+    from blindbayes.report.leakage import About, LeakReport
     from blindbayes.scheme.result import JointResult, Prediction, Result
     from blindbayes.simulation.columns import JointModel
     from blindbayes.simulation.joined import HiddenScores
@@ -36,7 +36,7 @@ _LAZY = {
     "Ledger": "blindbayes.ledger",
     "Coins": "blindbayes.primitives.coins",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.privacy.statement"),
-    **dict.fromkeys(("About", "LeakReport"), "blindbayes.report"),
+    **dict.fromkeys(("About", "LeakReport"), "blindbayes.report.leakage"),
     "Explanation": "blindbayes.model.explain",
     "private_forecast": "blindbayes.privacy.forecast",
     **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.scheme.result"),

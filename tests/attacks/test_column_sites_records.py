@@ -21,7 +21,8 @@ from blindbayes.cli.study_columns import _copy
 from blindbayes.data.columns import open_columns
 from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PeerProtocolError
-from blindbayes.report import COMMON_SIGNATURES, seal_files, verify_files
+from blindbayes.report.checksums import seal_files, verify_files
+from blindbayes.report.common import COMMON_SIGNATURES
 from blindbayes.scheme.part import CheckedTable
 from blindbayes.scheme.prediction import Request, prediction_run
 from blindbayes.site.audit_log import AuditLog

@@ -20,7 +20,8 @@ from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import BlindbayesError, DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
-from blindbayes.report import COMMON_SIGNATURES, seal_files
+from blindbayes.report.checksums import seal_files
+from blindbayes.report.common import COMMON_SIGNATURES
 from blindbayes.storage.folder import read_folder, write_folder
 from support.releases import released_sites, signed_by_all
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser
 
 from blindbayes import NaiveBayes
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.report import model_page
+from blindbayes.report.page import model_page
 
 BOOK = Codebook(
     "outcome",

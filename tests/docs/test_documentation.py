@@ -22,7 +22,7 @@ from playwright.sync_api import sync_playwright
 from blindbayes import Categorical, Codebook, Numeric, Text
 from blindbayes.cli import root
 from blindbayes.primitives.cuckoo import bin_count
-from blindbayes.report import protocols
+from blindbayes.report.spec import protocols
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -94,7 +94,7 @@ class Readers:
         """With checksums and the maker's signature to fit, as a maker may send it."""
         import shutil
 
-        from blindbayes.report import seal_files
+        from blindbayes.report.checksums import seal_files
 
         where = self.folder / "mutated release"
         shutil.rmtree(where, ignore_errors=True)

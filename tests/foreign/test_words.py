@@ -17,7 +17,8 @@ from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import MOST_BYTES, is_seen, markdown, read_json, read_toml, require_seen, shown
-from blindbayes.report import model_card, seal_files
+from blindbayes.report.card import model_card
+from blindbayes.report.checksums import seal_files
 from blindbayes.storage.folder import read_folder, write_folder
 from support.releases import release_of, released_sites
 

@@ -17,8 +17,9 @@ import pytest
 
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.ledger import Head, Ledger
-from blindbayes.privacy import Sensitivity, SensitivityBlock, make
 from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.mechanisms import make
+from blindbayes.privacy.sensitivity import Sensitivity, SensitivityBlock
 from blindbayes.storage import chain as ledger_module
 
 FORK = multiprocessing.get_context("fork")
@@ -225,7 +226,8 @@ def charging_estimator(path: str, epsilon: float = 0.1) -> Any:
 
         def fit(self, X: Any, y: Any) -> Any:
             from blindbayes.ledger import charge
-            from blindbayes.privacy import Sensitivity, SensitivityBlock, make
+            from blindbayes.privacy.mechanisms import make
+            from blindbayes.privacy.sensitivity import Sensitivity, SensitivityBlock
 
             charge(self.ledger, make("discrete_laplace", Sensitivity((SensitivityBlock("h", 4),)), self.epsilon), purpose="fit")
             self.classes_ = np.unique(y)

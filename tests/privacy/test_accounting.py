@@ -9,8 +9,9 @@ from fractions import Fraction
 import pytest
 
 from blindbayes.errors import ConfigError
-from blindbayes.privacy import ADJACENCY, Sensitivity, SensitivityBlock, make
 from blindbayes.privacy.accounting import Account, Spend, pure_rho, zcdp_epsilon
+from blindbayes.privacy.mechanisms import make
+from blindbayes.privacy.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock
 
 ONE = Sensitivity((SensitivityBlock("h", 4),))
 FOUR = Sensitivity(tuple(SensitivityBlock(f"h{i}", 4) for i in range(4)))

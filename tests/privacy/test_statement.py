@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from blindbayes.errors import ConfigError
-from blindbayes.privacy import Sensitivity, SensitivityBlock, make
+from blindbayes.privacy.mechanisms import make
+from blindbayes.privacy.sensitivity import Sensitivity, SensitivityBlock
 from blindbayes.privacy.statement import Deployment, PrivacyStatement, _number
 
 FOUR = Sensitivity(tuple(SensitivityBlock(f"h{i}", 4) for i in range(4)))

@@ -14,7 +14,7 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
-from blindbayes.report import read_spec
+from blindbayes.report.spec import read_spec
 from blindbayes.scheme.classify import scoring
 from blindbayes.simulation.columns import JointModel
 from blindbayes.transport.memory import local_runs, run_in_memory

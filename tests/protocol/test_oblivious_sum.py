@@ -39,7 +39,7 @@ from blindbayes.protocol.oblivious_sum.messages import (
 from blindbayes.protocol.oblivious_sum.miner import collect_corrections, enrol_all
 from blindbayes.protocol.oblivious_sum.session import most_holders
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
-from blindbayes.report import read_spec
+from blindbayes.report.spec import read_spec
 from blindbayes.study import Study
 from blindbayes.study.file import Party, StudyFile
 from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory

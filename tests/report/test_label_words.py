@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from blindbayes.report import PartyView, protocols, read_spec
-from blindbayes.report.leakage import LABEL_WORDS, describe_label
+from blindbayes.report.leakage import LABEL_WORDS, PartyView, describe_label
+from blindbayes.report.spec import protocols, read_spec
 
 DERIVED = {"noisy_sum"}  # what "sum" reads in a study with epsilon
 

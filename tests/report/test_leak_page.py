@@ -12,7 +12,8 @@ import pytest
 from blindbayes import Categorical, Codebook, Study
 from blindbayes.datasets import hospitals
 from blindbayes.protocol.masked_sum.messages import MaskedVectorSent, TotalPublished
-from blindbayes.report import About, leak_page, leak_report
+from blindbayes.report.leakage import About, leak_report
+from blindbayes.report.page import leak_page
 from blindbayes.wire.transcript import Amount, Way
 
 ABOUT = About("readmission", "ab" * 32, "cd" * 16, "2026-11-15", ("north", "south"), {}, {"server": "south"})

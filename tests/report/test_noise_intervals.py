@@ -23,8 +23,8 @@ from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.intervals import Released, noise_interval, record_of
 from blindbayes.privacy.joint import fit_parameters, plan_release
-from blindbayes.report import model_page
 from blindbayes.report.evidence import weights
+from blindbayes.report.page import model_page
 from blindbayes.statistics import Statistics
 
 DATA = hospitals(6000)

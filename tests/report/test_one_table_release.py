@@ -13,8 +13,10 @@ from click.testing import CliRunner
 
 from blindbayes import Categorical, Codebook, ConfigError, Ledger, NaiveBayes, Numeric, __version__
 from blindbayes.cli import root
-from blindbayes.report import Cover, model_page, verify_files
+from blindbayes.report.checksums import verify_files
+from blindbayes.report.cover import Cover
 from blindbayes.report.evidence import information, weights
+from blindbayes.report.page import model_page
 from blindbayes.report.plots import evidence_plot
 from blindbayes.storage.folder import read_folder
 

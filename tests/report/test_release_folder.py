@@ -20,7 +20,7 @@ from blindbayes.errors import ConfigError, DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.statement import Deployment, PrivacyStatement
-from blindbayes.report import seal_files, verify_files
+from blindbayes.report.checksums import seal_files, verify_files
 from blindbayes.storage.folder import read_folder
 
 DATA = hospitals(900)

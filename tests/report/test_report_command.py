@@ -15,7 +15,7 @@ from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError, DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
-from blindbayes.report import seal_files
+from blindbayes.report.checksums import seal_files
 from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.transport.identity import Identity
 

@@ -10,12 +10,12 @@ import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.report import follows_from_sum, protocols, read_spec
 from blindbayes.report.evidence import MOST_RANGES, weights
 from blindbayes.report.formula import value_of
-from blindbayes.report.leakage import Flow, describe_label
+from blindbayes.report.leakage import Flow, describe_label, follows_from_sum
 from blindbayes.report.page import sequence_diagram
 from blindbayes.report.plots import evidence_plot, priors_plot
+from blindbayes.report.spec import protocols, read_spec
 
 
 @pytest.mark.parametrize(

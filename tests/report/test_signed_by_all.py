@@ -14,7 +14,8 @@ from blindbayes import Study
 from blindbayes.cli.report import command
 from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import BlindbayesError
-from blindbayes.report import COMMON, COMMON_SIGNATURES, seal_files
+from blindbayes.report.checksums import seal_files
+from blindbayes.report.common import COMMON, COMMON_SIGNATURES
 from blindbayes.storage.folder import read_folder, write_folder
 from support.releases import DATA, release_of, released_sites
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from blindbayes.report import COMMON_SIGNATURES, Vouched, signed_by, vouched
+from blindbayes.report.common import COMMON_SIGNATURES, signed_by
+from blindbayes.report.vouching import Vouched, vouched
 from blindbayes.site.approval import learners_of
 from blindbayes.storage.folder import read_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile

@@ -8,7 +8,8 @@ from pathlib import Path
 from blindbayes import Study
 from blindbayes.datasets import hospitals
 from blindbayes.demo.loopback import Loopback
-from blindbayes.report import COMMON_SIGNATURES, seal_files, signed_by
+from blindbayes.report.checksums import seal_files
+from blindbayes.report.common import COMMON_SIGNATURES, signed_by
 from blindbayes.storage.folder import read_folder, write_folder
 
 DATA = hospitals(600)

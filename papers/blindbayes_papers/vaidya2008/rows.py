@@ -30,7 +30,8 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.registry import SumSetup
-from blindbayes.report import LeakReport, leak_report, model_files, run_files
+from blindbayes.report.leakage import LeakReport, leak_report
+from blindbayes.report.release import model_files, run_files
 from blindbayes.scheme.job import CountingJob, Site, refused_reading
 from blindbayes.scheme.result import Leak, RunResult, leakage_of
 from blindbayes.statistics import Statistics

@@ -218,7 +218,8 @@ def _run_sites(data: Any, folder: Path | None, epsilon: float, tell: Callable[[s
 
 def _signed_by_all(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFile, where: Path) -> tuple[str, ...]:
     """One folder, made from the first site's release; each site compares it with its own and signs; who has signed."""
-    from blindbayes.report import COMMON_SIGNATURES, common_of, signatures_of, signed_by, verify_files
+    from blindbayes.report.checksums import verify_files
+    from blindbayes.report.common import COMMON_SIGNATURES, common_of, signatures_of, signed_by
     from blindbayes.storage.folder import read_folder
 
     shutil.copytree(next(iter(ended.values()))["release"], where)
@@ -315,7 +316,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     from blindbayes import NaiveBayes
     from blindbayes.datasets import census as generate
     from blindbayes.ledger import Ledger
-    from blindbayes.report import Cover
+    from blindbayes.report.cover import Cover
 
     data, later = generate(rows), generate(20_000, seed=41)
     table, test = data.tables["office"], later.tables["office"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def load_model(place: str) -> NaiveBayes:
     """The model of a file, or of a release folder, whose checksums are compared first."""
     from blindbayes.estimators import load
-    from blindbayes.report import verify_files
+    from blindbayes.report.checksums import verify_files
     from blindbayes.storage.folder import read_folder
 
     if not Path(place).is_dir():
@@ -45,8 +45,8 @@ def command(model: str, feature: str | None, out: str | None, as_json: bool) -> 
       blindbayes explain release --feature age
       blindbayes explain model.json --out explain.html
     """
-    from blindbayes.report import model_page
     from blindbayes.report.evidence import information, weights
+    from blindbayes.report.page import model_page
     from blindbayes.report.plots import bracket
 
     fitted = load_model(model)

@@ -19,16 +19,9 @@ from blindbayes.cli.options import show as show_facts
 from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.foreign import read_json_table, read_toml
-from blindbayes.report import (
-    COMMON_SIGNATURES,
-    Verified,
-    common_of,
-    digest_of,
-    signatures_of,
-    signed_by,
-    verify_files,
-    vouched,
-)
+from blindbayes.report.checksums import Verified, verify_files
+from blindbayes.report.common import COMMON_SIGNATURES, common_of, digest_of, signatures_of, signed_by
+from blindbayes.report.vouching import vouched
 from blindbayes.site.approval import learners_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.folder import read_folder
@@ -162,7 +155,7 @@ def cover() -> None:
       blindbayes report cover > cover.toml
       blindbayes train visits.csv --codebook codebook.toml --release release --cover cover.toml --epsilon 1
     """
-    from blindbayes.report import cover_template
+    from blindbayes.report.cover import cover_template
 
     click.echo(cover_template(), nl=False)
 

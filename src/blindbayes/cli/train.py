@@ -15,7 +15,7 @@ from blindbayes.errors import ConfigError
 
 if TYPE_CHECKING:
     from blindbayes.primitives.signatures import SigningKey
-    from blindbayes.report import Cover
+    from blindbayes.report.cover import Cover
 
 
 PROMISES_LITTLE = 10.0  # an epsilon above this is said to
@@ -148,7 +148,7 @@ def _papers(
     cover: str | None, title: str | None, owner: str | None, site: str | None, passphrase_file: Path | None
 ) -> tuple[Cover, dict[str, SigningKey]]:
     from blindbayes.cli.options import passphrase_of
-    from blindbayes.report import Cover
+    from blindbayes.report.cover import Cover
     from blindbayes.transport.identity import Identity
 
     content, name = (Path(cover).read_bytes(), Path(cover).name) if cover is not None else (b"", "")

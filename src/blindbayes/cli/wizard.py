@@ -33,7 +33,7 @@ from blindbayes.cli.drafts import command_line, template, write_all
 from blindbayes.cli.wizard_columns import COLUMN_OPTIONS, ask_columns, without_floor
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.report import read_spec
+from blindbayes.report.spec import read_spec
 from blindbayes.settings import before, question
 from blindbayes.study import RowStudy, Study, schemes
 from blindbayes.study.agreement import Agreement

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from blindbayes.console.invitations import invitation_of
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.report import verify_files
+from blindbayes.report.checksums import verify_files
 from blindbayes.report.pdf import pdf_of
 from blindbayes.site.agent import Agent
 from blindbayes.site.runs import require_run_id

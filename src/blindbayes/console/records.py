@@ -16,7 +16,7 @@ from blindbayes.console.invitations import invited
 from blindbayes.console.words import EVENTS, plain
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.foreign import read_json_table
-from blindbayes.report import vouched
+from blindbayes.report.vouching import vouched
 from blindbayes.settings import line_of
 from blindbayes.site.approval import learners_of
 from blindbayes.site.folder import SiteFolder

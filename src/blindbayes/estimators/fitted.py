@@ -32,7 +32,7 @@ from blindbayes.privacy.statement import Deployment
 
 if TYPE_CHECKING:
     from blindbayes.primitives.signatures import SigningKey
-    from blindbayes.report import Cover
+    from blindbayes.report.cover import Cover
 
 from blindbayes.estimators.inputs import split_columns
 
@@ -239,7 +239,9 @@ class FittedModel:
         `cover` is a title, or title, owner and the officer's fields; a deployment adds the record of the OpenDP Deployments
         Registry; `signers` maps names to the keys that sign the checksums.
         """
-        from blindbayes.report import Cover, release_files, seal_files
+        from blindbayes.report.checksums import seal_files
+        from blindbayes.report.cover import Cover
+        from blindbayes.report.release import release_files
         from blindbayes.storage.folder import write_folder
 
         if not isinstance(cover, Cover):

@@ -27,7 +27,7 @@ from blindbayes.privacy.released import Cut
 from blindbayes.privacy.statement import tuning_words
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
-from blindbayes.report import About, LeakReport
+from blindbayes.report.leakage import About, LeakReport
 from blindbayes.scheme.columns import dry_run_columns, line_up, require_record, tell_holdings
 from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import Learned, Result, about_run, leakage_of, report_run

@@ -19,8 +19,10 @@ from blindbayes.model.file import dump_model
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.privacy.statement import Deployment
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.report import About, LeakReport, PartyView, ReceivedKind, leak_report, model_files, run_files, seal_files
+from blindbayes.report.checksums import seal_files
+from blindbayes.report.leakage import About, LeakReport, PartyView, ReceivedKind, leak_report
 from blindbayes.report.prose import to_html
+from blindbayes.report.release import model_files, run_files
 from blindbayes.statistics import Statistics
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.agreement import Agreement

@@ -30,7 +30,7 @@ from blindbayes.protocol.joined_scores import NONE, HelperInput, JoinedScoresSet
 from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.shared_model import ScoreLayout
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout
-from blindbayes.report import About, LeakReport
+from blindbayes.report.leakage import About, LeakReport
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import local_parameters, require_held, whole_block
 from blindbayes.scheme.columns import describe_coalitions

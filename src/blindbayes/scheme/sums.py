@@ -23,7 +23,7 @@ from blindbayes.privacy.pollution import require_possible
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.registry import SumSetup, Total
-from blindbayes.report import follows_from_sum
+from blindbayes.report.leakage import follows_from_sum
 from blindbayes.scheme.job import Charge, CountingJob, Site
 from blindbayes.scheme.result import Earlier, Learned, Result, about_run, leakage_of, report_run
 from blindbayes.statistics import Layout, Statistics

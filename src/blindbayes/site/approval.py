@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from blindbayes.errors import PrivacyError
-from blindbayes.report import Coalition, coalition_sentences, read_spec
+from blindbayes.report.leakage import coalition_sentences
+from blindbayes.report.spec import Coalition, read_spec
 from blindbayes.settings import line_of
 from blindbayes.study.file import StudyFile
 

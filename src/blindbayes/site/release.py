@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from blindbayes.report import seal_files
+from blindbayes.report.checksums import seal_files
 from blindbayes.storage.files import make_private_folder, sync
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.file import StudyFile
