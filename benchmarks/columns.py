@@ -42,14 +42,15 @@ from _delaying import Delaying
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import class_sums, transfer
+from blindbayes.protocol import class_sums
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Open, Receive, Role, Run, Send
-from blindbayes.protocol.shared_argmax import Mesh
+from blindbayes.protocol.shared_argmax.compare_all import Mesh
 from blindbayes.protocol.shared_argmax.costs import DeclaredLink, costs
 from blindbayes.protocol.steps import Done, step
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode

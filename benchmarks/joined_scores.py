@@ -24,9 +24,9 @@ from columns import Line, Meter, cpu, drive, run_for, two_processes
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import joined_scores
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import HelperInput, JoinedScoresSetup, ScorerInput
+from blindbayes.protocol.joined_scores import roles as joined_scores
+from blindbayes.protocol.joined_scores.roles import HelperInput, JoinedScoresSetup, ScorerInput
 
 ATTRIBUTES, VALUES = 10, 10
 

@@ -25,10 +25,13 @@ from columns import Line, Meter, cpu, drive, run_for, two_processes
 
 from blindbayes.codebook import Categorical
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import joined_sums, matching, transfer
+from blindbayes.protocol import matching
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.joined import connect
-from blindbayes.protocol.joined_sums import JoinedSumsSetup, merge, one_hot
+from blindbayes.protocol.joined_sums import roles as joined_sums
+from blindbayes.protocol.joined_sums.inputs import merge, one_hot
+from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
 
 ATTRIBUTES, VALUES, CLASSES = 10, 10, 2

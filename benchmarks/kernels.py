@@ -35,13 +35,16 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import columns as roles
-from blindbayes.protocol import joined_scores, joined_sums, transfer
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Open, Receive, Role, Send
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import HelperInput, JoinedScoresSetup, ScorerInput
-from blindbayes.protocol.joined_sums import JoinedSumsSetup, merge, one_hot
+from blindbayes.protocol.joined_scores import roles as joined_scores
+from blindbayes.protocol.joined_scores.roles import HelperInput, JoinedScoresSetup, ScorerInput
+from blindbayes.protocol.joined_sums import roles as joined_sums
+from blindbayes.protocol.joined_sums.inputs import merge, one_hot
+from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
 from blindbayes.protocol.steps import Done, step
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.wire import decode, encode
 
 

@@ -12,9 +12,9 @@ import pytest
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import columns as roles
-from blindbayes.protocol import transfer
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import mark, require_mark
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.transport.memory import run_in_memory
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -108,7 +108,7 @@ def test_what_follows_from_an_agreed_session_is_sent_by_nobody_and_bound_to_the_
     assert same.outputs["a"] == same.outputs["b"]
     other = agreed({"a": b"10 rows", "b": b"11 rows"}).outputs
     assert other["a"] != other["b"]
-    kind = transfer.roles.CoinsAnswered
+    kind = transfer.CoinsAnswered
     with pytest.raises(PeerProtocolError, match="another session"):
         require_mark(kind(mark(other["a"], kind, 0), b""), other["b"], 0, "a")
 

@@ -32,9 +32,11 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.privacy import samplers
-from blindbayes.protocol import matching, shared_argmax, transfer
+from blindbayes.protocol import matching
+from blindbayes.protocol.shared_argmax import compare_all
 from blindbayes.protocol.shared_argmax.compare_all import compare
-from blindbayes.protocol.transfer import agree_all
+from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.protocol.transfer.roles import agree_all
 from blindbayes.transport.memory import local_runs, run_in_memory
 
 HERE = Path(__file__).parent
@@ -136,7 +138,7 @@ def compared(task: dict[str, Any]) -> Once:
 
         def party(name: str) -> Any:
             own = coins.derive(name)
-            mesh = yield from shared_argmax.connect(runs[name], own)
+            mesh = yield from compare_all.connect(runs[name], own)
             others = {other: "peers" for other in names if other != name}
             sessions = yield from agree_all(runs[name], others, b"", own)
             shares = own.words(count * (classes - 1)).reshape(count, classes - 1, 1) & np.uint64((1 << bits) - 1)

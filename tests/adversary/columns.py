@@ -22,15 +22,17 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.cuckoo import MIN_ITEMS
-from blindbayes.protocol import class_sums, joined_sums, matching, noisy_histograms, shared_argmax, shared_model
+from blindbayes.protocol import class_sums, matching, noisy_histograms, shared_model
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import counts
+from blindbayes.protocol.joined_sums import roles as joined_sums
 from blindbayes.protocol.joined_sums.inputs import Entries
-from blindbayes.protocol.shared_argmax import Mesh, Pledge
-from blindbayes.protocol.shared_argmax.audit import Committed
-from blindbayes.protocol.shared_argmax.compare_all import compare
+from blindbayes.protocol.shared_argmax import compare_all, references
+from blindbayes.protocol.shared_argmax import roles as shared_argmax
+from blindbayes.protocol.shared_argmax.audit import Committed, Pledge
+from blindbayes.protocol.shared_argmax.compare_all import Mesh, compare
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
-from blindbayes.protocol.transfer import agree_all
+from blindbayes.protocol.transfer.roles import agree_all
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.argmax import Setup, with_classes
 from support.columns import Case, book, connect, draw_block
@@ -150,7 +152,7 @@ def same(left: Any, right: Any, *, unread: bool = False) -> bool:
         return all(same(a, b, unread=unread) for a, b in zip(left, right, strict=True))
     left, right = np.asarray(left), np.asarray(right)
     if unread and left.shape == right.shape:
-        left = np.where(left == shared_argmax.UNREADABLE, right, left)
+        left = np.where(left == compare_all.UNREADABLE, right, left)
     return bool(np.array_equal(left, right))
 
 
@@ -262,7 +264,7 @@ def argmax(
         def class_holder() -> Role[Any]:
             for holder, names in setup.shared.items() if rate else ():
                 given = setup.plan, tables[holder], names, senders[holder], coins.derive("c" + holder)
-                yield from shared_argmax.answer_references(runs["class"], holder, *given)
+                yield from references.answer_references(runs["class"], holder, *given)
             given = query, local, tables, senders, coins.derive("c")
             return (yield from shared_argmax.class_holder(runs["class"], *given, back=back[1]))
 
@@ -272,7 +274,7 @@ def argmax(
             pledge = None
             if rate:
                 given = setup.plan, own, setup.shared[holder], receiver, coins.derive("r" + holder)
-                kept = yield from shared_argmax.ask_references(runs[holder], "class", *given)
+                kept = yield from references.ask_references(runs[holder], "class", *given)
                 pledge = Pledge.of(Committed(b"", b"", b"", b"", b"", kept), setup.plan, own, setup.shared[holder])
             share = shared_model.score(own, values, setup.plan, setup.rows)
             given = query, share, values, receiver, coins.derive(holder), pledge
@@ -290,7 +292,7 @@ def argmax(
 def _meshes(names: tuple[str, ...]) -> dict[str, Mesh]:
     coins = Coins.seeded(bytes(32))
     runs = local_runs(names, coins=coins)
-    return run_in_memory({name: shared_argmax.connect(runs[name], coins.derive(name)) for name in names}).outputs
+    return run_in_memory({name: compare_all.connect(runs[name], coins.derive(name)) for name in names}).outputs
 
 
 def all_compare(parties: int) -> ColumnArena:

@@ -17,15 +17,15 @@ from blindbayes.primitives.garbling import Evaluator
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.softspoken import KEY_BYTES, TREES, OtSenderSetup, plant
 from blindbayes.primitives.tweaks import Domain, TweakedHash
-from blindbayes.protocol import private_ratio
 from blindbayes.protocol.core import Send, mark, receive
 from blindbayes.protocol.matching import MatchingSetup, asker, owner
+from blindbayes.protocol.private_ratio import roles as private_ratio
 from blindbayes.protocol.shared_argmax import comparing
 from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, ScoresChosen
 from blindbayes.protocol.shared_model import score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.argmax import Setup, with_classes

@@ -13,12 +13,12 @@ import pytest
 
 from blindbayes.primitives import trees
 from blindbayes.primitives.tweaks import Domain, TweakedHash
-from blindbayes.protocol import transfer
 from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder
 from blindbayes.protocol.class_sums import roles as class_sums_roles
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
 from blindbayes.protocol.core import Send, mark, receive
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins, transfer_pair
 

@@ -15,7 +15,7 @@ from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import JoinedScoresSetup
+from blindbayes.protocol.joined_scores.roles import JoinedScoresSetup
 from blindbayes.scheme import link_bytes
 from blindbayes.simulation import run as simulated
 from blindbayes.transport.link import Link

@@ -14,12 +14,15 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.cuckoo import MIN_ITEMS
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol import joined_sums, matching, transfer
+from blindbayes.protocol import matching
 from blindbayes.protocol.joined_scores import roles as scoring_roles
-from blindbayes.protocol.joined_sums import Entries, counts
+from blindbayes.protocol.joined_sums import counts
+from blindbayes.protocol.joined_sums import roles as joined_sums
+from blindbayes.protocol.joined_sums.inputs import Entries
 from blindbayes.protocol.joined_sums.messages import OverlapGarbled
 from blindbayes.protocol.matching.messages import MatchesTold
 from blindbayes.protocol.shared_argmax.messages import ScoresHanded
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep

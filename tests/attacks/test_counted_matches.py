@@ -73,8 +73,8 @@ def told(monkeypatch):
 
 def flip(monkeypatch, liar):
     """Whoever garbles may take wires for their opposites, for free, which no evaluator sees: 1 becomes 9 becomes 11."""
-    monkeypatch.setattr("blindbayes.protocol.joined_sums.row_holder", _turning(joined_sums.row_holder, "matches", liar))
-    monkeypatch.setattr("blindbayes.protocol.joined_sums.label_holder", _turning(joined_sums.label_holder, "again", liar))
+    monkeypatch.setattr("blindbayes.protocol.joined_sums.roles.row_holder", _turning(joined_sums.row_holder, "matches", liar))
+    monkeypatch.setattr("blindbayes.protocol.joined_sums.roles.label_holder", _turning(joined_sums.label_holder, "again", liar))
 
 
 def _turning(genuine, field, liar):

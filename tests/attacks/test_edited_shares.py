@@ -25,10 +25,10 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives import merkle, signatures
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Garbler
-from blindbayes.protocol import shared_argmax
 from blindbayes.protocol.core import Run
 from blindbayes.protocol.shared_argmax import ahead as argmax_ahead
 from blindbayes.protocol.shared_argmax import audit, comparing, decoys
+from blindbayes.protocol.shared_argmax import roles as shared_argmax
 from blindbayes.scheme.audits import caught
 from blindbayes.simulation.run import identity_of
 

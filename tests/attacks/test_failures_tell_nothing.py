@@ -15,7 +15,7 @@ from blindbayes import Study
 from blindbayes.errors import UntoldError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.garbling import Garbler
-from blindbayes.protocol.shared_argmax import UNREADABLE
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, OutputsShared
 from blindbayes.transport.memory import Replace, run_in_memory
 from support.argmax import Setup, with_classes

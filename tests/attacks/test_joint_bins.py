@@ -6,9 +6,11 @@ import pytest
 
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives import cuckoo, okvs
-from blindbayes.protocol import joined_sums, matching, transfer
+from blindbayes.protocol import matching
 from blindbayes.protocol.joined_scores.messages import BinsCommitted, BinsFixed, BinsOffered
-from blindbayes.protocol.joined_sums import Entries
+from blindbayes.protocol.joined_sums import roles as joined_sums
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.protocol.transfer.messages import CoinsAnswered, CoinsOpened
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from support.hidden import Case

@@ -9,8 +9,8 @@ import pytest
 
 from blindbayes.errors import IntegrityError
 from blindbayes.primitives import trees
-from blindbayes.protocol import transfer
 from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder, class_holder, roles
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 

@@ -18,12 +18,12 @@ from blindbayes.primitives.garbling import Plain
 from blindbayes.privacy.evidence import epsilon_lower
 from blindbayes.privacy.exact_events import SMALLEST_BUDGET
 from blindbayes.privacy.overlap import OverlapNoise
-from blindbayes.protocol.joined_sums import merge
 from blindbayes.protocol.joined_sums.counts import (
     NOISY_LABEL,
     noisy,
     noisy_total,
 )
+from blindbayes.protocol.joined_sums.inputs import merge
 from blindbayes.protocol.joined_sums.messages import NoiseChosen, OverlapNoised
 from blindbayes.transport.memory import Replace, run_in_memory
 from blindbayes.wire import Message

@@ -12,7 +12,7 @@ import blindbayes.protocol.shared_argmax as package
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.shared_argmax import ahead, attribute_holder, class_holder
+from blindbayes.protocol.shared_argmax import ahead
 from blindbayes.protocol.shared_argmax import query as argmax_query
 from blindbayes.protocol.shared_argmax.comparing import and_gates
 from blindbayes.protocol.shared_argmax.messages import (
@@ -24,6 +24,7 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresChosen,
 )
 from blindbayes.protocol.shared_argmax.ready import Material, ReadyReceiver, ReadySender, Shape
+from blindbayes.protocol.shared_argmax.roles import attribute_holder, class_holder
 from blindbayes.protocol.shared_model import score
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from support.argmax import Setup, with_classes

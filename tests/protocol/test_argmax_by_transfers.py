@@ -13,14 +13,14 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.protocol.core import Send, mark, receive
 from blindbayes.protocol.digits import pack
-from blindbayes.protocol.shared_argmax import UNREADABLE
 from blindbayes.protocol.shared_argmax import query as argmax_query
 from blindbayes.protocol.shared_argmax.by_transfers import _Shares
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.protocol.shared_argmax.levels import levels
 from blindbayes.protocol.shared_argmax.messages import LevelCompared, OutputsShared
 from blindbayes.protocol.shared_model import score
-from blindbayes.protocol.transfer import agree
 from blindbayes.protocol.transfer.messages import SessionOffered
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep

@@ -12,10 +12,10 @@ from blindbayes.errors import PeerProtocolError, ProtocolError
 from blindbayes.primitives import circuits, limbs
 from blindbayes.primitives.garbling import Plain
 from blindbayes.primitives.traces import RecordedCircuit, bases
-from blindbayes.protocol.shared_argmax import UNREADABLE, connect
 from blindbayes.protocol.shared_argmax import compare_all as t
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE, connect
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep

@@ -10,11 +10,11 @@ import pytest
 import blindbayes.protocol.class_sums as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, ProtocolError
-from blindbayes.protocol import transfer
 from blindbayes.protocol.class_sums import ClassSumsSetup, Coded, RowLayout, attribute_holder, class_holder
 from blindbayes.protocol.class_sums import roles as class_sums_roles
 from blindbayes.protocol.class_sums.layout import square_limbs
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire import decode

@@ -12,8 +12,8 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError
 from blindbayes.model.shares import ModelShare
 from blindbayes.protocol import columns as roles
-from blindbayes.protocol import transfer
 from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme.aligned import whole_block
 from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows

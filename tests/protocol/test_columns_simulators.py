@@ -25,7 +25,7 @@ from blindbayes.protocol import garbled as garbled_twice
 from blindbayes.protocol.class_sums import roles as sums_steps
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
 from blindbayes.protocol.core import Send, mark, receive
-from blindbayes.protocol.shared_argmax import attribute_holder, class_holder, comparing
+from blindbayes.protocol.shared_argmax import comparing
 from blindbayes.protocol.shared_argmax.compare_all import classes_of
 from blindbayes.protocol.shared_argmax.messages import (
     ArgmaxGarbled,
@@ -34,10 +34,11 @@ from blindbayes.protocol.shared_argmax.messages import (
     LabelsReturned,
     ScoresChosen,
 )
+from blindbayes.protocol.shared_argmax.roles import attribute_holder, class_holder
 from blindbayes.protocol.shared_model import roles as model_roles
 from blindbayes.protocol.shared_model import score
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep

@@ -23,8 +23,10 @@ from blindbayes.primitives import cuckoo, okvs, oprf, ot
 from blindbayes.primitives.garbling import Evaluator, Garbler
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol.joined import connect
-from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedSumsSetup, label_holder, roles, row_holder
 from blindbayes.protocol.joined_sums import counts as on_counts
+from blindbayes.protocol.joined_sums import roles
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND, JoinedSumsSetup, label_holder, row_holder
 from blindbayes.scheme.joined import overlap_charge, overlap_noise
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.drivers import run_by

@@ -12,10 +12,10 @@ from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolErro
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol import lookups
-from blindbayes.protocol.joined_scores import JoinedScoresSetup, match
 from blindbayes.protocol.joined_scores import blocks as on_blocks
-from blindbayes.protocol.joined_scores.roles import BATCH
-from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.protocol.joined_scores import match
+from blindbayes.protocol.joined_scores.roles import BATCH, JoinedScoresSetup
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.hidden import FEATURES, Case

@@ -18,9 +18,10 @@ from blindbayes.primitives.okvs import cells
 from blindbayes.primitives.oprf import WIDTH, question_words
 from blindbayes.primitives.ot import bits_for
 from blindbayes.primitives.softspoken import correction_words
-from blindbayes.protocol import joined_scores, lookups
+from blindbayes.protocol import lookups
 from blindbayes.protocol.core import Open, Receive, Send
-from blindbayes.protocol.joined_scores import bins, blocks, match, roles
+from blindbayes.protocol.joined_scores import bins
+from blindbayes.protocol.joined_scores import roles as joined_scores
 from blindbayes.protocol.joined_scores.messages import (
     BinsCommitted,
     BinsFixed,
@@ -31,8 +32,6 @@ from blindbayes.protocol.joined_scores.messages import (
     ScoresGated,
 )
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
-from blindbayes.protocol.shared_argmax import comparing, query
-from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, EntriesChosen, EntriesMasked, ScoresChosen
 from blindbayes.protocol.transfer.messages import SessionOffered
 from blindbayes.transport.memory import run_in_memory
@@ -196,8 +195,7 @@ def test_a_helper_does_not_notice_that_it_talks_to_the_simulator(to, scope, monk
     helped, links, run = case.helper()
     let_proofs_hold(monkeypatch)
     monkeypatch.setattr(bins, "_commitment", lambda seed: bytes(32))  # public randomness
-    for module in (bins, blocks, match, roles, argmax, comparing, query):  # marks name sessions, which are public
-        monkeypatch.setattr(module, "require_mark", lambda *given: None)
+    monkeypatch.setattr("blindbayes.protocol.core.require_mark", lambda *given: None)  # marks name sessions, which are public
     role = joined_scores.helper(run, case.hidden, helped, links, coins("h"))
     value, opened, read = drive(case, role, coins("simulator"))
     assert (value, opened) == (None, [])

@@ -15,17 +15,10 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocol.joined import connect
-from blindbayes.protocol.joined_sums import (
-    MAX_BOUND,
-    MIN_BOUND,
-    Entries,
-    JoinedSumsSetup,
-    equal,
-    label_holder,
-    merge,
-    row_holder,
-)
+from blindbayes.protocol.joined_sums import equal
 from blindbayes.protocol.joined_sums import roles as joined_roles
+from blindbayes.protocol.joined_sums.inputs import Entries, merge
+from blindbayes.protocol.joined_sums.roles import MAX_BOUND, MIN_BOUND, JoinedSumsSetup, label_holder, row_holder
 from blindbayes.simulation.joined import JoinedModel
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep

@@ -20,17 +20,10 @@ from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol.core import Receive
 from blindbayes.protocol.digits import masked_words
 from blindbayes.protocol.joined import connect
-from blindbayes.protocol.joined_sums import (
-    MIN_BOUND,
-    Entries,
-    JoinedSumsSetup,
-    equal,
-    label_holder,
-    messages,
-    roles,
-    row_holder,
-)
+from blindbayes.protocol.joined_sums import equal, messages, roles
 from blindbayes.protocol.joined_sums.counts import count_gates
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND, JoinedSumsSetup, label_holder, row_holder
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins, let_proofs_hold, opened_count
 
@@ -76,10 +69,10 @@ def views(overlap, monkeypatch, name="real"):
     runs = local_runs(["rows", "labels"], coins=coins("run"))
     seen = {"rows": [], "labels": []}
     decoded, sessions = [], []
-    receive, digits, agree = roles.receive, roles.digits, roles.agree
+    receive, digits, agree = roles.receive_marked, roles.digits, roles.agree
 
-    def watching(sender, kind):
-        message = yield from receive(sender, kind)
+    def watching(sender, kind, *place):
+        message = yield from receive(sender, kind, *place)
         me = "labels" if sender == "rows" else "rows"
         seen[me].append((kind, [getattr(message, field) for field in message.__struct_fields__ if field != "mark"]))
         return message
@@ -90,7 +83,7 @@ def views(overlap, monkeypatch, name="real"):
 
     with monkeypatch.context() as patch:
         for module in (roles, equal):
-            patch.setattr(module, "receive", watching)
+            patch.setattr(module, "receive_marked", watching)
         patch.setattr(roles, "agree", watched_agree)
         patch.setattr(roles, "digits", lambda words, bits: decoded.append(words.copy()) or digits(words, bits))
 
@@ -216,8 +209,7 @@ def test_a_role_does_not_notice_that_it_talks_to_the_simulator(monkeypatch):
     for public in ("agree", "commit_coins", "open_coins", "answer_coins", "hear_coins"):
         monkeypatch.setattr(roles, public, no_agreement)
     let_proofs_hold(monkeypatch)
-    for module in (roles, equal):
-        monkeypatch.setattr(module, "require_mark", lambda *given: None)  # marks name sessions, which are public
+    monkeypatch.setattr("blindbayes.protocol.core.require_mark", lambda *given: None)  # marks name sessions, which are public
     for last in ("ask_equality", "answer_equality"):  # which says that both are the same, and is simulated from that
         monkeypatch.setattr(roles, last, no_agreement)
     source = coins("simulator")

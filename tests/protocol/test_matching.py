@@ -12,10 +12,10 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
 from blindbayes.primitives.cuckoo import MIN_ITEMS
-from blindbayes.protocol import transfer
 from blindbayes.protocol.matching import MatchingSetup, asker, owner, roles
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
 from blindbayes.protocol.matching.roles import find
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.transport.memory import Replace, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from support.two_party import coins

@@ -13,19 +13,16 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.model.parameters import estimate
 from blindbayes.protocol import garbled
-from blindbayes.protocol.private_ratio import (
+from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, RatiosTold, VectorMasked
+from blindbayes.protocol.private_ratio.roles import (
     PrivateRatioSetup,
-    SharedRowsSetup,
-    classify,
     coarse_bits,
-    connect,
     contributor,
     first_party,
     plain_ratios,
     second_party,
-    train,
 )
-from blindbayes.protocol.private_ratio.messages import MaskSent, RatiosGarbled, RatiosTold, VectorMasked
+from blindbayes.protocol.private_ratio.shares import SharedRowsSetup, classify, connect, train
 from blindbayes.protocol.shared_model.messages import ModelGarbled
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.study import Study

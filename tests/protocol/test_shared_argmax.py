@@ -11,7 +11,6 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, attribute_holder, class_holder
 from blindbayes.protocol.shared_argmax import audit as argmax_audit
 from blindbayes.protocol.shared_argmax import query as argmax_query
 from blindbayes.protocol.shared_argmax.messages import (
@@ -23,6 +22,8 @@ from blindbayes.protocol.shared_argmax.messages import (
     ScoresChosen,
     ScoresHanded,
 )
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax.roles import attribute_holder, class_holder
 from blindbayes.protocol.shared_model import score
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory

@@ -12,7 +12,7 @@ import pytest
 from blindbayes import NaiveBayes
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
-from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.scheme.prediction import prediction_run
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.site.policy import Policy, require_study

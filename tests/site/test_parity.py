@@ -21,7 +21,7 @@ from blindbayes.errors import BlindbayesError, PeerLost
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.scheme.prediction import prediction_run
 from blindbayes.site import ahead
 from blindbayes.site.policy import Policy

@@ -16,7 +16,7 @@ from blindbayes import NaiveBayes
 from blindbayes.data import count_table
 from blindbayes.demo.loopback import Loopback
 from blindbayes.demo.ports import free_port
-from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.simulation.joined import JoinedModel
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines

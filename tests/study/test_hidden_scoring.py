@@ -11,7 +11,7 @@ from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import bin_count
-from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.scheme.classify import scoring
 from blindbayes.scheme.scoring import hidden_scoring, open_keyed
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel

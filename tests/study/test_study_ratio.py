@@ -15,7 +15,7 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.ledger import Ledger
 from blindbayes.privacy.statement import PrivacyStatement
-from blindbayes.protocol.private_ratio import PrivateRatioSetup, coarse_bits
+from blindbayes.protocol.private_ratio.roles import PrivateRatioSetup, coarse_bits
 from blindbayes.report.spec import read_spec
 from blindbayes.scheme.ratio import RatioJob, _Noise
 from blindbayes.simulation.rows import RowModel

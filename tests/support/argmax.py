@@ -4,7 +4,8 @@ import numpy as np
 
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, attribute_holder, class_holder
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax.roles import attribute_holder, class_holder
 from blindbayes.protocol.shared_model import ScoreLayout, score
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.columns import book, draw_block, linked, to_scores

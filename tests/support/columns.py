@@ -5,9 +5,10 @@ import numpy as np
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.model.parameters import estimate
 from blindbayes.primitives import limbs as lm
-from blindbayes.protocol import joined, shared_model, transfer
+from blindbayes.protocol import joined, shared_model
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import NO_GUARD, ScoreLayout, plain_tables
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins

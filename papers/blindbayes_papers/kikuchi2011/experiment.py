@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes_papers.kikuchi2011 import measure
 from blindbayes_papers.kikuchi2011 import page as written
 from blindbayes_papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup

@@ -11,10 +11,12 @@ import numpy as np
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey, generate_keypair
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.protocol import joined_sums, transfer
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import connect
-from blindbayes.protocol.joined_sums import MIN_BOUND, Entries, JoinedSumsSetup, LabelShares, RowShares
+from blindbayes.protocol.joined_sums import roles as joined_sums
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND, JoinedSumsSetup, LabelShares, RowShares
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes_papers.kikuchi2011 import distorted_intersection
 from blindbayes_papers.kikuchi2011.distorted_intersection import comparison

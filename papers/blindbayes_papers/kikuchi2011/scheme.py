@@ -24,7 +24,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.protocol.columns import ColumnsSetup, training_name
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined_sums import merge
+from blindbayes.protocol.joined_sums.inputs import merge
 from blindbayes.scheme.aligned import count_local, require_held
 from blindbayes.scheme.columns import holdings_of, require_learner
 from blindbayes.scheme.joined import keyed_digest

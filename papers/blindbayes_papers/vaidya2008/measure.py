@@ -21,9 +21,9 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import DEFAULT_BITS, PrivateKey, generate_keypair
 from blindbayes.protocol import columns as ours
-from blindbayes.protocol import private_ratio
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.private_ratio import roles as private_ratio
 from blindbayes.protocol.ring_sum.cycles import seating
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import local_runs, run_in_memory

@@ -22,8 +22,8 @@ from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import synthetic_proxy
 from blindbayes.protocol import registry
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.costs import DeclaredLink, costs
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.study import schemes
 from blindbayes.wire.transcript import Cost, Keep

@@ -13,7 +13,7 @@ from blindbayes.cli.answers import number, one_of, whole
 from blindbayes.cli.study_columns import usual_protocol
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.protocol.joined_sums import MIN_BOUND
+from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.settings import before, question
 from blindbayes.site.policy import Policy
 from blindbayes.study import ColumnStudy, JoinStudy, schemes

@@ -24,20 +24,17 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.protocol import class_sums, shared_argmax, shared_model, transfer
+from blindbayes.protocol import class_sums, shared_model
 from blindbayes.protocol.class_sums import ClassSumsSetup, Coded, RowLayout
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.shared_argmax import (
-    Committed,
-    Mesh,
-    Pledge,
-    SharedArgmaxSetup,
-    answer_references,
-    ask_references,
-    commit_tables,
-)
+from blindbayes.protocol.shared_argmax import roles as shared_argmax
+from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, commit_tables
+from blindbayes.protocol.shared_argmax.compare_all import Mesh
 from blindbayes.protocol.shared_argmax.costs import NO_LINK, DeclaredLink
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax.references import answer_references, ask_references
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScoreLayout
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
 from blindbayes.wire import U64Array
 

@@ -28,25 +28,22 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol import joined_sums, shared_argmax, shared_model, transfer
+from blindbayes.protocol import shared_model
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import ColumnsSetup, Trained, any_counts, fixed_point, training_name
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined_sums import Entries, JoinedSumsSetup
 from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.protocol.shared_argmax import (
-    Committed,
-    Pledge,
-    SharedArgmaxSetup,
-    answer_references,
-    ask_references,
-    commit_tables,
-    look_up_audited,
-    serve_audited,
-)
+from blindbayes.protocol.joined_sums import roles as joined_sums
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
+from blindbayes.protocol.shared_argmax import roles as shared_argmax
+from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, commit_tables, look_up_audited, serve_audited
 from blindbayes.protocol.shared_argmax.costs import NO_LINK, DeclaredLink
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax.references import answer_references, ask_references
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.wire import U64Array
 
 IntArray = npt.NDArray[np.int64]

@@ -18,13 +18,14 @@ from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.protocol import transfer
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup, ahead
+from blindbayes.protocol.shared_argmax import ahead
 from blindbayes.protocol.shared_argmax.comparing import and_gates
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.ready import Material, ReadyReceiver, ReadySender, Records, Shape
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme.aligned import columns_of
 from blindbayes.scheme.job import AnsweringSite
 from blindbayes.transport.journal import code_version

@@ -11,8 +11,9 @@ import msgspec
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.model.shares import ModelShare
 from blindbayes.protocol.columns import ColumnsSetup, Trained
-from blindbayes.protocol.shared_argmax import MOST_DUMMIES, Committed
+from blindbayes.protocol.shared_argmax.audit import Committed
 from blindbayes.protocol.shared_argmax.costs import NO_LINK, DeclaredLink
+from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES
 from blindbayes.protocol.shared_argmax.references import COUNT
 from blindbayes.study.study import Study
 

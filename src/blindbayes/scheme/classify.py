@@ -19,12 +19,15 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol import columns as column_roles
 from blindbayes.protocol import joined as joined_roles
-from blindbayes.protocol import private_ratio, shared_argmax, transfer
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import JoinSetup, Links
+from blindbayes.protocol.private_ratio import shares
 from blindbayes.protocol.private_ratio.shares import RowLinks, SharedRowsSetup
-from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax import compare_all
+from blindbayes.protocol.shared_argmax.compare_all import Mesh
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.ahead import BATCH, Plan, Ready, Shelf
 from blindbayes.scheme.aligned import class_counts_of, columns_of, local_parameters, require_held
@@ -128,7 +131,7 @@ class ColumnScoring(LinedUpScoring):
             else:
                 kept.ot_receiver = ready.receiver(name) or (yield from transfer.ot_receiver(part, name, coins))
         if self._compare_all:
-            kept.mesh = yield from shared_argmax.connect(transfer.standing(run, sessions, "mesh"), coins)
+            kept.mesh = yield from compare_all.connect(transfer.standing(run, sessions, "mesh"), coins)
         return sessions, kept
 
     def _batch(self, run: Run, block: CodedRows, links: Transfers, coins: Coins) -> Role[Classes | None]:
@@ -225,12 +228,12 @@ class RowScoring(LinedUpScoring):
         self._asked = asked
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], RowLinks]]:
-        return {}, (yield from private_ratio.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
+        return {}, (yield from shares.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
 
     def _batch(self, run: Run, block: CodedRows, links: RowLinks, coins: Coins) -> Role[Classes | None]:
         rows, tables = self._asked.rows, next(iter(self.share.tables.values()), {})
         query = self._asked.query(block.rows, "")
-        return (yield from private_ratio.classify(run, rows, query, tables, block.columns, links, coins))
+        return (yield from shares.classify(run, rows, query, tables, block.columns, links, coins))
 
 
 def asked_of(public: Mapping[str, Any], to: str | None) -> Any:

@@ -29,7 +29,8 @@ from blindbayes.protocol import joined as roles
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import Joined, JoinSetup
-from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND, Entries, merge, one_hot
+from blindbayes.protocol.joined_sums.inputs import Entries, merge, one_hot
+from blindbayes.protocol.joined_sums.roles import MAX_BOUND, MIN_BOUND
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import count_local, require_held
 from blindbayes.scheme.audits import ScoringParams, describe_audits, describe_link, kept_commitments

@@ -13,12 +13,12 @@ from blindbayes.primitives.softspoken import correction_words
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import ColumnsSetup, any_counts
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import JoinedScoresSetup
-from blindbayes.protocol.joined_sums import JoinedSumsSetup
+from blindbayes.protocol.joined_scores.roles import JoinedScoresSetup
 from blindbayes.protocol.joined_sums.equal import BINS, levels
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
+from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
 from blindbayes.protocol.shared_argmax.compare_all import triples_needed
 from blindbayes.protocol.shared_argmax.comparing import and_gates
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.references import COUNT
 from blindbayes.protocol.shared_model import ScoreLayout, plain_tables
 from blindbayes.protocol.shared_model.roles import transfers

@@ -13,10 +13,11 @@ from blindbayes.data.keys import rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import matching, transfer
+from blindbayes.protocol import matching
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined_sums import merge
+from blindbayes.protocol.joined_sums.inputs import merge
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme import aligned, joined
 from blindbayes.scheme.aligned import ColumnTraining, columns_for
 from blindbayes.scheme.columns import require_learner

@@ -18,7 +18,7 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, UntoldError
 from blindbayes.foreign import convert
 from blindbayes.model.shares import KeptShare
-from blindbayes.protocol.shared_argmax import UNREADABLE
+from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.report.leakage import About
 from blindbayes.scheme.classify import ColumnScoring, RowsAsked, RowScoring, asked_of, scoring
 from blindbayes.scheme.job import AnsweringSite, PartJob

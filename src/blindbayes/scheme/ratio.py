@@ -29,16 +29,16 @@ from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.noisy_sum import SEVERAL_RECORDS, SEVERAL_SITES
 from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.private_ratio import (
+from blindbayes.protocol.private_ratio.roles import (
+    FINE_BITS,
+    Opening,
     PrivateRatioSetup,
-    SharedRowsSetup,
     coarse_bits,
     contributor,
     first_party,
     second_party,
-    train,
 )
-from blindbayes.protocol.private_ratio.roles import FINE_BITS, Opening
+from blindbayes.protocol.private_ratio.shares import SharedRowsSetup, train
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.scheme.job import Charge, CountingJob, Site, refused_reading
 from blindbayes.scheme.result import JointResult, Learned, Result, about_run, leakage_of, report_run

@@ -23,11 +23,12 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.tweaks import Block128
 from blindbayes.protocol import columns as column_roles
-from blindbayes.protocol import joined_scores, shared_model
+from blindbayes.protocol import shared_model
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import NONE, HelperInput, JoinedScoresSetup, Scope, ScorerInput
-from blindbayes.protocol.joined_sums import merge
+from blindbayes.protocol.joined_scores import roles as joined_scores
+from blindbayes.protocol.joined_scores.roles import NONE, HelperInput, JoinedScoresSetup, Scope, ScorerInput
+from blindbayes.protocol.joined_sums.inputs import merge
 from blindbayes.protocol.shared_model import ScoreLayout
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout
 from blindbayes.report.leakage import About, LeakReport

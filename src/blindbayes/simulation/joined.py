@@ -19,7 +19,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.logarithm import ln_error
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import Scope
+from blindbayes.protocol.joined_scores.roles import Scope
 from blindbayes.scheme.aligned import columns_of
 from blindbayes.scheme.result import Prediction
 from blindbayes.scheme.scoring import open_keyed

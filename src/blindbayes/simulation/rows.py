@@ -12,7 +12,7 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import DataError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.private_ratio import SharedRowsSetup
+from blindbayes.protocol.private_ratio.shares import SharedRowsSetup
 from blindbayes.scheme.classify import RowsAsked
 from blindbayes.scheme.result import Prediction
 from blindbayes.simulation.columns import JointModel

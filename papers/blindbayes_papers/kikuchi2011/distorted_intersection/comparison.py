@@ -22,7 +22,7 @@ from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.wire import ClearMessage, MaskedMessage, U64Array
 from blindbayes_papers.kikuchi2011.distorted_intersection.roles import ThinningSetup
 

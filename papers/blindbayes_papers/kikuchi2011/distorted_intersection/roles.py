@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from blindbayes.errors import DataError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes_papers.kikuchi2011.set_intersection.groups import RISTRETTO, CommutingGroup
 from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 from blindbayes_papers.kikuchi2011.set_intersection.roles import cut, require_distinct

@@ -18,7 +18,7 @@ from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.class_sums.layout import RowLayout
 from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsCounted, RowsMasked
 from blindbayes.protocol.core import Role, Run, Send, mark, receive_marked
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.statistics import CodedRows
 from blindbayes.wire import U64Array
 

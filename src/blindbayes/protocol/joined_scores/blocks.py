@@ -26,8 +26,7 @@ from blindbayes.protocol.joined import Links
 from blindbayes.protocol.joined_scores.match import matched, unpacked
 from blindbayes.protocol.joined_scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
 from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
-from blindbayes.protocol.shared_argmax.query import look_up, serve
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.wire import Marked, U64Array
 
 _ONE = np.uint64(1)

@@ -19,7 +19,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.tweaks import Block128
-from blindbayes.protocol import joined, shared_argmax
+from blindbayes.protocol import joined
 from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocol.joined import JoinSetup, Links
 from blindbayes.protocol.joined_scores import blocks as on_blocks
@@ -28,9 +28,12 @@ from blindbayes.protocol.joined_scores.blocks import BinBlock, ScoringPair
 from blindbayes.protocol.joined_scores.match import answer, ask, place
 from blindbayes.protocol.joined_scores.messages import SharedTold
 from blindbayes.protocol.joined_scores.shape import LookupSetup, common_block, cut
-from blindbayes.protocol.shared_argmax import Mesh, SharedArgmaxSetup
+from blindbayes.protocol.shared_argmax import compare_all
+from blindbayes.protocol.shared_argmax import roles as shared_argmax
+from blindbayes.protocol.shared_argmax.compare_all import Mesh
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.statistics import MISSING
 
 LABEL = "shared_identifiers"
@@ -146,7 +149,7 @@ class HelperInput:
 def connect(run: Run, hidden: JoinedScoresSetup, coins: Coins) -> Role[dict[str, Links]]:
     """Transfers of both directions between the scorer and each helper; where all compare together, between every two."""
     if hidden.compare_all:
-        mesh = yield from shared_argmax.connect(run, coins)
+        mesh = yield from compare_all.connect(run, coins)
         return {name: Links(mesh.ot_senders[name], mesh.ot_receivers[name]) for name in run.others}
     found = {}
     for name in hidden.helpers if run.me == hidden.to else (hidden.to,):

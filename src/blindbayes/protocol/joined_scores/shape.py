@@ -13,8 +13,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives import cuckoo
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import bits_for, choice_bits
-from blindbayes.protocol.joined_sums import MAX_BOUND, MIN_BOUND
-from blindbayes.protocol.joined_sums.roles import FAILURE_BITS
+from blindbayes.protocol.joined_sums.roles import FAILURE_BITS, MAX_BOUND, MIN_BOUND
 from blindbayes.protocol.shared_model import ScoreLayout
 
 _BLOCK_BYTES = 1 << 23  # of the largest message of a block, about

@@ -46,7 +46,7 @@ from blindbayes.protocol.joined_sums.messages import (
 )
 from blindbayes.protocol.shared_model.circuit import guarded
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.wire import U64Array
 
 LABEL = "enough_overlap"

@@ -36,7 +36,7 @@ from blindbayes.protocol.joined_sums.messages import (
     StoreFilled,
     TagsMasked,
 )
-from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, open_coins
+from blindbayes.protocol.transfer.roles import agree, answer_coins, commit_coins, hear_coins, open_coins
 from blindbayes.wire import U64Array
 
 MIN_BOUND = cuckoo.MIN_ITEMS

@@ -18,7 +18,7 @@ from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive,
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
 from blindbayes.protocol.joined_sums.roles import padded
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
-from blindbayes.protocol.transfer import agree, answer_coins, commit_coins, hear_coins, open_coins
+from blindbayes.protocol.transfer.roles import agree, answer_coins, commit_coins, hear_coins, open_coins
 from blindbayes.wire import U64Array
 
 LABEL = "matching"

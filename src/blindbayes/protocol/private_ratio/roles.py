@@ -18,12 +18,12 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wires
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol import transfer
 from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive, receive_marked
 from blindbayes.protocol.garbled import receive_step, send_step
 from blindbayes.protocol.private_ratio.messages import LabelsReturned, RatiosGarbled, RatiosTold, TotalsChosen
 from blindbayes.protocol.private_ratio.split import collect_masked, collect_masks, deal, others
 from blindbayes.protocol.shared_model.score_layout import dyadic
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.layout import CellGroup
 from blindbayes.wire import U64Array

@@ -23,16 +23,17 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol import shared_argmax, shared_model, transfer
+from blindbayes.protocol import shared_model
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.class_sums.layout import HistogramFields
 from blindbayes.protocol.columns import training_name
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import counts as on_counts
 from blindbayes.protocol.private_ratio.split import collect_masked, collect_masks, deal
-from blindbayes.protocol.shared_argmax import SharedArgmaxSetup
-from blindbayes.protocol.shared_argmax.query import look_up, serve
+from blindbayes.protocol.shared_argmax import roles as shared_argmax
+from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocol.shared_model import ScoreLayout
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import Statistics, names_of
 from blindbayes.wire import U64Array
 

@@ -16,7 +16,7 @@ from blindbayes.protocol.core import Role, Run, Send, mark, receive, receive_mar
 from blindbayes.protocol.shared_argmax.comparing import circuit
 from blindbayes.protocol.shared_argmax.messages import AheadChosen, AheadGarbled, AheadOffered
 from blindbayes.protocol.shared_argmax.ready import Shape, head_of_receiver, head_of_sender, own_labels
-from blindbayes.protocol.transfer import agree, ot_receiver, ot_sender
+from blindbayes.protocol.transfer.roles import agree, ot_receiver, ot_sender
 from blindbayes.wire import U64Array
 
 NAME_BYTES = 32

@@ -23,9 +23,10 @@ from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.primitives.traces import RecordedCircuit, bases
 from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol import digits, transfer
+from blindbayes.protocol import digits
 from blindbayes.protocol.core import Role, Run, Send, mark, receive_all, receive_marked, require_mark
 from blindbayes.protocol.shared_argmax.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
+from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.wire import Marked, U64Array
 
 _TRIPLES_AT_ONCE = 1 << 21

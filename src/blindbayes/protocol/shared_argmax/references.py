@@ -28,7 +28,7 @@ from blindbayes.protocol.shared_argmax.messages import DummiesPlaced
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocol.shared_model.score_layout import GaussianLayout, ScoreLayout
 from blindbayes.protocol.shared_model.tables import Tables, score
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.statistics import MISSING
 
 COUNT = 64

@@ -34,7 +34,7 @@ from blindbayes.protocol.shared_argmax.decoys import Placed
 from blindbayes.protocol.shared_argmax.messages import ClassesTold, ScoresBlinded, ScoresHanded
 from blindbayes.protocol.shared_argmax.query import PendingLookup, SharedArgmaxSetup, ask, hear
 from blindbayes.protocol.shared_model.tables import Tables
-from blindbayes.protocol.transfer import agree, agree_all
+from blindbayes.protocol.transfer.roles import agree, agree_all
 
 LABEL = "class"
 _STEP = "shared_argmax"

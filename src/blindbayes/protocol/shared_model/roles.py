@@ -23,7 +23,7 @@ from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.noise import Noise, with_noise
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.shared_model.tables import add_denominators, from_outputs, output_lanes
-from blindbayes.protocol.transfer import agree
+from blindbayes.protocol.transfer.roles import agree
 from blindbayes.wire import U64Array
 
 Bits = npt.NDArray[np.uint8]
