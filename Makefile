@@ -24,7 +24,7 @@ help:  ## List the targets
 $(READY): requirements.lock pyproject.toml papers/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e papers
 	@touch $@
 

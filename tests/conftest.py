@@ -4,15 +4,18 @@ Temporary folders lie in memory where there is room; with TMPDIR=/tmp they lie o
 
 `--tenth` keeps a tenth of the slow tests, another one every day, and those that are `daily`, and lets no further one begin
 after `--tenth-seconds`: so none of them rots, and `make test` stays short. BLINDBAYES_TENTH=0..9 names one.
+
+Random numbers follow from a test's name (`--coins`): what passed passes again. See support/repeat.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,14 +24,16 @@ from hypothesis import HealthCheck, settings
 
 from support import programs
 from support.papers import offer_papers
+from support.repeat import drawn_from
 
 MEMORY = Path("/dev/shm")
 
-settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
-settings.load_profile("loaded")
-
 
 def pytest_configure(config: pytest.Config) -> None:
+    again = config.getoption("--coins") != "system"
+    patient = [HealthCheck.too_slow]  # a busy machine is no fault
+    settings.register_profile("loaded", deadline=None, suppress_health_check=patient, derandomize=again)
+    settings.load_profile("loaded")
     beside = Path(config.rootpath).parent / "shared" / "data"
     if "BLINDBAYES_DATA" not in os.environ and beside.is_dir():
         os.environ["BLINDBAYES_DATA"] = str(beside)
@@ -56,6 +61,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--coins", default="1", help="what random numbers follow from, with the test's name; system: fresh ones")
     parser.addoption("--tenth", action="store_true", help="a tenth of the slow tests, another one every day")
     parser.addoption("--tenth-seconds", type=float, default=100.0, help="with --tenth: let no further test begin after that")
 
@@ -97,6 +103,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _BEGAN.append(time.monotonic())
         if _BEGAN[-1] - _BEGAN[0] > item.config.getoption("--tenth-seconds"):
             pytest.skip("the time for a tenth of the slow tests is used up; `make test-slow` runs them all")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with random_numbers(item.config, item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> Iterator[None]:
+    if fixturedef.scope == "function":
+        return (yield)
+    with random_numbers(request.config, f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param_index', 0)}"):
+        return (yield)
+
+
+def random_numbers(config: pytest.Config, name: str) -> contextlib.AbstractContextManager[None]:
+    """A test's, or a fixture's: see support/repeat.py."""
+    chosen = config.getoption("--coins")
+    return contextlib.nullcontext() if chosen == "system" else drawn_from(f"{chosen} {name}")
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from scipy.stats import chi2
 
 from blindbayes.primitives.coins import SEED_BYTES, Coins
+from support.repeat import drawn_from
 
 ALPHA = 1e-6
 SEED = bytes(range(32))
@@ -112,3 +114,22 @@ def test_shuffles_reach_every_order_equally_often() -> None:
         seen[tuple(items)] = seen.get(tuple(items), 0) + 1
     assert len(seen) == 6
     assert p_value(np.array(list(seen.values()))) > ALPHA
+
+
+def test_what_a_test_draws_from_the_system_comes_again_and_never_twice_in_it():
+    def draw() -> list[bytes]:
+        return [Coins.system().bytes(32), Coins.system().derive("a").bytes(32), Coins.fresh_seed(), Coins.fresh_seed()]
+
+    found = []
+    for name in ("one", "one", "other"):
+        with drawn_from(name):
+            found.append(draw())
+    assert found[0] == found[1] != found[2]
+    assert len({*found[0], *found[2]}) == 8
+    end, begin = os.pipe()
+    if not (child := os.fork()):  # it must not draw what its parent draws next
+        os._exit(os.write(begin, Coins.fresh_seed()) - SEED_BYTES)
+    assert os.read(end, SEED_BYTES) != Coins.fresh_seed()
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(end)
+    os.close(begin)

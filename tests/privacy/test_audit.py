@@ -310,7 +310,7 @@ class NoisyCounts:
         if self.flaw == "classes from data":
             self.counts_ = self.counts_[: len(set(y))]
         if self.flaw == "float noise":
-            self.counts_ = counts + np.random.default_rng().laplace(0, 1 / self.epsilon, 2)
+            self.counts_ = counts + np.random.default_rng(self.c.bits(64)).laplace(0, 1 / self.epsilon, 2)
         if self.flaw == "three times the budget":
             self.counts_ = make("discrete_laplace", Sensitivity((SensitivityBlock("class", 2),)), self.epsilon * 3).release(
                 counts, self.c

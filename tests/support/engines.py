@@ -28,7 +28,15 @@ def engine_python(engine: str) -> Path:
     with (home.parent / f"{home.name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)  # workers of one test run wait for each other
         if not (home / ".ready").exists():
-            pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip = [
+                str(home / "bin" / "python"),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-compile",
+            ]
             for command in ([sys.executable, "-m", "venv", str(home)], [*pip, "--require-hashes", "-r", str(lock)]):
                 made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
                 if made.returncode:

@@ -205,7 +205,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
             return (self.code_low, *(self.grid(edge) - self.centre for edge in self.edges))
         if self.spacing == "log":
             return tuple(point - self.centre for point in _thinned(_ladder(self.grid_low, self.grid_high), self.size))
-        return tuple(-(-cell * self.width // self.size) + self.code_low for cell in range(self.size))
+        low, width, size = self.code_low, self.width, self.size
+        return tuple(low - (-cell * width // size) for cell in range(size))
 
     def bin_of(self, code: int) -> int:
         """The histogram cell of a code, in integers."""

@@ -157,9 +157,7 @@ class Released:
         law = self.plan.noise
         bounds = [item.bound for item in self.plan.items]
         if isinstance(law, Centred):
-            zero = [np.zeros(table.shape, dtype=np.int64) for table in self.tables]
-            each = [law.release(zero, bounds, coins) for _ in range(draws)]
-            return [np.stack([one[at] for one in each]) for at in range(len(shapes))]
+            return law.releases([np.zeros(table.shape, dtype=np.int64) for table in self.tables], bounds, coins, draws)
         blocks = zip(law.sensitivity.blocks, shapes, strict=True)
         sizes = tuple(dataclasses.replace(block, size=shape[1] * shape[2]) for block, shape in blocks)
         law = dataclasses.replace(law, sensitivity=dataclasses.replace(law.sensitivity, blocks=sizes))
