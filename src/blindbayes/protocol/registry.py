@@ -113,6 +113,9 @@ class SumProtocol(Protocol):
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
 
+    def waits_for_all(self, setting: SumSetup) -> bool:
+        """Whether nothing can be opened, by anybody, before every contributor has given its word on who is in the sum."""
+
     def check(self, setting: SumSetup) -> None: ...
 
     def roster(self, setting: SumSetup) -> tuple[str, ...]: ...

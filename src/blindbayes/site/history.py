@@ -14,6 +14,7 @@ from blindbayes.site.bases import NAME
 from blindbayes.site.difference import Data, PastSum
 
 _COMPUTES, _ENDS = ("computing", "classifying"), ("ended", "burned")
+_SAY_WHOM = ("settled", "opened", "survivors confirmed")  # who is in the sum of a run; people's word counts first
 _NEWEST = 64  # heads of one site that are compared: more than runs and roles can be under way at once
 
 
@@ -67,7 +68,7 @@ class History:
     def included(self, run_id: str) -> frozenset[str] | None:
         """Whose vectors were opened in a run that this site took part in, by identity; None: not known."""
         events = {entry["event"]: entry for entry in self.of_run(run_id)}
-        for event in ("settled", "opened", "survivors confirmed"):
+        for event in _SAY_WHOM:
             if event in events:
                 return frozenset(events[event]["included"])
         first, ended = events["computing"], events.get("ended") or events.get("burned")
@@ -148,10 +149,14 @@ class History:
         return [entry for entry in self.audit.of("event", "computing") if entry["study"] == study]
 
     def unsettled(self) -> list[tuple[dict[str, Any], PastSum]]:
-        """Ended runs that may have opened one of several sets: how they began, and what they count as."""
-        begun = {entry["run"]: entry for entry in self.audit.of("event", "computing")}
-        found = (each for each in self.past_sums() if each.quorum_size is not None)
-        return [(begun[each.run], each) for each in found if self.end_of(each.run) is not None]
+        """Ended runs that may have opened one of several sets, or nothing: how they began, and what they count as."""
+        found = []
+        for each in self.past_sums():
+            events, end = {entry["event"]: entry for entry in self.of_run(each.run)}, self.end_of(each.run)
+            is_known = end is None or (end.get("state") == "done" and each.quorum_size is None)
+            if not is_known and events.keys().isdisjoint(_SAY_WHOM):
+                found.append((events["computing"], each))
+        return found
 
     def witnessed(self, site: str) -> list[tuple[dict[str, Any], bool]]:
         """What another site showed of its logs, and whether the run in which it did is over.
@@ -209,12 +214,13 @@ def _past_sum(run: str, events: dict[str, dict[str, Any]]) -> PastSum | None:
     """What one run that began to compute counts as; None: it opened nothing."""
     first = events["computing"]
     contributors, data = frozenset(first["contributors"]), _data_of(first)
-    for event in ("settled", "opened", "survivors confirmed"):
+    for event in _SAY_WHOM:
         if event in events:
             included = frozenset(events[event]["included"])
             return PastSum(included, data, run=run) if included else None
-    has_ended = "ended" in events or "burned" in events
-    if has_ended and first.get("moments") and ("vector left" not in events or first.get("needs_every_word")):
+    end = events.get("ended") or events.get("burned")
+    has_failed = end is not None and end.get("state") != "done"
+    if has_failed and first.get("moments") and ("vector left" not in events or first.get("waits_for_all")):
         return None
     everybody = first["fewest"] == len(contributors)
     return PastSum(contributors, data, None if everybody else first["fewest"], run)

@@ -26,9 +26,9 @@ def names_of(protocol: str) -> dict[str, str]:
     return {name: str(kind) for name, kind in found.items()}
 
 
-def needs_every_word(study: StudyFile) -> bool:
-    """Whether nothing can be opened before this site has confirmed the survivors: all must, and the protocol asks them."""
-    return "confirmed" in names_of(study.protocol) and study.setting.quorum_size == len(study.contributors)
+def waits_for_all(study: StudyFile) -> bool:
+    """Whether nothing can be opened before this site has given its word on who is in the sum."""
+    return study.protocol in registry.ROWS and registry.load(study.protocol).waits_for_all(study.setting)
 
 
 class MomentLog:

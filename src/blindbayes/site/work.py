@@ -22,7 +22,7 @@ from blindbayes.site.ahead import FolderShelf
 from blindbayes.site.bases import base_of, most_moved
 from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.moments import needs_every_word
+from blindbayes.site.moments import waits_for_all
 from blindbayes.site.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.site.release import outcome_of, write_release
 from blindbayes.statistics import Statistics
@@ -149,7 +149,7 @@ class FolderSite:
                 "tables": [f"{digest} {column}" for column, digest in sorted(state.tables.items())],
                 "fewest": quorum_size,
                 "moments": True,
-                "needs_every_word": needs_every_word(study),
+                "waits_for_all": waits_for_all(study),
                 "contributors": [study.party(name).identity for name in study.contributors],
             }
         else:

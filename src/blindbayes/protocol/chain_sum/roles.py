@@ -278,6 +278,10 @@ class ChainSum:
         """Only where all share masks with all: on a sparse graph the builder could choose who shares with whom."""
         return read_options(setting).neighbours >= len(setting.contributors) - 1
 
+    def waits_for_all(self, setting: SumSetup) -> bool:
+        """Nobody is asked: a chain holds everybody."""
+        return False
+
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Fewer colluders than anybody has mask neighbours leave the honest in one part."""
         holds = self.resists(setting) or (not malicious and corrupt < read_options(setting).neighbours)

@@ -36,10 +36,19 @@ class MaskedSum:
         """Unless the study says that the server follows the protocol."""
         return bool(require_options(setting, OPTIONS)["malicious_server"])
 
+    def waits_for_all(self, setting: SumSetup) -> bool:
+        """On the complete graph with a quorum of all, whose seeds open by everybody's shares alone."""
+        layout = self._layout(setting)
+        return layout.complete and layout.threshold == len(setting.contributors)
+
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one set of at least the quorum; if the server deviates, a neighbourhood of the graph."""
-        layout = MaskedSumSetup(Run("", "", ("*",), "*"), setting).plan
-        return graph.smallest_sum(len(setting.contributors), setting.quorum_size, layout, corrupt, malicious=malicious)
+        parties = len(setting.contributors)
+        return graph.smallest_sum(parties, setting.quorum_size, self._layout(setting), corrupt, malicious=malicious)
+
+    @staticmethod
+    def _layout(setting: SumSetup) -> graph.MaskGraph:
+        return MaskedSumSetup(Run("", "", ("*",), "*"), setting).plan
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

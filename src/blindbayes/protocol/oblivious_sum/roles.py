@@ -39,6 +39,10 @@ class ObliviousSum:
         """The miner may deviate."""
         return True
 
+    def waits_for_all(self, setting: SumSetup) -> bool:
+        """Without a quorum nobody is asked; with one the word of some may be missing."""
+        return False
+
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one roster or survivor set, whose honest members the key graph keeps together."""
         terms = ObliviousSumSetup(_NO_RUN, setting)

@@ -141,6 +141,10 @@ class RingSum:
         """The law of the rings holds for parties that deviate too."""
         return True
 
+    def waits_for_all(self, setting: SumSetup) -> bool:
+        """Nobody is asked: a ring holds everybody."""
+        return False
+
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Fewer than twice as many colluders as rings leave the honest in one part."""
         return Smallest(len(setting.contributors) - corrupt if corrupt < 2 * ring_count(setting) else 0)
