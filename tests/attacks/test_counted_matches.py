@@ -78,8 +78,8 @@ def flip(monkeypatch, liar):
 
 
 def _turning(genuine, field, liar):
-    def lying(run, other, shape, entries, transfers, source):
-        share = yield from genuine(run, other, shape, entries, transfers, source)
+    def lying(run, other, shape, entries, transfers, source, *known):
+        share = yield from genuine(run, other, shape, entries, transfers, source, *known)
         if run.me == liar:
             wires = getattr(share, field).wires
             wires[3] ^= transfers[0].delta

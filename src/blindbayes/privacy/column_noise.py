@@ -266,8 +266,8 @@ _CHANGED = (
     "software enters."
 )
 _EITHER = (
-    "Nor is a record covered against another party whose changed software enters, for a row, words that no row has, or other "
-    "identifiers for its own columns than for its classes, or asks for one identifier in several bins."
+    "Nor is a record covered against another party whose changed software enters, for a row, words that no row has, or, where "
+    "the class holder brings no columns, asks for one identifier in several bins."
 )
 OUTSIDE: Mapping[Join, str] = {
     "aligned": f"Not covered: the number of rows, whose rows line up, the instances that are classified later. {_CHANGED}",

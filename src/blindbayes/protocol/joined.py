@@ -34,7 +34,7 @@ from blindbayes.protocol.columns import ColumnsSetup, Trained, any_counts, fixed
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import counts as on_counts
 from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.joined_sums.inputs import Entries, class_places
 from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
 from blindbayes.protocol.shared_argmax import roles as shared_argmax
 from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, commit_tables, look_up_audited, serve_audited
@@ -175,8 +175,13 @@ class JoinSetup:
         bounds, layout = (self.bounds[self.class_holder], self.bounds[party]), self.own_layout
         if layout is None:
             return JoinedSumsSetup(*bounds, 0, 0, 1, self.facts(), True)
-        words = layout.words * len(self.codebook.classes)
+        words = layout.words * len(self.codebook.classes) + self.class_places.shape[1]
         return JoinedSumsSetup(*bounds, words, 1, self.max_multiplicity, layout.facts() + self.facts(), self.counted)
+
+    @cached_property
+    def class_places(self) -> U64Array:
+        """What a row of each class adds to the words by which the run for the class holder's columns counts rows again."""
+        return class_places(len(self.codebook.classes), self.rows)
 
     def noise_bits(self, party: str) -> int:
         """Bits of an estimate of the joined identifiers: as few as hold it (noise is larger with probability e^-64)."""
@@ -310,7 +315,8 @@ def train_class_holder(
         share, matches, again = yield from joined_sums.label_holder(run, name, join.shape(name), labels, both, coins)
         if join.is_run_twice:
             brought = own if join.own_layout is not None and own is not None else _identifiers(labels)
-            mine[name] = yield from joined_sums.row_holder(run, name, join.own_shape(name), brought, both, coins)
+            facts = join.own_shape(name), brought, both, coins, _rows_known(join, share)
+            mine[name] = yield from joined_sums.row_holder(run, name, *facts)
             again = mine[name].matches
         if join.counted:  # a count that one party garbled alone would be what it likes
             counts[name] = on_counts.Executions(again, matches)
@@ -332,7 +338,7 @@ def train_class_holder(
             )
             own_layout = join.own_layout
             if own_layout is not None and name in mine:
-                found = mine[name].sums.reshape(plan.classes, own_layout.words)
+                found = _own(join, mine[name].sums)
                 tables |= yield from shared_model.class_holder(
                     run, name, found, no_counts, own_layout, plan, both, coins, tables_noise
                 )
@@ -366,7 +372,8 @@ def train_attribute_holder(
     own_layout, theirs = join.own_layout, None
     if join.is_run_twice:
         brought = numbers if own_layout is not None else _identifiers(rows)
-        theirs = yield from joined_sums.label_holder(run, other, join.own_shape(run.me), brought, both, coins)
+        facts = join.own_shape(run.me), brought, both, coins, _rows_known(join, share)
+        theirs = yield from joined_sums.label_holder(run, other, *facts)
         again = theirs.matches
     counts = on_counts.Executions(count, again)
     if join.min_overlap:
@@ -376,18 +383,14 @@ def train_attribute_holder(
         own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
         overlaps[other] = yield from on_counts.noisy(counts, own_noise, bits, False, coins)
     sums, layout = _cut(share), columns.layout(run.me)
-    tables = yield from shared_model.attribute_holder(
-        run, other, sums, layout, plan, (ot_sender, ot_receiver), coins, tables_noise
-    )
+    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, both, coins, tables_noise)
     if join.inner:
         tables[join.codebook.target] = yield from on_counts.prior_attribute_holder(
-            run, other, share[:, -1], plan, (ot_sender, ot_receiver), coins, class_noise
+            run, other, share[:, -1], plan, both, coins, class_noise
         )
         if own_layout is not None and theirs is not None:
-            mine = theirs.sums.reshape(plan.classes, own_layout.words)
-            tables |= yield from shared_model.attribute_holder(
-                run, other, mine, own_layout, plan, (ot_sender, ot_receiver), coins, tables_noise
-            )
+            mine = _own(join, theirs.sums)
+            tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, both, coins, tables_noise)
             share = np.concatenate([share, mine], axis=1)
         sums = share
     kept = {} if join.guard.acts else {other: sums}
@@ -425,6 +428,16 @@ def _noise(noise: Mapping[str, int] | None, other: str) -> int:
     if noise is None or other not in noise:
         raise LocalProtocolError("an estimate of the joined identifiers is never told without noise")
     return noise[other]
+
+
+def _rows_known(join: JoinSetup, share: U64Array) -> U64Array:
+    """The share of the joined rows of each class, as the run for the class holder's own columns counts them."""
+    return share[:, -1] @ join.class_places if join.own_layout is not None else joined_sums.NOTHING
+
+
+def _own(join: JoinSetup, sums: U64Array) -> U64Array:
+    """Sums of the class holder's own columns, class by class, without what counts its rows."""
+    return sums[0, : -join.class_places.shape[1]].reshape(len(join.class_places), -1)
 
 
 def _cut(share: U64Array) -> U64Array:

@@ -272,11 +272,13 @@ def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests
         hot = one_hot(block.known_labels, classes)
         labels.append(hot)
         if own is not None:
-            rows.append((hot[:, :, None] * own.encode(block)[:, None, :]).reshape(block.rows, -1))
+            words = (hot[:, :, None] * own.encode(block)[:, None, :]).reshape(block.rows, -1)
+            rows.append(np.concatenate([words, hot @ join.class_places], axis=1))
     first = merge(digests, _stack(labels, classes), join.duplicates, join.max_multiplicity)
     if own is None:
         return first, None
-    return first, merge(digests, _stack(rows, classes * own.words), join.duplicates, join.max_multiplicity)
+    width = classes * own.words + join.class_places.shape[1]
+    return first, merge(digests, _stack(rows, width), join.duplicates, join.max_multiplicity)
 
 
 def _stack(parts: list[U64Array], width: int) -> U64Array:

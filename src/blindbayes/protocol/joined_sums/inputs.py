@@ -70,3 +70,13 @@ def one_hot(labels: npt.NDArray[np.int64], classes: int) -> U64Array:
     hot = np.zeros((len(labels), classes), dtype=np.uint64)
     hot[np.arange(len(labels)), labels] = 1
     return hot
+
+
+def class_places(classes: int, rows: int) -> U64Array:
+    """(classes, words): what a row of each class adds to words that count up to 3 * rows rows of each (one in all its bins)."""
+    bits = (3 * rows).bit_length()
+    found = np.zeros((classes, -(-classes // (64 // bits))), dtype=np.uint64)
+    for at, row in enumerate(found):
+        word, place = divmod(at, 64 // bits)
+        row[word] = 1 << bits * place
+    return found

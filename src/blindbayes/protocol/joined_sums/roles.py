@@ -120,7 +120,7 @@ class JoinedSumsSetup:
     def agreed(self) -> bytes:
         """Bytes of all of it."""
         parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted, self.both_count)
-        return b"joined_sums v6" + repr(parts).encode() + self.facts
+        return b"joined_sums v7" + repr(parts).encode() + self.facts
 
 
 class JoinedShares(NamedTuple, Generic[S, T]):
@@ -135,12 +135,19 @@ RowShares: TypeAlias = JoinedShares[SenderStream, ChooserStream]
 LabelShares: TypeAlias = JoinedShares[ChooserStream, SenderStream]
 Transfers: TypeAlias = tuple[OtSender, OtReceiver]
 """With one other party, in both directions."""
+NOTHING: U64Array = np.zeros(0, dtype=np.uint64)
 
 
 def row_holder(
-    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, transfers: Transfers, coins: Coins
+    run: Run,
+    other: str,
+    shape: JoinedSumsSetup,
+    entries: Entries,
+    transfers: Transfers,
+    coins: Coins,
+    known: U64Array = NOTHING,
 ) -> Role[RowShares]:
-    """The party with the vectors."""
+    """The party with the vectors. `known`: its shares of what the sums of the last words of label 0 must be."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
     _require_size(len(entries), shape.row_ids)
@@ -192,14 +199,22 @@ def row_holder(
             evaluator.give_tables(told.tables)
             again.add(evaluator, held)
         _take(hash_, held[None], told.tags.reshape(1, -1, 1), check[1:])
-    yield from ask_equality(other, back, (check[0] - check[1]).tobytes(), coins)
-    return JoinedShares(_weighted(share, shape), found, again)
+    sums = _weighted(share, shape)
+    secret = np.concatenate([check[0] - check[1], _last(sums, known) - known])
+    yield from ask_equality(other, back, secret.tobytes(), coins)
+    return JoinedShares(sums, found, again)
 
 
 def label_holder(
-    run: Run, other: str, shape: JoinedSumsSetup, entries: Entries, transfers: Transfers, coins: Coins
+    run: Run,
+    other: str,
+    shape: JoinedSumsSetup,
+    entries: Entries,
+    transfers: Transfers,
+    coins: Coins,
+    known: U64Array = NOTHING,
 ) -> Role[LabelShares]:
-    """The party with the labels: `entries.words` are the labels (n, labels)."""
+    """The party with the labels: `entries.words` are the labels (n, labels). `known` as for the row holder."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
     if entries.words.size and int(entries.words.max()) > shape.max_label:
@@ -256,8 +271,14 @@ def label_holder(
             again.add(garbler, equal)
         proof = _offer(hash_, ot_sender.delta, equal[None], tags[part], check[1:])
         yield Send(other, TagsMasked(mark(back, TagsMasked, index), garbler.take_tables(), proof.reshape(-1)))
-    yield from answer_equality(other, back, (check[1] - check[0]).tobytes(), coins)
-    return JoinedShares(_weighted(share, shape), found, again)
+    sums = _weighted(share, shape)
+    secret = np.concatenate([check[1] - check[0], known - _last(sums, known)])
+    yield from answer_equality(other, back, secret.tobytes(), coins)
+    return JoinedShares(sums, found, again)
+
+
+def _last(sums: U64Array, known: U64Array) -> U64Array:
+    return sums[0, sums.shape[1] - len(known) :] if len(known) else known
 
 
 def _back(session: bytes) -> bytes:

@@ -1,0 +1,130 @@
+"""A party of an inner join, with columns on both sides, that brings other people to the second run than to the first.
+
+All tables of a training share the noise of their class counts. So if the tables of the second run count somebody whom those of
+the first do not, that noise falls out of the difference of what they add up to. Both runs must now count the same rows of
+every class, and one identifier asked for in several bins of one run, which counts several times there, shows in the same way.
+"""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import Study
+from blindbayes.codebook import Categorical, Codebook
+from blindbayes.errors import IntegrityError
+from blindbayes.primitives import cuckoo
+from blindbayes.protocol.joined_sums import roles
+from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.shared_model import roles as model
+from blindbayes.scheme import joined as scheme
+from support.two_party import coins
+
+MANY, CHOSEN = 3000, 40
+BOOK = Codebook("y", ("no", "yes"), (Categorical("plan", ("s", "m")), Categorical("own", ("0", "1"))))
+TELECOM = pd.DataFrame({"id": [f"p{at}" for at in range(MANY)], "plan": ["s", "m"] * (MANY // 2)})
+BANK = pd.DataFrame({"id": TELECOM["id"], "own": "0", "y": ["yes"] * CHOSEN + ["no", "yes"] * ((MANY - CHOSEN) // 2)})
+
+
+def train(telecom=TELECOM):
+    study = Study(BOOK, partition="columns", key="id", aligned=False, duplicates="first", epsilon=0.05)
+    return study.simulate({"bank": BANK, "telecom": telecom}, coins=coins("train"))
+
+
+@pytest.fixture
+def noisy_rows(monkeypatch):
+    """Of each feature, how many rows of class yes its table adds up to, with the noise of both: words as both enter them."""
+    entered, genuine = {}, model.with_noise
+
+    def watched(share, noise, layout):
+        words = genuine(share, noise, layout)
+        name = layout.fields[0].feature.name
+        total = entered[name] = entered.get(name, np.uint64(0)) + words
+        fields = layout.fields[0].counts
+        cells = [int(total[1, field.word]) >> field.shift & (1 << field.width) - 1 for field in fields]
+        half = [1 << field.width - 1 for field in fields]
+        found[name] = sum((cell + middle) % (2 * middle) - middle for cell, middle in zip(cells, half, strict=True))
+        return words
+
+    found = {}
+    monkeypatch.setattr(model, "with_noise", watched)
+    return found
+
+
+def left_out(monkeypatch, liar, first, second):
+    """A party that brings its chosen people to one of the two runs only."""
+    genuine = scheme._entries
+
+    def lying(join, party, source, digests):
+        brought = genuine(join, party, source, digests)
+        if party != liar:
+            return brought
+        chosen = {digests[at] for at in range(CHOSEN)}
+
+        def without(entries):
+            kept = [bytes(item.tobytes()) not in chosen for item in entries.items]
+            return Entries(entries.items[kept], entries.words[kept])
+
+        return tuple(without(each) if lacks else each for each, lacks in zip(brought, (first, second), strict=True))
+
+    monkeypatch.setattr(scheme, "_entries", lying)
+
+
+def unchecked(monkeypatch):
+    def silent(*given):
+        return None
+        yield
+
+    for name in ("ask_equality", "answer_equality"):
+        monkeypatch.setattr(roles, name, silent)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_without_the_comparison_a_difference_tells_who_joined_through_all_noise(known, noisy_rows, monkeypatch):
+    unchecked(monkeypatch)
+    left_out(monkeypatch, "bank", first=True, second=False)
+    train(TELECOM if known else TELECOM[CHOSEN:])
+    assert abs(noisy_rows["own"] - noisy_rows["plan"] - CHOSEN * known) <= 4  # roundings; noise has a deviation above 50
+
+
+@pytest.mark.parametrize(("liar", "lacks"), [("bank", "first"), ("telecom", "second")])
+def test_whoever_brings_other_people_to_the_second_run_is_caught_before_anything_is_used(liar, lacks, noisy_rows, monkeypatch):
+    left_out(monkeypatch, liar, first=lacks == "first", second=lacks == "second")
+    with pytest.raises(IntegrityError):
+        train()
+    assert not noisy_rows
+
+
+def test_people_who_are_in_no_join_may_be_left_out_of_a_run(noisy_rows, monkeypatch):
+    left_out(monkeypatch, "bank", first=True, second=False)
+    assert train(TELECOM[CHOSEN:]).model
+
+
+def test_whoever_gives_people_another_class_in_the_second_run_is_caught(monkeypatch):
+    genuine = scheme._entries
+
+    def lying(join, party, source, digests):
+        first, second = genuine(join, party, source, digests)
+        if party == "bank":
+            first.words[:CHOSEN] = [0, 1]
+        return first, second
+
+    monkeypatch.setattr(scheme, "_entries", lying)
+    with pytest.raises(IntegrityError):
+        train()
+
+
+@pytest.mark.parametrize("liar", ["bank", "telecom"])
+def test_one_person_asked_for_in_three_bins_of_a_run_is_caught(liar, monkeypatch):
+    genuine = roles._placed
+
+    def thrice(session, shape, entries, source):
+        items, table = genuine(session, shape, entries, source)
+        if (shape.labels == 1) == (liar == "bank"):  # the run in which it brings rows
+            three = cuckoo.bins_of(session, entries.items, shape.bins)
+            at = np.flatnonzero((table[three] == len(entries)).sum(axis=1) == 2)[0]  # nobody else stands there
+            items[three[at]], table[three[at]] = entries.items[at], at
+        return items, table
+
+    monkeypatch.setattr(roles, "_placed", thrice)
+    with pytest.raises(IntegrityError):
+        train()
