@@ -29,7 +29,7 @@ from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.policy import Policy
 from blindbayes.site.work import work_of
 from blindbayes.storage.folder import read_folder, write_folder
-from support.column_sites import HURRY, ask, classes, office_of, pair, predict, small, train
+from support.column_sites import HURRY, ask, classes, office_of, pair, predict, small, train, trained
 from support.sites import Office, bounded
 
 
@@ -53,9 +53,7 @@ def test_columns_that_stand_beside_the_classes_belong_to_the_input(tmp_path: Pat
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             agent, rows = office.agents["insurer"], small(6)
             digests = []
             for numbers in (range(6), reversed(range(6))):
@@ -127,9 +125,7 @@ def test_values_stand_in_no_log_error_or_status(tmp_path: Path, caplog: pytest.L
     shown: list[str] = []
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=HURRY)
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=HURRY) as (office, study, model):
             for column, canary in (("weight", "canary-4711"), ("weight", "4711.4711")):
                 rows = frame.astype({"weight": object})
                 rows.loc[3, column] = canary
@@ -157,9 +153,7 @@ def test_what_was_asked_for_is_forgotten_at_the_end(tmp_path: Path) -> None:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             await predict(office, study, model, split.ask(tmp_path, small(5)), "b")
             await office.stop("hospital")
             await office.start("hospital")
@@ -190,9 +184,7 @@ def test_nobody_else_on_the_machine_reads_a_sites_folder(tmp_path: Path) -> None
     try:
 
         async def test() -> None:
-            async with office_of(tmp_path, split) as office:
-                study = split.study(office.net)
-                model = await train(office, study)
+            async with trained(tmp_path, split) as (office, study, model):
                 await predict(office, study, model, split.ask(tmp_path, small(5)), "b")
                 for site in office.net.sites.values():
                     for path in site.home.folder.rglob("*"):

@@ -19,7 +19,7 @@ from blindbayes.site.work import work_of
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import EnvelopePair, Offer, pack, unpack
-from support.column_sites import HURRY, Split, ask, office_of, pair, small, train
+from support.column_sites import HURRY, Split, ask, office_of, pair, small, trained
 from support.sites import BOOK, Office, bounded
 
 
@@ -68,9 +68,7 @@ def test_a_journal_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=HURRY)
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=HURRY) as (office, study, model):
             agent, home = office.agents["hospital"], office.net.sites["hospital"].home
             shutil.rmtree(home.folder / "runs")
             run = agent._launch(model, work_of(home, agent.identity, model, study), "test")
@@ -115,9 +113,7 @@ def test_a_run_under_way_is_not_forgotten_for_one_that_failed_under_its_name(tmp
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=Deadlines(step=5, join=5, run=30))
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=Deadlines(step=5, join=5, run=30)) as (office, study, model):
             hospital, rows = office.agents["hospital"], split.ask(tmp_path, small(5))["hospital"]
             first = ask(office, "hospital", study, model, "again", rows="nowhere.csv")
             await first.done.wait()
@@ -135,9 +131,7 @@ def test_a_prediction_begins_by_this_sites_own_people_alone(tmp_path: Path) -> N
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=HURRY)
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=HURRY) as (office, study, model):
             hospital, insurer = office.agents["hospital"], office.agents["insurer"]
             before = len(hospital.home.history.entries())
             for at in range(100):
@@ -190,9 +184,7 @@ def test_a_request_that_cannot_be_read_burns_its_run_and_no_other(tmp_path: Path
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=Deadlines(step=5, join=5, run=30))
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=Deadlines(step=5, join=5, run=30)) as (office, study, model):
             run = ask(office, "hospital", study, model, "b", **split.ask(tmp_path, small(5))["hospital"])
             while run.state == "reading":
                 await asyncio.sleep(0.02)

@@ -16,7 +16,7 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError, Privac
 from blindbayes.model.shares import ModelShare
 from blindbayes.scheme.prediction import Request
 from blindbayes.study.file import Deadlines
-from support.column_sites import HURRY, ask, office_of, pair, predict, shares, small, train
+from support.column_sites import HURRY, ask, office_of, pair, predict, shares, small, trained
 from support.sites import bounded
 
 
@@ -47,9 +47,7 @@ def test_a_lost_record_of_charges_gives_no_budget_back(tmp_path: Path, loss: str
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, options={"queries": 25}, deadlines=HURRY)
-            model = await train(office, study)
+        async with trained(tmp_path, split, options={"queries": 25}, deadlines=HURRY) as (office, study, model):
             beside = {name: site.home.folder / "shares" / f"{model}.share.spent" for name, site in office.net.sites.items()}
             for at in range(2):
                 await predict(office, study, model, split.ask(tmp_path, small(10, seed=5)), f"batch {at}")
@@ -72,9 +70,11 @@ def test_of_batches_asked_for_at_once_only_those_within_the_budget_run(tmp_path:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, options={"queries": 25}, deadlines=Deadlines(step=4, join=4, run=30))
-            model = await train(office, study)
+        async with trained(tmp_path, split, options={"queries": 25}, deadlines=Deadlines(step=4, join=4, run=30)) as (
+            office,
+            study,
+            model,
+        ):
             asked = split.ask(tmp_path, small(20, seed=5))
             both = await asyncio.gather(*(predict(office, study, model, asked, batch) for batch in ("one", "two")))
             done = [batch for batch in both if all(run.error is None for run in batch.values())]
@@ -92,9 +92,7 @@ def test_a_batch_whose_end_was_lost_is_not_classified_again_for_nothing(tmp_path
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, options={"queries": 15}, deadlines=HURRY)
-            model = await train(office, study)
+        async with trained(tmp_path, split, options={"queries": 15}, deadlines=HURRY) as (office, study, model):
             await predict(office, study, model, split.ask(tmp_path, small(10, seed=5)), "monday")
             for name, site in office.net.sites.items():
                 await office.stop(name)
@@ -182,9 +180,7 @@ def test_a_destroyed_share_does_not_come_back_from_a_backup(tmp_path: Path) -> N
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             home = office.net.sites["hospital"].home
             path = home.folder / "shares" / f"{model}.share"
             backup = path.read_bytes()
@@ -219,9 +215,7 @@ def test_a_share_destroyed_while_a_prediction_waits_ends_it(tmp_path: Path) -> N
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=Deadlines(step=5, join=5, run=30))
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=Deadlines(step=5, join=5, run=30)) as (office, study, model):
             asked = split.ask(tmp_path, small(5))
             waiting = ask(office, "hospital", study, model, "b", **asked["hospital"])
             while waiting.state == "reading":
@@ -241,9 +235,7 @@ def test_another_partys_share_is_refused(tmp_path: Path) -> None:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             own, theirs = (site.home.folder / "shares" / f"{model}.share" for site in office.net.sites.values())
             shutil.copy(theirs, own)
             with pytest.raises(ConfigError, match="another party's"):

@@ -19,7 +19,7 @@ from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, OutputsShared
 from blindbayes.transport.memory import Replace, run_in_memory
 from support.argmax import Setup, with_classes
-from support.column_sites import errors, office_of, pair, predict, small, train
+from support.column_sites import errors, pair, predict, small, trained
 from support.hidden import Case
 from support.sites import bounded
 
@@ -103,9 +103,7 @@ def test_between_sites_the_learner_fails_alone_and_the_others_hear_of_a_run_that
         return tags
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, reveal_to="insurer")
-            model = await train(office, study)
+        async with trained(tmp_path, split, reveal_to="insurer") as (office, study, model):
             monkeypatch.setattr(Garbler, "tags", spoilt)  # the class holder's software: nobody else makes tags
             ended = await predict(office, study, model, split.ask(tmp_path, small(40, seed=3)))
             assert errors(ended) == {"hospital": None, "insurer": UntoldError}

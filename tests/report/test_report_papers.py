@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,13 @@ def test_every_protocol_says_who_learns_what(name: str) -> None:
     spec = read_spec(name)
     assert spec.paragraph("Who learns what")
     assert all(describe_label(label) for label in spec.opened)
+
+
+def test_a_kind_of_feature_that_is_not_explained_is_refused_by_name() -> None:
+    model = NaiveBayes(Codebook("c", ("a", "b"), (Categorical("v", ("x", "y")),), max_rows=9))
+    known = model.fit(pa.table({"v": ["x", "y"], "c": ["a", "b"]})).parameters_
+    with pytest.raises(ConfigError, match="'v', of the kind Categorical"):
+        weights(replace(known, terms={"v": object()}))  # type: ignore[dict-item]
 
 
 def test_an_unknown_protocol_is_named() -> None:

@@ -13,7 +13,7 @@ from blindbayes.report.vouching import Vouched, vouched
 from blindbayes.site.approval import learners_of
 from blindbayes.storage.folder import read_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from support.column_sites import office_of, pair, predict, train
+from support.column_sites import pair, predict, trained
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -59,9 +59,7 @@ def test_a_sum_is_signed_by_all_who_learned_it(tmp_path: Path, protocol: str, ep
 def test_training_and_classes_over_columns_verify_too(tmp_path: Path, aligned: bool) -> None:
     async def test() -> None:
         split: Any = pair()
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=QUICK)
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=QUICK) as (office, study, model):
             folders = releases(office, model)
             for maker in study.names:
                 found = signed(office, study, folders, maker)

@@ -15,7 +15,7 @@ from blindbayes.scheme.prediction import prediction_run
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines
 from blindbayes.wire import encode
-from support.column_sites import HURRY, Split, classes, errors, joined, office_of, pair, predict, shares, small, train
+from support.column_sites import HURRY, Split, classes, errors, joined, office_of, pair, predict, shares, small, train, trained
 from support.sites import Office, bounded
 
 PARTIES = {
@@ -45,9 +45,7 @@ def test_training_and_prediction_equal_pooled_training(tmp_path: Path, case: str
     reveal_to = list(split.holds)[1] if reveal_to == "other" else reveal_to
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, reveal_to=reveal_to)
-            model = await train(office, study)
+        async with trained(tmp_path, split, reveal_to=reveal_to) as (office, study, model):
             pooled = split.pooled()
             assert joined(office.net, model).statistics() == pooled.statistics_
             asked = split.ask(tmp_path, small(40, seed=3))
@@ -73,9 +71,7 @@ def test_three_parties_may_compare_together(tmp_path: Path, compare_all: bool) -
     split = PARTIES["three"]
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, options={"queries": 100, "compare_all": compare_all})
-            model = await train(office, study)
+        async with trained(tmp_path, split, options={"queries": 100, "compare_all": compare_all}) as (office, study, model):
             await predict(office, study, model, split.ask(tmp_path, small(25, seed=3)))
             found = classes(office.net, prediction_run(study.sha256, model, "monday"), "lab")
             assert found["class"].tolist() == split.pooled().predict(small(25, seed=3)[split.features]).tolist()
@@ -87,9 +83,7 @@ def test_training_opens_nothing_and_its_release_holds_no_share(tmp_path: Path) -
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             for site in office.net.sites.values():
                 release = site.home.folder / "releases" / model
                 assert '"opened": []' in (release / "leakage.json").read_text()
@@ -107,9 +101,7 @@ def test_batches_are_cut_and_kept_columns_stand_beside_the_classes(tmp_path: Pat
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             rows = small(70, seed=4).assign(number=[f"n{at:03}" for at in range(70)])
             asked = split.ask(tmp_path, rows, number="number")
             asked["insurer"]["keep"] = ["number", "smokes"]
@@ -142,9 +134,7 @@ def test_no_message_holds_a_value_of_a_row(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("blindbayes.transport.driver.encode", keeping)
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             await predict(office, study, model, split.ask(tmp_path, frame[:20]))
 
     bounded(test)
@@ -167,9 +157,7 @@ def test_nothing_is_classified_before_both_sides_ask_and_a_name_is_used_once(tmp
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=Deadlines(step=3, join=3, run=60))
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=Deadlines(step=3, join=3, run=60)) as (office, study, model):
             asked = split.ask(tmp_path, small(10, seed=5))
             run_id = prediction_run(study.sha256, model, "alone")
             alone = (await predict(office, study, model, {"hospital": asked["hospital"]}, "alone"))["hospital"]
@@ -196,9 +184,7 @@ def test_an_exhausted_budget_refuses_at_both_sides_and_opens_nothing(tmp_path: P
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, options={"queries": 25}, deadlines=HURRY)
-            model = await train(office, study)
+        async with trained(tmp_path, split, options={"queries": 25}, deadlines=HURRY) as (office, study, model):
             assert errors(await predict(office, study, model, split.ask(tmp_path, small(20, seed=5)), "one")) == {
                 "hospital": None,
                 "insurer": None,
@@ -227,9 +213,7 @@ def test_a_destroyed_share_ends_the_model(tmp_path: Path) -> None:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=HURRY)
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=HURRY) as (office, study, model):
             home = office.net.sites["hospital"].home
             home.shares.destroy(model)
             assert home.shares.all() == []
@@ -253,9 +237,7 @@ def test_different_numbers_of_instances_are_refused_before_anything_is_computed(
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             asked = split.ask(tmp_path, small(10))
             asked["insurer"] = split.ask(tmp_path, small(11), "other")["insurer"]
             ended = await predict(office, study, model, asked)
@@ -282,9 +264,7 @@ def test_instances_that_do_not_fit_leave_the_name_free(
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study)
+        async with trained(tmp_path, split) as (office, study, model):
             asked = split.ask(tmp_path, small(10))
             wrong = (await predict(office, study, model, {"hospital": {**asked["hospital"], **change}}))["hospital"]
             assert isinstance(wrong.error, kind)
@@ -327,9 +307,7 @@ def test_a_share_under_another_run_is_refused(tmp_path: Path) -> None:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net)
-            model = await train(office, study, runs=2)
+        async with trained(tmp_path, split, runs=2) as (office, study, model):
             second = await train(office, study, runs=2)
             folder = office.net.sites["hospital"].home.folder / "shares"
             (folder / f"{model}.share").rename(folder / f"{second}.share")
@@ -454,9 +432,7 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, deadlines=Deadlines(step=5, join=5, run=60))
-            model = await train(office, study)
+        async with trained(tmp_path, split, deadlines=Deadlines(step=5, join=5, run=60)) as (office, study, model):
             asked = split.ask(tmp_path, small(10))
             run = office.agents["hospital"].predict(study.sha256, {"model": model, "batch": "m", **asked["hospital"]})
             while not run.seats:

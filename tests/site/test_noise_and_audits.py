@@ -18,7 +18,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.signatures import verify
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.file import Deadlines, Privacy, Thresholds
-from support.column_sites import Split, classes, errors, office_of, predict, shares, small, train
+from support.column_sites import Split, classes, errors, office_of, predict, shares, small, train, trained
 from support.sites import bounded
 
 BOOK = Codebook(
@@ -49,9 +49,12 @@ def test_noise_in_shares_is_paid_by_both_ledgers_once(tmp_path: Path) -> None:
     split = declared()
 
     async def test() -> None:
-        async with office_of(tmp_path, split) as office:
-            study = split.study(office.net, privacy=Privacy(epsilon=2.0), thresholds=Thresholds(min_cell=3))
-            model = await train(office, study)
+        guards = {"privacy": Privacy(epsilon=2.0), "thresholds": Thresholds(min_cell=3)}
+        async with trained(tmp_path, split, **guards) as (
+            office,
+            study,
+            model,
+        ):
             for site in office.net.sites.values():
                 assert site.home.ledger.balance().spent_epsilon == 2.0
             asked = split.ask(tmp_path, split.frame[:30])

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from blindbayes.demo.ports import free_port
 from support.engines import ENGINES, Processes, engine_python, until
@@ -45,6 +46,15 @@ finally:
 """
 
 
+def _below(folder: Path, settings: Any) -> Any:
+    """FLARE's settings, with each folder that they name put below one of the trial's own."""
+    if isinstance(settings, dict):
+        return {name: _below(folder, value) for name, value in settings.items()}
+    if isinstance(settings, list):
+        return [_below(folder, value) for value in settings]
+    return f"{folder}{settings}" if isinstance(settings, str) and settings.startswith("/") else settings
+
+
 class Flare:
     """Use as a context manager. `sockets` maps each site's name in FLARE to the socket file of its agent."""
 
@@ -62,8 +72,7 @@ class Flare:
         self.kits = folder / "kits" / "trial" / "prod_00"
         for name in ("localhost", *sockets):
             local = self.kits / name / "local"
-            text = (local / "resources.json.default").read_text().replace("/tmp/nvflare", str(folder / "kept"))
-            resources = json.loads(text)
+            resources = _below(folder / "kept", json.loads((local / "resources.json.default").read_text()))
             resources["class_allow_list"] = [allow]  # nothing else may run, of what FLARE brings neither
             if name != "localhost":
                 resources["allow_log_streaming"] = False

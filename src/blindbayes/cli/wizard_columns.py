@@ -10,21 +10,17 @@ import msgspec
 
 from blindbayes.cli.answers import asked as ask
 from blindbayes.cli.answers import number, one_of, whole
-from blindbayes.cli.study_columns import usual_protocol
+from blindbayes.cli.study_columns import ColumnOptions, make_columns
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.settings import before, question
 from blindbayes.site.policy import Policy
-from blindbayes.study import ColumnStudy, JoinStudy, schemes
-from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, Model, Privacy, StudyFile, Thresholds
-from blindbayes.study.roster import Party
+from blindbayes.study.file import Deadlines, Model, StudyFile, Thresholds
 from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
 COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "miner", "n_rows"}
-_EPSILON = "epsilon is a positive number"
 
 
 def ask_columns(
@@ -46,64 +42,49 @@ def ask_columns(
     who = question("columns.labelled", target=book.target)
     labelled = asked(who, one_of((*names, "all")), names[0], name="labelled")
     click.echo(f"Who holds which of the columns {', '.join(book.names)}?")
-    holds = {name: tuple(found) for name, found in _holds(book, names, labelled, known).items()}
-    parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
-    common: dict[str, Any] = {"title": title, "parties": parties, "codebook": book.to_dict(), "partition": "columns"}
+    holds = _holds(book, names, labelled, known)
+    said: dict[str, Any] = {
+        "holds": tuple(f"{name}={','.join(held)}" for name, held in holds.items()),
+        "labelled": tuple(names) if labelled == "all" else (labelled,),
+    }
+    rows, limits, times = None, Thresholds(), Deadlines()
+
+    def made(**more: Any) -> StudyFile:
+        return make_columns(title, book, cards, ColumnOptions(**{**said, **more}), rows, limits, times)
+
     if labelled == "all" and _noisy(known):
-        held, protocol = Holdings(holds, tuple(names)), usual_protocol(aligned=True, noisy=True)
-        roles = schemes.scheme(protocol).facts.roles
-
-        def private(text: str) -> StudyFile:
-            privacy = Privacy(epsilon=_positive(text, _EPSILON))
-            return StudyFile(**common, columns=held, protocol=protocol, privacy=privacy, hosts=dict.fromkeys(roles, builder))
-
         click.echo(before("hosts.miner"))
-        builder = asked(question("hosts.miner"), one_of(names), names[0], name="miner")
+        said["miner"] = asked(question("hosts.miner"), one_of(names), names[0], name="miner")
         click.echo("epsilon: noise hides any one record in what is released; smaller hides more, 1 is common.")
-        study = asked("Epsilon, of all sites together", private, "1", name="epsilon")
-        if not may_ask("deadlines"):
-            return study
-        return msgspec.structs.replace(study, deadlines=deadlines())
-    fields: dict[str, Any] = {"options": {}}
+        rule = "epsilon is a positive number"
+        all_of = "Epsilon, of all sites together"
+        study = asked(all_of, lambda text: made(epsilon=_positive(text, rule)), "1", name="epsilon")
+        return msgspec.structs.replace(study, deadlines=deadlines()) if may_ask("deadlines") else study
     if labelled == "all" or _aligned(known):
         rows = asked(question("columns.n_rows"), whole(1, book.max_rows), name="n_rows")
-        fields |= {"protocol": ColumnStudy.usual}
     else:
-        rows = None
-        fields |= {"protocol": JoinStudy.usual, "aligned": False, "key": _key(book, known)}
+        said["key"] = _key(book, known)
         click.echo(before("options.bounds"))
-        bounds = {
-            name: asked(
-                question("options.bounds", name=name),
-                whole(MIN_BOUND),
-                str(MIN_BOUND),
-                name=f"bound of {name}",
-            )
-            for name in names
-        }
-        fields["options"] |= {"bounds": bounds, "min_overlap": Policy().min_overlap}
+        of_site, least = whole(MIN_BOUND), str(MIN_BOUND)
+        bounds = {name: asked(question("options.bounds", name=name), of_site, least, name=f"bound of {name}") for name in names}
+        said["bounds"] = tuple(f"{name}={bound}" for name, bound in bounds.items())
     click.echo(
         "\nNobody gets the model: it stays in shares, one per site. Scoring somebody takes all sites, and opens the class."
     )
-    fields["reveal_to"] = asked(question("reveal_to"), one_of(("all", *names)), labelled, name="reveal_to")
+    said["reveal_to"] = asked(question("reveal_to"), one_of(("all", *names)), labelled, name="reveal_to")
     click.echo(before("options.queries"))
-    fields["options"] |= {"queries": asked(question("options.queries"), whole(1), "10000", name="queries")}
-    held = Holdings(holds, tuple(names) if labelled == "all" else (labelled,), rows)
-
-    def made(**more: Any) -> StudyFile:
-        return StudyFile(**common, columns=held, **{**fields, **more})
-
+    said["queries"] = asked(question("options.queries"), whole(1), "10000", name="queries")
     if "duplicates" in known:
-        fields["duplicates"] = known["duplicates"]
+        said["duplicates"] = known["duplicates"]
     made()  # what a study over columns refuses is refused before the rarer questions
     if not may_ask("thresholds, duplicates, model, deadlines"):
         return made()
     if rows is None:
-        fields |= _joining(fields, made)
-    least = asked(question("thresholds.min_rows"), whole(0), "0", name="min_rows")
+        said |= _joining(said.get("duplicates", "join"), made)
+    limits = Thresholds(min_rows=asked(question("thresholds.min_rows"), whole(0), "0", name="min_rows"))
     click.echo("\nThe model: alpha is added to every count.")
     alpha = ask("alpha", lambda text: _positive(text, "alpha is a positive number"), "1.0")
-    return made(thresholds=Thresholds(min_rows=least), model=Model(alpha=alpha), deadlines=deadlines())
+    return msgspec.structs.replace(made(), model=Model(alpha=alpha), deadlines=deadlines())
 
 
 def without_floor(book: Codebook) -> str | None:
@@ -200,18 +181,17 @@ def _key(book: Codebook, known: Mapping[str, str]) -> tuple[str, ...]:
     return ask(question("key"), of, "id")
 
 
-def _joining(fields: dict[str, Any], made: Callable[..., StudyFile]) -> dict[str, Any]:
+def _joining(usual: str, made: Callable[..., StudyFile]) -> dict[str, Any]:
     click.echo("\nSeveral rows of one identifier: join counts every pair, first takes the first, reject stops the run.")
-    duplicates = ask(question("duplicates"), one_of(("join", "first", "reject")), fields.get("duplicates", "join"))
+    duplicates = ask(question("duplicates"), one_of(("join", "first", "reject")), usual)
     click.echo(before("options.min_overlap"))
 
     def of(text: str) -> dict[str, Any]:
-        least = whole(0)(text)
-        more = {"duplicates": duplicates, "options": {**fields["options"], "min_overlap": least}}
+        more = {"duplicates": duplicates, "options": (f"min_overlap={whole(0)(text)}",)}
         made(**more)
         return more
 
-    return ask(question("options.min_overlap"), of, str(fields["options"]["min_overlap"]))
+    return ask(question("options.min_overlap"), of, str(Policy().min_overlap))
 
 
 def _positive(text: str, rule: str) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Feature, Numeric, Text
+from blindbayes.errors import ConfigError
 from blindbayes.model.explain import NoiseInterval, between
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Words
 from blindbayes.statistics import Statistics
@@ -95,7 +96,7 @@ def weights(
             drawn = None if noise_interval is None else noise_interval.score(parameters, feature.name, codes)
             held = None
         else:
-            continue
+            raise ConfigError(f"nobody has said how {feature.name!r}, of the kind {type(feature).__name__}, is explained")
         some = _weights(feature.name, names, own, drawn, present, noise_interval is not None)
         if isinstance(term, Histogram):
             some = _occurrence(some, parameters, noise_interval, own, drawn, held, statistics)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
+from blindbayes.errors import DataError, LocalProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives import cuckoo, okvs
 from blindbayes.primitives.coins import Coins
@@ -21,15 +21,14 @@ from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup, cut
-from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen, StoreFilled
-from blindbayes.protocol.joined_sums.roles import bound, padded
+from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
+from blindbayes.protocol.joined_sums.roles import bound, padded, receive_store, send_store, store_keys
 from blindbayes.wire import U64Array
 
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
-_PIECE_WORDS = 1 << 21  # of the store
 _AT_ONCE = 1 << 16  # identifiers whose values are made at once
 _SEED_WORDS = 2
 
@@ -63,9 +62,9 @@ def ask(session: bytes, other: str, shape: LookupSetup, placed: Placed, stream: 
         yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
         seeds = hashed(session, rows, bound(placed.items[part], np.arange(part.start, part.stop)), _SEED_WORDS)
         learned[part] = _stretched(session, seeds, shape)
-    store = yield from _receive_store(session, shape, other)
+    store = yield from receive_store(session, shape.keys, shape.payload_words, other)
     for part in cut(shape.bins, _AT_ONCE):  # step 6
-        keys = _store_keys(session, placed.items[part], np.arange(part.start, part.stop))
+        keys = store_keys(session, placed.items[part], np.arange(part.start, part.stop))
         learned[part] ^= okvs.decode(store, okvs.places(session, keys, len(store)))
     return learned
 
@@ -100,10 +99,9 @@ def answer(
     count, items = len(items), padded(items, shape.helper_ids, coins)
     choices = np.concatenate([choices, np.zeros((len(items) - count, shape.planes), dtype=np.uint8)])
     three = cuckoo.bins_of(name, items, shape.bins)
-    flat = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins).reshape(-1)  # step 5
+    store = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins)  # step 5
     del masked
-    for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
-        yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _PIECE_WORDS]))
+    yield from send_store(session, store, other)
     return secret
 
 
@@ -127,7 +125,7 @@ def _fill(
         for choice in range(3):
             bins = three[part, choice]
             at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
-            keys[at] = _store_keys(session, items[part], bins)
+            keys[at] = store_keys(session, items[part], bins)
             seeds = owner.evaluate(rows[bins], code, bound(items[part], bins), _SEED_WORDS)
             values[at] = _stretched(session, seeds, shape) ^ secret[bins] ^ payload
     size = okvs.cells(shape.keys)
@@ -176,20 +174,3 @@ def matched(g: Garbler | Evaluator, own: U64Array | None, theirs: Wires, shape: 
 def _stretched(session: bytes, seeds: U64Array, shape: LookupSetup) -> U64Array:
     """The function's value, as long as the payload: a stream of its 128 bits."""
     return fixed_words(TweakedHash(session + b" stretch"), seeds, shape.payload_words)
-
-
-def _store_keys(session: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
-    """The store's key of an item in a bin."""
-    return TweakedHash(session + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
-
-
-def _receive_store(session: bytes, shape: LookupSetup, other: str) -> Role[U64Array]:
-    size = okvs.cells(shape.keys)
-    store = np.empty(size * shape.payload_words, dtype=np.uint64)
-    for index, low in enumerate(range(0, len(store), _PIECE_WORDS)):
-        piece = yield from receive_marked(other, StoreFilled, session, index)
-        expected = min(_PIECE_WORDS, len(store) - low)
-        if len(piece.cells) != expected:
-            raise PeerProtocolError("a piece of the store has the wrong length", party=other)
-        store[low : low + expected] = piece.cells
-    return store.reshape(size, shape.payload_words)

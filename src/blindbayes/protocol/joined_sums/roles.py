@@ -43,6 +43,7 @@ MIN_BOUND = cuckoo.MIN_ITEMS
 MAX_BOUND = 12_000_000
 FAILURE_BITS = 43  # one run fails with probability below 2^-43, so that a study of at most eight stays below 2^-40
 _BLOCK_BYTES = 1 << 24  # of one message, about
+_PIECE_WORDS = _BLOCK_BYTES // 8  # of the store
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
 _ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps pads in the cache
 _HASH_AT_ONCE = 1 << 18
@@ -167,8 +168,8 @@ def row_holder(
         planes, rows = asker.ask(items[part])
         yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
         learned[part] = hashed(session, rows, bound(items[part], np.arange(part.start, part.stop)), shape.payload_words)
-    store = yield from _receive_store(session, shape, other)
-    keys = _store_keys(name, items, np.arange(shape.bins))
+    store = yield from receive_store(session, shape.keys, shape.payload_words, other)
+    keys = store_keys(name, items, np.arange(shape.bins))
     learned ^= okvs.decode(store, okvs.places(name, keys, len(store)))  # step 6
     del store, keys, items
     tags, mine = _tags(learned, shape), (yield from send_equal(session, other, digits(learned, shape.tag_bits), stream))
@@ -238,10 +239,8 @@ def label_holder(
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)  # tag and label masks of each bin
     store = _fill(name, shape, entries, owner, np.concatenate(masked), secret, coins)  # step 5
     del masked
-    flat = store.reshape(-1)
-    for index, low in enumerate(range(0, len(flat), _BLOCK_BYTES // 8)):
-        yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _BLOCK_BYTES // 8]))
-    del store, flat
+    yield from send_store(session, store, other)
+    del store
     tags, mine = _tags(secret, shape), (yield from choose_equal(session, other, digits(secret, shape.tag_bits), stream))
     share, check = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((2, 1), dtype=np.uint64)
     found, again = _count(session, other, stream, shape), _count(back, other, back_stream, shape)
@@ -318,7 +317,7 @@ def bound(items: Block128, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     return items[:, 0].view(np.int64) ^ bins
 
 
-def _store_keys(name: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
+def store_keys(name: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
     """The store's key of an item in a bin."""
     return TweakedHash(name + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
@@ -339,7 +338,7 @@ def _fill(
             part = slice(low, min(len(items), low + _HASH_AT_ONCE))
             bins = three[part, choice]
             at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
-            keys[at] = _store_keys(name, items[part], bins)
+            keys[at] = store_keys(name, items[part], bins)
             value = owner.evaluate(rows[bins], code[part], bound(items[part], bins), shape.payload_words)
             values[at] = value ^ secret[bins] ^ payload[part]
     size = okvs.cells(shape.keys)
@@ -356,16 +355,24 @@ def _payload(labels: U64Array, shape: JoinedSumsSetup) -> U64Array:
     return packed.view("<u8").astype(np.uint64)
 
 
-def _receive_store(session: bytes, shape: JoinedSumsSetup, other: str) -> Role[U64Array]:
-    size = okvs.cells(shape.keys)
-    store = np.empty(size * shape.payload_words, dtype=np.uint64)
-    for index, low in enumerate(range(0, len(store), _BLOCK_BYTES // 8)):
+def send_store(session: bytes, store: U64Array, other: str) -> Role[None]:
+    """Step 5: the store, in pieces."""
+    flat = store.reshape(-1)
+    for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
+        yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _PIECE_WORDS]))
+
+
+def receive_store(session: bytes, keys: int, words: int, other: str) -> Role[U64Array]:
+    """The store of so many keys, (cells, words)."""
+    size = okvs.cells(keys)
+    store = np.empty(size * words, dtype=np.uint64)
+    for index, low in enumerate(range(0, len(store), _PIECE_WORDS)):
         piece = yield from receive_marked(other, StoreFilled, session, index)
-        expected = min(_BLOCK_BYTES // 8, len(store) - low)
+        expected = min(_PIECE_WORDS, len(store) - low)
         if len(piece.cells) != expected:
             raise PeerProtocolError("a piece of the store has the wrong length", party=other)
         store[low : low + expected] = piece.cells
-    return store.reshape(size, shape.payload_words)
+    return store.reshape(size, words)
 
 
 # -- steps 7 to 9: comparison, and the rows under its outcome ----------------------------------------------------------------
