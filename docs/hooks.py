@@ -10,6 +10,7 @@ import click
 from mkdocs.structure.files import File, Files
 
 from blindbayes.cli import root
+from blindbayes.protocol import registry
 from blindbayes.report.leakage import describe_label
 from blindbayes.report.spec import Spec, protocols, read_spec
 
@@ -85,18 +86,19 @@ def closing_box(spec: Spec) -> str:
         if key.startswith("opened_") and labels:
             when = key.removeprefix("opened_").replace("_", " ")
             lines += [f"    - {when}: `{label}`: {describe_label(label)}" for label in labels]
-    if "collusion" in spec.table:
+    if spec.name in registry.ROWS and hasattr(registry.load(spec.name), "bears"):
         lines += [
             "",
             "    How many contributors may pool what they saw with whoever reads the sum, and learn no more than it:",
             "",
         ]
         # A protocol that loses nobody has no quorum.
-        quorums = any(re.search(r"\bq\b", formula) for formula in spec.table["collusion"].values() if isinstance(formula, str))
+        quorums = spec.table["facts"].get("may_lose", False)
         heads = ["contributors", *(["quorum"] if quorums else []), "reader follows the protocol", "reader deviates"]
         lines += [f"    | {' | '.join(heads)} |", f"    |{'---|' * len(heads)}"]
         for contributors, quorum in SIZES:
-            found = spec.coalition(contributors, quorum if quorums else contributors, {})
+            names = tuple(f"site{at}" for at in range(contributors))
+            found = registry.coalition_of(spec.name, registry.SumSetup(names, 1, quorum if quorums else None))
             if found is not None:
                 shown = [str(most) if most >= 0 else "nothing is claimed" for most in (found.passive, found.active)]
                 cells = [str(contributors), *([str(quorum)] if quorums else []), *shown]

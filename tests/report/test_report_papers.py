@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.errors import ConfigError
+from blindbayes.protocol.registry import SumSetup, coalition_of
 from blindbayes.report.evidence import MOST_RANGES, weights
 from blindbayes.report.formula import value_of
 from blindbayes.report.leakage import Flow, describe_label, follows_from_sum
@@ -53,39 +55,48 @@ def test_an_unknown_protocol_is_named() -> None:
             read_spec(name)
 
 
+def setting(contributors: int, quorum: int | None = None, *, noisy: bool = False, **options: Any) -> SumSetup:
+    return SumSetup(tuple(f"p{at}" for at in range(contributors)), 1, quorum, noisy, options=options)
+
+
 def test_coalitions_are_those_of_the_specifications() -> None:
-    at = {name: read_spec(name).coalition(5, 4, {}) for name in ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")}
-    assert [(found.passive, found.active) for found in at.values() if found] == [(3, 2), (3, 3), (4, 4), (3, 2)]
-    ring = read_spec("ring_sum").coalition(9, 9, {"rings": 1})
+    at = [
+        coalition_of("masked_sum", setting(5, 4)),
+        coalition_of("ring_sum", setting(5)),
+        coalition_of("chain_sum", setting(5)),
+    ]
+    at.append(coalition_of("oblivious_sum", setting(5, 4)))
+    assert [(found.passive, found.active) for found in at if found] == [(3, 2), (3, 3), (4, 4), (3, 2)]
+    ring = coalition_of("ring_sum", setting(9, rings=1))
     assert ring is not None
     assert ring.passive == 1
-    sparse = read_spec("masked_sum").coalition(200, 180, {})
+    sparse = coalition_of("masked_sum", setting(200, 180))
     assert sparse is not None
     assert sparse.passive == 20
-    chain = read_spec("chain_sum").coalition(100, 100, {"neighbours": 16})
+    chain = coalition_of("chain_sum", setting(100, neighbours=16))
     assert chain is not None
     assert (chain.passive, chain.active) == (15, -1)
-    assert read_spec("reference").coalition(5, 5, {}) is None
+    assert coalition_of("reference", setting(5)) is None
 
 
 def test_what_follows_changes_with_the_number_of_parties_and_with_noise() -> None:
-    five = " ".join(follows_from_sum("masked_sum", 5, 4, 5, {}, noisy=False))
+    five = " ".join(follows_from_sum("masked_sum", setting(5, 4), 5))
     assert "up to 3 contributors" in five
     assert "up to 2 contributors" in five
     assert "sum of the other 4" in five
-    ten = " ".join(follows_from_sum("masked_sum", 10, 7, 9, {}, noisy=False))
+    ten = " ".join(follows_from_sum("masked_sum", setting(10, 7), 9))
     assert "up to 6 contributors" in ten
     assert "sum of the other 8" in ten
-    noisy = " ".join(follows_from_sum("masked_sum", 5, 4, 5, {}, noisy=True))
+    noisy = " ".join(follows_from_sum("masked_sum", setting(5, 4, noisy=True), 5))
     assert "exact" not in noisy
     assert "privacy statement" in noisy
-    assert follows_from_sum("ring_sum", 3, 3, 3, {}, noisy=False)[0].startswith("A contributor alone, even if")
-    assert "Up to 3 contributors" in follows_from_sum("ring_sum", 9, 9, 9, {}, noisy=False)[0]
-    assert "even if it deviates" in follows_from_sum("ring_sum", 3, 3, 3, {}, noisy=False)[0]
-    large = " ".join(follows_from_sum("masked_sum", 200, 180, 200, {}, noisy=True))
+    assert follows_from_sum("ring_sum", setting(3), 3)[0].startswith("A contributor alone, even if")
+    assert "Up to 3 contributors" in follows_from_sum("ring_sum", setting(9), 9)[0]
+    assert "even if it deviates" in follows_from_sum("ring_sum", setting(3), 3)[0]
+    large = " ".join(follows_from_sum("masked_sum", setting(200, 180, noisy=True), 200))
     assert "sums over parts of the other contributors" in large
     assert "neighbourhood" not in five
-    assert "protects nothing" in follows_from_sum("reference", 3, 3, 3, {}, noisy=False)[0]
+    assert "protects nothing" in follows_from_sum("reference", setting(3), 3)[0]
 
 
 BOOK = Codebook(

@@ -8,6 +8,7 @@ Every protocol that sums the parties' vectors offers an object `PROTOCOL` in its
     PROTOCOL.resists(setting), PROTOCOL.smallest(setting, corrupt, malicious=...)    what its page proves of any opened sum
     PROTOCOL.check(setting)                   refuses a setting that no run can have
     PROTOCOL.params                           optional: its options, a typed struct
+    PROTOCOL.bears(setting)                   optional: how many may collude; without it nothing is claimed
     PROTOCOL.apart                            optional: roles that no one site may fill together
 
 `setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
@@ -100,6 +101,24 @@ class Smallest:
 
     honest: int  # vectors of honest contributors that every opened sum holds, at least; 0: nothing is proved
     failure: float = 0.0  # the chance, over a random graph, that it holds fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Coalition:
+    """How many contributors may pool what they saw with the reader of the sum, and learn no more than the sum of the others."""
+
+    reader: str  # empty: every party reads
+    passive: int  # if all of them follow the protocol
+    active: int  # if they deviate, the reader too; negative: nothing is claimed
+    parts: bool = False  # a reader that deviates may learn sums over parts of the others, if each is large
+    trusted: str = ""  # a role that must stay outside: together with the reader it reads every contribution
+
+
+def coalition_of(name: str, setting: SumSetup) -> Coalition | None:
+    """How large a coalition a protocol bears in this setting, as its page proves it. None if it claims nothing."""
+    bears = getattr(load(name), "bears", None) if name in ROWS else None
+    found: Coalition | None = bears(setting) if bears else None
+    return found
 
 
 class SumProtocol(Protocol):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from blindbayes.report.spec import Coalition, Spec, read_spec
+from blindbayes.protocol.registry import Coalition, SumSetup, coalition_of
+from blindbayes.report.spec import Spec, read_spec
 from blindbayes.wire import Message, Trust
 from blindbayes.wire.transcript import Amount, SentMessage, Way
 
@@ -234,12 +235,10 @@ def leak_report(
     )
 
 
-def follows_from_sum(
-    protocol: str, contributors: int, quorum: int, included: int, options: Mapping[str, Any], *, noisy: bool
-) -> tuple[str, ...]:
+def follows_from_sum(protocol: str, setting: SumSetup, included: int) -> tuple[str, ...]:
     """What can be concluded from a sum at this number of parties, and how large a coalition the protocol bears."""
-    lines = list(coalition_sentences(protocol, read_spec(protocol).coalition(contributors, quorum, options), contributors))
-    if noisy:
+    lines = list(coalition_sentences(protocol, coalition_of(protocol, setting), len(setting.contributors)))
+    if setting.noisy:
         lines.append("What follows from the opened sum itself is bounded by the privacy statement of this release.")
     else:
         lines.append(

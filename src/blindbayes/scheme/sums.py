@@ -173,7 +173,7 @@ class SumScheme(Scheme):
         study, setting, plan, sha256 = public.study, public.setting, public.plan, agreement.sha256
         runs = 1 if base is None else base.runs + 1
         size, included = len(setting.contributors), len(total.included)
-        follows = follows_from_sum(self.name, size, setting.quorum_size, included, setting.options, noisy=setting.noisy)
+        follows = follows_from_sum(self.name, setting, included)
         if plan is not None:
             follows = (*follows, f"Calibration: {describe_trust(public, plan)}")
         report = self._report(agreement, outcome, follows, run)

@@ -6,15 +6,16 @@ default, what each of those does to the number of sites that would have to collu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
 
-from blindbayes.errors import PrivacyError
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.protocol import registry
+from blindbayes.protocol.registry import Coalition
 from blindbayes.report.leakage import coalition_sentences
-from blindbayes.report.spec import Coalition, read_spec
 from blindbayes.settings import line_of
 from blindbayes.study.file import StudyFile
 
@@ -83,20 +84,26 @@ def learners_of(study: StudyFile) -> tuple[str, ...]:
     return tuple(name for name in study.names if name in found)
 
 
-def coalition_of(study: StudyFile, options: Mapping[str, Any] | None = None, quorum: int | None = None) -> Coalition | None:
-    """How large a coalition the study bears, by its protocol's SPEC.md; with other options or another quorum if given."""
+def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | None = None) -> Coalition | None:
+    """How large a coalition the study bears in the setting that it runs in; without some options, or with another quorum.
+    None: its protocol claims nothing, or no run can be so."""
     if not _is_sum(study):
         return None
-    chosen = study.options if options is None else options
-    quorum_size = study.setting.quorum_size if quorum is None else quorum
-    return read_spec(study.protocol).coalition(len(study.contributors), quorum_size, chosen)
+    options = {name: value for name, value in study.setting.options.items() if name not in without}
+    setting = replace(study.setting, options=options, quorum=study.setting.quorum if quorum is None else quorum)
+    try:
+        return registry.coalition_of(study.protocol, setting)
+    except ConfigError:
+        if setting == study.setting:
+            raise
+        return None
 
 
 def require_strength(study: StudyFile, least: int, *, weaker: bool) -> None:
     """Refuse a study that too few colluders can read, and options that make it weaker than its protocol is without them."""
-    found, usual = coalition_of(study), coalition_of(study, {})
+    found, usual = coalition_of(study), coalition_of(study, study.options)
     bears = colluders_of(study)
-    if found is None or usual is None or bears is None:
+    if found is None or bears is None:
         return
     settings = "; ".join(each.line for each in _changed(study) if each.effect.startswith(_WEAKER))
     if bears < least:
@@ -104,7 +111,7 @@ def require_strength(study: StudyFile, least: int, *, weaker: bool) -> None:
             f"the study bears {bears} colluding sites, whoever opens the sum among them, and this site asks for {least}: "
             f"{settings or 'take more sites, or another protocol'}"
         )
-    if not weaker and (found.passive < usual.passive or found.active < usual.active):
+    if not weaker and usual is not None and (found.passive < usual.passive or found.active < usual.active):
         raise PrivacyError(
             f"the study's options make it weaker than {study.protocol} is without them: {settings}. Leave them out, or set "
             "weaker_options in the policy"
@@ -120,10 +127,10 @@ def colluders_of(study: StudyFile) -> int | None:
     Where the protocol claims something against parties that deviate, that is the number. A role that must be trusted breaks
     it together with the reader, wherever both are hosted: then it is one.
     """
-    found, usual = coalition_of(study), coalition_of(study, {})
-    if found is None or usual is None:
+    found, usual = coalition_of(study), coalition_of(study, study.options)
+    if found is None:
         return None
-    bears = max(found.passive if usual.active < 0 else found.active, 0)
+    bears = max(found.passive if usual is not None and usual.active < 0 else found.active, 0)
     return min(bears, 1) if found.trusted else bears
 
 
@@ -167,18 +174,17 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
                 effect = line_of(f"study.{section}.{field.name}")
                 if (section, field.name) == ("thresholds", "quorum") and _is_sum(study):
                     usual = _usual_quorum(study)
-                    effect = _compared(coalition_of(study), coalition_of(study, None, usual)) or effect
+                    effect = _compared(coalition_of(study), coalition_of(study, (), usual)) or effect
                 found.append(Changed(f"{section}.{field.name}", value, default, effect))
     for name in _PLAIN:
         value, default = getattr(study, name), _default(study, name)
         if value != default:
             found.append(Changed(name, value, default, line_of(f"study.{name}")))
-    defaults = read_spec(study.protocol).defaults
+    defaults = msgspec.structs.asdict(type(study.study.params)())
     for name, value in study.options.items():
         if name in defaults and value == defaults[name]:
             continue
-        rest = {other: kept for other, kept in study.options.items() if other != name}
-        effect = "" if not _is_sum(study) else _compared(coalition_of(study), coalition_of(study, rest))
+        effect = _compared(coalition_of(study), coalition_of(study, (name,)))
         found.append(Changed(f"options.{name}", value, defaults.get(name), effect or "an option of the protocol; see its page"))
     return tuple(found)
 

@@ -23,7 +23,6 @@ from blindbayes.data.persons import Persons, require_identifier, require_rows_pe
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.exact_events import budget_floor
-from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.study import schemes
 from blindbayes.study.fields import OPTIONS_ONCE, Model, Privacy, Thresholds, first_names, renamed
@@ -176,7 +175,7 @@ class Study(SumPlanning):
         self.key = key
         self.aligned = self.lined_up if aligned is None else aligned
         self.duplicates = duplicates
-        self._plans: dict[tuple[int, int, int], NoisySum] = {}
+        self._plans = {}
         if partition not in (None, self.kind):
             raise ConfigError(f"{type(self).__name__} is over {self.kind}; leave partition out")
         self._require()

@@ -43,7 +43,7 @@ class SumPlanning:
     min_parties: int
     options: dict[str, Any]
     views: bool
-    _plans: dict[tuple[int, int, int], NoisySum]
+    _plans: dict[tuple[int, int, tuple[tuple[str, bool], ...]], NoisySum]
 
     if TYPE_CHECKING:  # what the study brings
 
@@ -110,9 +110,11 @@ class SumPlanning:
         found = protocol.smallest(setting, corrupt, malicious=malicious)
         if found.honest < 1:
             reader = "a reader that deviates" if malicious else "the reader"
+            least = self._fewest_agreed(size) if setting.quorum_size < self._fewest_agreed(size) else 0
             raise PrivacyError(
                 f"gamma lets {corrupt} of {size} parties be dishonest, and together with {reader} of {self.protocol} they "
-                "could have a sum opened that holds no honest noise: raise the quorum or gamma, or take more neighbours"
+                f"could have a sum opened that holds no honest noise: raise the quorum{f' to {least}' * bool(least)} or gamma, "
+                "or take more neighbours"
             )
         return found
 
@@ -123,12 +125,12 @@ class SumPlanning:
         """
         if self.epsilon is None:
             return None
-        key = (len(setting.contributors), setting.quorum_size, len(setting.founders) if setting.steps else 0)
+        key = (len(setting.contributors), setting.quorum_size, setting.steps)  # the key graph follows from the steps
         if key not in self._plans:
             honest = min(self.smallest(setting).honest, max(setting.quorum_size - 1, 1))
             if setting.steps:  # the tables stay those that were planned for the founders: later sums fit earlier ones
                 first = self.setting(setting.founders)
-                self._plans[key] = self._plans[(len(first.contributors), first.quorum_size, 0)].at(honest)
+                self._plans[key] = self._plans[(len(first.contributors), first.quorum_size, ())].at(honest)
                 return self._plans[key]
             self._plans[key] = NoisySum.make(
                 self.codebook,

@@ -22,7 +22,7 @@ from blindbayes.protocol.chain_sum.chain_layout import ChainLayout, neighbours_o
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
 from blindbayes.protocol.chain_sum.params import ChainSumParams
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 
 BUILDER = "builder"
@@ -274,18 +274,25 @@ class ChainSum:
         """The builder alone."""
         return (BUILDER,)
 
+    def bears(self, setting: SumSetup) -> Coalition:
+        """Anybody where all share masks with all; else fewer than mask neighbours, and the builder must follow the steps: it
+        could choose who shares with whom."""
+        options, most = require_options(setting, msgspec.structs.asdict(ChainSumParams())), len(setting.contributors) - 1
+        least = neighbours_of(setting, options["neighbours"])
+        return Coalition("the builder", most, most) if least >= most else Coalition("the builder", least - 1, -1)
+
     def resists(self, setting: SumSetup) -> bool:
-        """Only where all share masks with all: on a sparse graph the builder could choose who shares with whom."""
-        return read_options(setting).neighbours >= len(setting.contributors) - 1
+        """Only where all share masks with all."""
+        return self.bears(setting).active >= 0
 
     def waits_for_all(self, setting: SumSetup) -> bool:
         """Nobody is asked: a chain holds everybody."""
         return False
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
-        """Fewer colluders than anybody has mask neighbours leave the honest in one part."""
-        holds = self.resists(setting) or (not malicious and corrupt < read_options(setting).neighbours)
-        return Smallest(len(setting.contributors) - corrupt if holds else 0)
+        """So few colluders leave the honest in one part."""
+        found = self.bears(setting)
+        return Smallest(len(setting.contributors) - corrupt if corrupt <= (found.active if malicious else found.passive) else 0)
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

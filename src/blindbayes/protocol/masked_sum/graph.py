@@ -63,6 +63,13 @@ def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: 
     return min(1.0, exposed + apart), min(1.0, starved)
 
 
+def most_colluders(parties: int, quorum_size: int, corrupt: float | None, *, malicious: bool) -> int:
+    """How many may collude with a server that follows or deviates: on a sparse graph the fraction that it is planned for."""
+    if corrupt is not None:
+        return int(corrupt * parties)
+    return 2 * quorum_size - parties - 1 if malicious else quorum_size - 1
+
+
 def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int, *, malicious: bool) -> Smallest:
     """The fewest honest vectors in any sum that can be opened, with `corrupt` colluders; SPEC.md, Threat model.
 
@@ -71,7 +78,7 @@ def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int
     vectors, c(u) bounded by the tail of its law; for parties corrupted without knowledge of the graph.
     """
     if layout.complete:
-        most = 2 * quorum_size - parties - 1 if malicious else quorum_size - 1
+        most = most_colluders(parties, quorum_size, None, malicious=malicious)
         return Smallest(max(quorum_size - corrupt, 0) if corrupt <= most else 0)
     privacy, _ = failures(parties, layout.neighbours, layout.threshold, corrupt, parties - quorum_size, malicious=malicious)
     if privacy > 2.0**-PRIVACY_BITS:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.masked_sum import graph
@@ -9,7 +12,7 @@ from blindbayes.protocol.masked_sum.contributor import contributor
 from blindbayes.protocol.masked_sum.keys import OPTIONS, SERVER, MaskedSumSetup
 from blindbayes.protocol.masked_sum.params import MaskedSumParams
 from blindbayes.protocol.masked_sum.server import server
-from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 
 
@@ -40,6 +43,15 @@ class MaskedSum:
         """On the complete graph with a quorum of all, whose seeds open by everybody's shares alone."""
         layout = self._layout(setting)
         return layout.complete and layout.threshold == len(setting.contributors)
+
+    def bears(self, setting: SumSetup) -> Coalition:
+        """See SPEC.md, Threat model; of a server that deviates on a sparse graph, 3 there."""
+        corrupt: float | None = require_options(setting, OPTIONS)["corrupt"]
+        with contextlib.suppress(ConfigError):  # a graph that no run can have, among options that people compare
+            corrupt = None if self._layout(setting).complete else corrupt
+        size, quorum_size = len(setting.contributors), setting.quorum_size
+        passive, active = (graph.most_colluders(size, quorum_size, corrupt, malicious=bad) for bad in (False, True))
+        return Coalition("the server", passive, active if self.resists(setting) else -1, parts=corrupt is not None)
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one set of at least the quorum; if the server deviates, a neighbourhood of the graph."""

@@ -8,7 +8,7 @@ from blindbayes.protocol.oblivious_sum.contributor import contributor, dealer
 from blindbayes.protocol.oblivious_sum.miner import miner
 from blindbayes.protocol.oblivious_sum.params import ObliviousSumParams
 from blindbayes.protocol.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
-from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_vector
+from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_vector
 from blindbayes.wire import U64Array
 
 _NO_RUN = Run("", "", ("*",), "*")  # for what follows from the setting alone
@@ -43,19 +43,20 @@ class ObliviousSum:
         """Without a quorum nobody is asked; with one the word of some may be missing."""
         return False
 
+    def bears(self, setting: SumSetup) -> Coalition:
+        """See SPEC.md, Threat model."""
+        terms = ObliviousSumSetup(_NO_RUN, setting)
+        passive, active = (terms.most_colluders(malicious=malicious) for malicious in (False, True))
+        return Coalition("the miner", passive, active, trusted="the dealer" if terms.has_dealer else "")
+
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one roster or survivor set, whose honest members the key graph keeps together."""
         terms = ObliviousSumSetup(_NO_RUN, setting)
-        groups, size, quorum_size = terms.groups(setting.contributors), len(setting.contributors), setting.quorum_size
-        if groups.is_complete:
-            most = size if not terms.tolerant else 2 * quorum_size - size - 1 if malicious else quorum_size - 1
-            return Smallest(max(quorum_size - corrupt, 0) if corrupt <= most else 0)
-        if terms.tolerant or terms.option["keys"] == "dealer":
-            return Smallest(max(quorum_size - corrupt, 0) if corrupt < terms.option["width"] else 0)
-        if corrupt <= groups.tolerance():
-            return Smallest(size - corrupt)
-        chance = groups.isolation_chance(corrupt / size)
-        return Smallest(size - corrupt, chance) if chance <= 2.0**-40 else Smallest(0)
+        left = max(setting.quorum_size - corrupt, 0)
+        if corrupt <= terms.most_colluders(malicious=malicious):
+            return Smallest(left)
+        chance = terms.groups(setting.contributors).isolation_chance(corrupt / len(setting.contributors))
+        return Smallest(left, chance) if not terms.tolerant and chance <= 2.0**-40 else Smallest(0)
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

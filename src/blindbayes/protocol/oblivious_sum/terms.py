@@ -145,6 +145,15 @@ class ObliviousSumSetup:
             return Groups.after(setting.founders, setting.steps, self.option["width"])
         return Groups(names, self.option["width"])
 
+    def most_colluders(self, *, malicious: bool) -> int:
+        """How many contributors may collude with the miner, which follows the steps or deviates; SPEC.md, Threat model."""
+        groups, quorum_size = self.groups(self.setting.contributors), self.setting.quorum_size
+        size = len(self.setting.contributors)
+        if not self.tolerant:
+            return size - 1 if groups.is_complete or self.option["keys"] == "dealer" else groups.tolerance()
+        most = 2 * quorum_size - size - 1 if malicious else quorum_size - 1
+        return most if groups.is_complete else min(groups.width - 1, most)
+
     @property
     def stands(self) -> bool:
         """Whether the keys are those of the sites' cards."""

@@ -10,7 +10,7 @@ import numpy as np
 from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.protocol.ring_sum.cycles import most_rings, ring, seating
 from blindbayes.protocol.ring_sum.messages import PartialPassed, TotalTold
 from blindbayes.protocol.ring_sum.params import RingSumParams
@@ -145,9 +145,14 @@ class RingSum:
         """Nobody is asked: a ring holds everybody."""
         return False
 
+    def bears(self, setting: SumSetup) -> Coalition:
+        """Fewer than twice as many colluders as rings, whatever they do; everybody reads."""
+        most = 2 * ring_count(setting) - 1
+        return Coalition("", most, most)
+
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Fewer than twice as many colluders as rings leave the honest in one part."""
-        return Smallest(len(setting.contributors) - corrupt if corrupt < 2 * ring_count(setting) else 0)
+        return Smallest(len(setting.contributors) - corrupt if corrupt <= self.bears(setting).passive else 0)
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""
