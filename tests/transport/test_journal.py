@@ -137,27 +137,89 @@ def test_the_quota_holds(tmp_path: Path) -> None:
     assert journal.size <= 100_000
 
 
-def test_a_full_disk_is_a_typed_error_and_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [4, module._LARGE])
+def test_a_full_disk_is_a_typed_error_and_leaves_whole_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     journal = filled(tmp_path)
-    write = os.write
+    write = os.pwrite
     calls = []
 
-    def half_then_full(handle: int, data: memoryview) -> int:
+    def half_then_full(handle: int, data: memoryview, at: int) -> int:
         calls.append(len(data))
         if len(calls) == 1:
-            return write(handle, data[:7])
+            return write(handle, data[: 4096 if size > 4 else 7], at)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "write", half_then_full)
+    monkeypatch.setattr(module.os, "pwrite", half_then_full)
     with pytest.raises(LocalProtocolError, match="No space left"):
-        journal.receive("west", "VectorSent", b"lost")
+        journal.receive("west", "VectorSent", b"lost" * (size // 4))
+        journal.commit()
     monkeypatch.undo()
-    assert journal.count("west") == 1
+    kept = [b"kept"] if size == 4 else [b"lost" * (size // 4), b"kept"]  # a large one waits for room
+    assert journal.count("west") == len(kept)
     journal.receive("west", "VectorSent", b"kept")
     journal.commit()
     journal.close()
     again = Journal.open(tmp_path, "run-1", KEY)
-    assert again.take("west", 1) == ("VectorSent", b"kept")
+    assert [again.take("west", at + 1)[1] for at in range(len(kept))] == kept
+
+
+LARGE = [os.urandom(module._LARGE + extra) for extra in (0, 1, 4000, 70_000)]
+
+
+def with_large(folder: Path) -> tuple[list[bytes], list[int]]:
+    """A journal that was closed: what it was given, and where each record ends."""
+    journal, told, ends = fresh(folder), [], []
+    for at, payload in enumerate(LARGE):
+        for each in (payload, b"%d" % at * (1 << at), bytes(4051 + at)):
+            journal.receive("south", "VectorSent", each)
+            told.append(each)
+            ends.append(journal.size)
+    journal.commit()
+    journal.close()
+    return told, ends
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_large_and_small_messages_come_back_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    if not direct:
+        monkeypatch.delattr(module.os, "O_DIRECT", raising=False)
+    told, _ = with_large(tmp_path)
+    again = Journal.open(tmp_path, "run-1", KEY)
+    assert [again.take("south", at)[1] for at in range(len(told))] == told
+    again.receive("south", "VectorSent", LARGE[3])
+    assert again.is_held("south", len(told), "VectorSent", LARGE[3])
+    again._stored["south"][-1].payload = None
+    assert again.take("south", len(told)) == ("VectorSent", LARGE[3])  # written now, to be read
+
+
+def test_what_waits_for_a_commit_is_written_at_the_end_and_not_before(tmp_path: Path) -> None:
+    journal = fresh(tmp_path)
+    before = (tmp_path / "journal").stat().st_size
+    journal.receive("south", "VectorSent", LARGE[0])
+    journal.receive("south", "VectorSent", b"after")
+    assert (tmp_path / "journal").stat().st_size == before
+    journal.close()
+    assert Journal.open(tmp_path, "run-1", KEY).take("south", 1) == ("VectorSent", b"after")
+
+
+def test_a_large_record_that_is_torn_is_cut_and_one_that_is_altered_refused(tmp_path: Path) -> None:
+    told, ends = with_large(tmp_path)
+    path, whole = tmp_path / "journal", (tmp_path / "journal").read_bytes()
+    begins = -(-ends[8] // 4096) * 4096  # of the last large one
+    for size in (ends[8] + 1, begins + 3, begins + 20, begins + 5000, ends[9] - 4096):
+        path.write_bytes(whole[:size])
+        assert Journal.open(tmp_path, "run-1", KEY).count("south") == 9
+        assert path.stat().st_size == ends[8]
+    path.write_bytes(whole[:begins] + bytes(5000))  # what came later reached the disk first
+    assert Journal.open(tmp_path, "run-1", KEY).count("south") == 9
+    for at in (begins + 10, begins + 5000, ends[9] - 4096):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(IntegrityError):
+            Journal.open(tmp_path, "run-1", KEY)
 
 
 def test_memory_is_bounded_and_the_disk_serves_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,18 @@ def unseal(
         raise IntegrityError(party=party) from cause
 
 
+def seal_into(
+    key: bytes, plaintext: bytes | memoryview, room: memoryview, *, associated: bytes | memoryview, nonce: int = 0
+) -> None:
+    """As `seal`, into `room`, which is as long as text and tag."""
+    require_key(key)
+    cipher, place = AESGCM(key), nonce.to_bytes(_NONCE_BYTES, "big")
+    if hasattr(cipher, "encrypt_into"):
+        cipher.encrypt_into(place, plaintext, associated, room)
+    else:  # a release of the library that cannot
+        room[:] = cipher.encrypt(place, plaintext, associated)
+
+
 def seal_fresh(key: bytes, plaintext: bytes, *, associated: bytes) -> bytes:
     """As `seal`, behind a nonce that is drawn for it: for what one key seals at different times, such as files."""
     nonce = Coins.system().bits(8 * _NONCE_BYTES)

@@ -6,15 +6,22 @@ sent. Records are chained, so none can be altered, moved or left out in the midd
 leaves and is cut off. A cut that goes further back (a restored backup) is noticed by the other parties, who say what they
 have seen: `link` compares.
 
+A large record begins with a page and is written past the system's cache, by whoever commits: a copy of it there would serve
+nobody. Where the next record is none and zeros stand, it begins with the next page.
+
 The record key is fresh per run, wrapped under the site's storage key, and erased when the run ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.metadata
+import mmap
 import os
+import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +32,7 @@ import msgspec
 
 import blindbayes
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
-from blindbayes.primitives.aead import TAG_BYTES, seal, seal_fresh, unseal, unseal_fresh
+from blindbayes.primitives.aead import TAG_BYTES, seal, seal_fresh, seal_into, unseal, unseal_fresh
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import derive_key
 from blindbayes.storage.files import erase, make_private_folder, read_private, sync_folder, write_whole
@@ -33,6 +40,9 @@ from blindbayes.transport.identity import framed
 
 _NONCE_BYTES = 12
 _HEAD_BYTES = 4 + 4 + _NONCE_BYTES  # lengths of record and content
+_PAGE = 4096
+_LARGE = 256 * 1024  # of a content
+_SPARES = 4
 DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
 _LEAST_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
@@ -86,6 +96,17 @@ class _Stored:
     payload: tuple[str, bytes] | None = field(default=None, repr=False)  # with its step
 
 
+def _page(at: int) -> int:
+    """Where the next page begins, unless one does here."""
+    return -(-at // _PAGE) * _PAGE
+
+
+def _end(at: int, size: int, content: int) -> int:
+    """Where the next record begins, if it is not large: a head stands whole in its page."""
+    end = at + size
+    return _page(end) if content >= _LARGE or -end % _PAGE < _HEAD_BYTES else end
+
+
 def _place(number: int, link: bytes) -> bytes:
     """What a record is bound to: its number, and all records before it."""
     return framed(b"blindbayes journal v3", number.to_bytes(8, "big"), link)
@@ -137,6 +158,10 @@ class Journal:
         self._key = key
         self._content_key = derive_key(key, "content")
         self._handle = handle
+        self._direct = -1  # past the system's cache; opened for the first large record
+        self._waiting: deque[tuple[int, memoryview]] = deque()  # records that are not written yet, and where
+        self._spare: list[mmap.mmap] = []  # pages to seal large records in
+        self._writing = threading.Lock()
         self._coins = Coins.system()
         self._size = 0
         self._charged = 0  # against the quota
@@ -161,7 +186,7 @@ class Journal:
         key = Coins.system().bytes(32)
         wrapped = seal_fresh(storage_key, key, associated=framed(b"journal key", begun.run_id.encode()))
         write_whole(folder / "key", wrapped, replace=False)
-        handle = os.open(folder / "journal", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        handle = os.open(folder / "journal", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         journal = cls(folder, key, handle, quota=quota, secrets=secrets)
         journal._append(begun)
         journal.commit()
@@ -175,7 +200,7 @@ class Journal:
         """The journal of a run that was interrupted. Raises `IntegrityError` if a record does not verify."""
         key = unseal_fresh(storage_key, read_private(folder / "key"), associated=framed(b"journal key", run_id.encode()))
         try:
-            handle = os.open(folder / "journal", os.O_RDWR | os.O_APPEND)
+            handle = os.open(folder / "journal", os.O_RDWR)
         except FileNotFoundError:
             raise ConfigError("the run has a key but no journal: it never began") from None
         journal = cls(folder, key, handle, quota=quota, secrets=secrets)
@@ -218,13 +243,18 @@ class Journal:
     def close(self) -> None:
         """Stop, keeping the journal for a later `open`."""
         if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+            with contextlib.suppress(OSError):  # what was not committed, nobody was told of
+                self._flush()
+            for handle in {self._handle, self._direct} - {-1}:
+                os.close(handle)
+            self._handle = self._direct = -1
 
     def erase(self) -> None:
         """The run has ended: destroy the key, then the records. Nothing of the run can be replayed after this."""
         erase(self._folder / "key")
         self._key = self._content_key = bytes(32)
+        with self._writing:
+            self._waiting.clear()
         self.close()
         (self._folder / "journal").unlink(missing_ok=True)
         sync_folder(self._folder)
@@ -233,9 +263,8 @@ class Journal:
 
     def receive(self, sender: str, step: str, payload: bytes) -> None:
         """Append the next message of `sender`. Durable after `commit`."""
-        record, at, number, link = ReceivedMessage(sender, step), self._size, self._number, self._link
-        self._append(record, payload)
-        self._index(record, payload, at, number, link)
+        record, number, link = ReceivedMessage(sender, step), self._number, self._link
+        self._index(record, payload, self._append(record, payload), number, link)
 
     def decide(self, decided: Decided) -> None:
         """Append a decision. Durable after `commit`."""
@@ -247,6 +276,7 @@ class Journal:
             return
         reached = self._number  # a thread may commit while the loop appends
         try:
+            self._flush()
             os.fdatasync(self._handle)
         except OSError as cause:
             raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
@@ -257,35 +287,82 @@ class Journal:
         """True if something was appended and not yet committed."""
         return self._committed < self._number
 
-    def _append(self, record: Record, content: bytes | None = None) -> None:
-        nonce = self._coins.bits(96)
+    def _append(self, record: Record, content: bytes | None = None) -> int:
+        """Seal it and put it behind the others; where it begins."""
+        nonce, size = self._coins.bits(96), 0 if content is None else len(content) + TAG_BYTES
         body = seal(self._key, msgspec.msgpack.encode(record), associated=_place(self._number, self._link), nonce=nonce)
-        sealed = b"" if content is None else seal(self._content_key, content, associated=body, nonce=nonce)
-        lengths = len(body).to_bytes(4, "big") + len(sealed).to_bytes(4, "big")
-        pieces = [lengths + nonce.to_bytes(_NONCE_BYTES, "big"), body, sealed]
-        if self._charged + sum(map(len, pieces)) > self._quota:
+        head = len(body).to_bytes(4, "big") + size.to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big")
+        begins, whole = len(head) + len(body), len(head) + len(body) + size
+        if self._charged + whole > self._quota:
             raise LocalProtocolError(
                 "the journal is over its quota of disk: raise journal_quota_mb in site.toml, or ask for less at once"
             )
-        done, left = 0, [memoryview(piece) for piece in pieces]
-        try:
-            while left:
-                count = os.write(self._handle, left[0])
-                done, left = done + count, [left[0][count:], *left[1:]] if count < len(left[0]) else left[1:]
-        except OSError as cause:
-            if done:
-                os.ftruncate(self._handle, self._size)
-            raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
-        self._took(record, pieces)
+        at = _page(self._size) if size >= _LARGE else self._size
+        piece = self._pages(_page(whole)) if size >= _LARGE else memoryview(bytearray(whole))
+        piece[:begins] = head + body
+        if content is not None:
+            seal_into(self._content_key, content, piece[begins:whole], associated=body, nonce=nonce)
+        if size >= _LARGE or self._waiting:
+            self._waiting.append((at, piece))
+        else:
+            try:
+                self._write(at, piece)
+            except OSError as cause:
+                raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
+        self._took(record, at, head, body[-TAG_BYTES:], bytes(piece[begins:whole][-TAG_BYTES:]))
+        return at
 
-    def _took(self, record: Record, pieces: list[bytes]) -> None:
+    def _pages(self, size: int) -> memoryview:
+        """So many bytes, which begin with a page of memory and end in zeros."""
+        found = next((spare for spare in list(self._spare) if len(spare) >= size), None)
+        if found is None:
+            found = mmap.mmap(-1, 1 << (size - 1).bit_length())
+        else:
+            self._spare.remove(found)
+        room = memoryview(found)[:size]
+        room[-_PAGE:] = bytes(_PAGE)
+        return room
+
+    def _write(self, at: int, piece: memoryview) -> None:
+        done, large = 0, isinstance(piece.obj, mmap.mmap)
+        try:
+            while done < len(piece):
+                done += os.pwrite(self._past_cache() if large else self._handle, piece[done:], at + done)
+        except OSError as cause:
+            if large and cause.errno == errno.EINVAL and self._direct != self._handle:  # a file system that cannot
+                os.close(self._direct)
+                self._direct = self._handle
+                self._write(at, piece)
+                return
+            if done:
+                os.ftruncate(self._handle, at)
+            raise
+
+    def _past_cache(self) -> int:
+        if self._direct < 0:
+            try:
+                self._direct = os.open(self._folder / "journal", os.O_RDWR | os.O_DIRECT)
+            except (AttributeError, OSError):
+                self._direct = self._handle
+        return self._direct
+
+    def _flush(self) -> None:
+        """Write what waits, in its order."""
+        with self._writing:
+            while self._waiting:
+                self._write(*self._waiting[0])
+                _, piece = self._waiting.popleft()
+                if isinstance(piece.obj, mmap.mmap) and len(self._spare) < _SPARES:
+                    self._spare.append(piece.obj)
+
+    def _took(self, record: Record, at: int, head: bytes, *tags: bytes) -> None:
         # Head and tags stand for the record: without the key there are no other bodies that they fit.
-        tags = [piece[-TAG_BYTES:] for piece in pieces[1:]]
-        size = sum(map(len, pieces))
-        self._link = hashlib.sha256(b"".join([self._link, pieces[0], *tags])).digest()
+        length, content = (int.from_bytes(head[part], "big") for part in (slice(4), slice(4, 8)))
+        end = _end(at, _HEAD_BYTES + length + content, content)
+        self._link = hashlib.sha256(b"".join([self._link, head, *tags])).digest()
         self._number += 1
-        self._size += size
-        self._charged += max(size, _LEAST_CHARGE)
+        self._charged += max(end - self._size, _LEAST_CHARGE)
+        self._size = end
         if isinstance(record, Begun):
             self._begun = record
         elif isinstance(record, Decided):
@@ -325,6 +402,7 @@ class Journal:
         return found
 
     def _read_message(self, stored: _Stored) -> tuple[str, bytes]:
+        self._flush()
         pieces = self._pieces(stored.at)
         record, content = self._opened(pieces, stored.number, stored.link) if pieces else (None, b"")
         if not isinstance(record, ReceivedMessage):
@@ -332,10 +410,10 @@ class Journal:
         return record.step, content
 
     def _pieces(self, at: int) -> list[bytes]:
-        """Head, body and sealed content of the record there; nothing if the file ends before it does."""
+        """Head, body and sealed content of the record there; nothing if there is none, or the file ends before it does."""
         head = os.pread(self._handle, _HEAD_BYTES, at)
         length, size = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
-        if at + _HEAD_BYTES + length + size > os.fstat(self._handle).st_size:
+        if not length or at + _HEAD_BYTES + length + size > os.fstat(self._handle).st_size:
             return []
         body = os.pread(self._handle, length, at + _HEAD_BYTES)
         return [head, body, os.pread(self._handle, size, at + _HEAD_BYTES + length)]
@@ -353,15 +431,19 @@ class Journal:
 
     def _read_all(self) -> None:
         end = os.fstat(self._handle).st_size
-        while pieces := self._pieces(self._size):
+        while True:
             at, number, link = self._size, self._number, self._link
+            if not any(os.pread(self._handle, _HEAD_BYTES, at)):
+                at = _page(at)
+            if not (pieces := self._pieces(at)):
+                break
             try:
                 record, content = self._opened(pieces, number, link)
             except IntegrityError:
-                if at + sum(map(len, pieces)) == end and number > 0:
+                if _end(at, sum(map(len, pieces)), len(pieces[2])) >= end and number > 0:
                     break  # torn: the lengths reached the disk before the rest
                 raise
-            self._took(record, pieces)
+            self._took(record, at, pieces[0], *(piece[-TAG_BYTES:] for piece in pieces[1:]))
             if isinstance(record, ReceivedMessage):
                 self._index(record, content, at, number, link)
         if self._begun is None:

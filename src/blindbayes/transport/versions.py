@@ -13,7 +13,7 @@ from blindbayes.wire import VERSION as WIRE
 
 ENVELOPE = 1
 LINK = 5  # sites compare what they hold by tags under a secret of the pair
-JOURNAL = 3  # contents of messages are sealed apart
+JOURNAL = 4  # a large record begins with a page
 PROTOCOLS = 7  # messages and roles of any protocol
 VERSIONS: Mapping[str, str] = {
     "blindbayes": __version__,
