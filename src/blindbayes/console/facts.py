@@ -245,9 +245,11 @@ async def run(desk: Desk, run: str, after: str | None = None) -> dict[str, Any]:
     if after is not None:
         loop = asyncio.get_running_loop()
         until = loop.time() + _NEWS_SECONDS
-        while not found.done.is_set() and substance(found.text()) == substance(after) and loop.time() < until:
+        waits = True  # once at least: what computes is not asked more than a few times a second
+        while not found.done.is_set() and waits:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(found.done.wait(), 0.1)
+                await asyncio.wait_for(found.done.wait(), 0.2)
+            waits = substance(found.text()) == substance(after) and loop.time() < until
     return lanes(desk.agent, found)
 
 

@@ -60,9 +60,15 @@ class Lane:
         rest = memoryview(frame)[CLEAR_AFTER:]
         head = seal(self._send_key, memoryview(frame)[:CLEAR_AFTER], associated=rest, nonce=self._sent)
         self._sent += 1
-        await self._loop.sock_sendall(self._conn, len(frame).to_bytes(4, "big") + head)
-        if rest:
-            await self._loop.sock_sendall(self._conn, rest)
+        pieces = (memoryview(len(frame).to_bytes(4, "big") + head), rest)
+        try:
+            sent = self._conn.sendmsg(pieces)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        for piece in pieces:
+            if sent < len(piece):
+                await self._loop.sock_sendall(self._conn, piece[sent:])
+            sent = max(0, sent - len(piece))
 
     async def read(self, most: int = MAX_ENVELOPE_BYTES) -> memoryview:
         """The next frame, of `most` bytes or fewer. Raises `PeerLost` at the end, and `BlindbayesError` for what the other end

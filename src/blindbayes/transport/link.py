@@ -13,7 +13,6 @@ what has come, so that whatever is missing is asked for; and no timer is shorter
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -226,8 +225,9 @@ class Link:
                 sent = False
             if not sent:
                 self._pump_event.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._pump_event.wait(), self._patience())
+                alarm = self._loop.call_later(self._patience(), self._pump_event.set)
+                await self._pump_event.wait()
+                alarm.cancel()
 
     def _patience(self) -> float:
         now, beat = self._loop.time(), self._beat

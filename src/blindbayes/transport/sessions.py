@@ -28,7 +28,7 @@ class Timing:
     beat: float = 2.0  # how often a quiet link says that it lives
     retry: float = 1.0  # how often a session is offered again
     gone: float = 30.0  # how long a connection that is known to be down is waited for, if a step lasts longer
-    window: int = 8 * 1024**2
+    window: int = 16 * 1024**2
 
 
 class Way(Protocol):
