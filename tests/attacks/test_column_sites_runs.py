@@ -17,9 +17,9 @@ from blindbayes.scheme.prediction import prediction_run
 from blindbayes.site.agent import Agent
 from blindbayes.site.work import work_of
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import EnvelopePair, Offer, pack, unpack
 from support.column_sites import HURRY, Split, ask, office_of, pair, small, trained
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 

@@ -26,9 +26,9 @@ from blindbayes.site import release
 from blindbayes.site.moments import CONFIRMED, LEFT
 from blindbayes.site.role_runner import most_bytes
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Ended, EnvelopePair, Sealed, fresh_key, pack, unpack
 from blindbayes.transport.link import Link
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 FOUR = ("north", "south", "west", "east")

@@ -19,8 +19,8 @@ from blindbayes.protocol.masked_sum import server
 from blindbayes.site.moments import CONFIRMED, LEFT
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded, make_rows
 
 FOUR = ("north", "south", "west", "east")

@@ -17,11 +17,11 @@ from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme.aligned import whole_block
 from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.sessions import Timing
 from support.clock import bounded
 from support.columns import Case, book, draw_block
+from support.hub import MemoryHub
 from support.mesh import Mesh, Site
 from support.oracles import near_tie
 from support.two_party import coins

@@ -18,9 +18,9 @@ from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.policy import Policy
 from blindbayes.storage.chain import ChainFormat
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, unpack
 from blindbayes.transport.identity import framed
+from support.hub import MemoryHub
 from support.sites import BOOK, CANARY, Gate, Office, bounded
 
 NAMES = ("north", "south", "west")

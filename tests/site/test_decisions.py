@@ -18,9 +18,9 @@ from blindbayes.site.people import Person, account
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
 from blindbayes.transport.control import ABORT
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Ended, Refused, Sealed, fresh_key, pack, unpack
 from blindbayes.transport.sessions import Timing
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")

@@ -11,8 +11,8 @@ from blindbayes.protocol.masked_sum import contributor, ratchet
 from blindbayes.site.backup import backup, restore
 from blindbayes.site.kept_state import KeptInFolder
 from blindbayes.study.file import Deadlines, StudyFile
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.journal import Begun, Journal
+from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
 NAMES = ("north", "south", "west")

@@ -12,9 +12,9 @@ import pytest
 from blindbayes.ledger import Ledger
 from blindbayes.site import role_runner
 from blindbayes.study.file import Deadlines, Privacy, Thresholds
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, Sealed, unpack
 from blindbayes.transport.journal import SentDigest
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west", "east")

@@ -13,7 +13,7 @@ from blindbayes.errors import ConfigError, PrivacyError, RunStopped
 from blindbayes.site.agent import Agent
 from blindbayes.site.lock import sole_agent
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from blindbayes.transport.courier import MemoryHub
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from blindbayes.transport.carrier import CarrierCourier, Kind, read_record, record
-from blindbayes.transport.courier import Latency, MemoryHub
+from blindbayes.transport.courier import Latency
+from support.hub import MemoryHub
 
 Carried = Iterable[tuple[str, str, bytes]]
 Alter = Callable[[str, str, bytes], Carried]

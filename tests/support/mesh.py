@@ -9,7 +9,6 @@ from typing import Any
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.driver import RoleDriver
 from blindbayes.transport.envelope import EnvelopePair
 from blindbayes.transport.identity import Identity
@@ -18,6 +17,7 @@ from blindbayes.transport.link import Link
 from blindbayes.transport.progress import Finished
 from blindbayes.transport.router import Router
 from blindbayes.transport.sessions import Timing
+from support.hub import MemoryHub
 
 STUDY = "ab" * 32
 FAST = Timing(step=10.0, join=10.0, run=30.0, beat=0.1, retry=0.1)

@@ -15,10 +15,10 @@ from blindbayes.site.agent import Agent
 from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.sessions import Timing
 from support.clock import bounded as bounded
+from support.hub import MemoryHub
 
 BOOK = Codebook(
     "class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)), max_rows=100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from blindbayes.transport.courier import MemoryHub
+from support.hub import MemoryHub
 
 
 class PollHub(MemoryHub):

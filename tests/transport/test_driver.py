@@ -12,13 +12,13 @@ import pytest
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all, send_all
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.memory import run_in_memory
 from blindbayes.transport.progress import Finished
 from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, Trust
 from support.clock import bounded
+from support.hub import MemoryHub
 from support.mesh import STUDY, Mesh, Site
 
 NAMES = ("east", "north", "south")

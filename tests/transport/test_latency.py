@@ -11,8 +11,9 @@ from blindbayes.protocol import registry
 from blindbayes.site.serve import make_courier
 from blindbayes.study import schemes
 from blindbayes.study.file import Deadlines
-from blindbayes.transport.courier import Latency, MemoryHub, require_latency
+from blindbayes.transport.courier import Latency, require_latency
 from blindbayes.transport.identity import Identity
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")

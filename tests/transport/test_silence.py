@@ -14,8 +14,8 @@ from scipy.stats import mannwhitneyu
 from blindbayes.site.agent import Agent
 from blindbayes.site.approvals import Approvals
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, pack
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 ALPHA = 1e-3  # of one measurement; the test fails when two in a row reject: one time in a million if there is nothing to tell

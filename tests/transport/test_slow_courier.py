@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.envelope import Offer, Sealed, unpack
 from blindbayes.transport.link import Link
 from blindbayes.transport.progress import Finished
 from blindbayes.transport.sessions import Timing
+from support.hub import MemoryHub
 from support.mesh import Mesh, Site
 from support.sites import BOOK, Office, bounded
 from support.slow import PollHub

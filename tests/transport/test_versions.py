@@ -8,8 +8,8 @@ import pytest
 
 from blindbayes.study.file import Deadlines, Privacy
 from blindbayes.transport import link
-from blindbayes.transport.courier import MemoryHub
 from blindbayes.transport.versions import VERSIONS, are_versions, difference
+from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
