@@ -21,7 +21,7 @@ import numpy.typing as npt
 from blindbayes.errors import PeerProtocolError
 from blindbayes.primitives import ristretto
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash
+from blindbayes.primitives.tweaks import Block128, Domain, TweakedHash, turned
 
 BASE_COUNT = 128
 KEY_BYTES = 16
@@ -147,7 +147,7 @@ def _hashed_keys(
     units = _combined(np.eye(bits, dtype=np.uint64)[..., None] * delta)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = slice(low, min(rows, low + _ROWS_AT_ONCE))
-        keys = _combined(q[part]).copy()
+        keys = _combined(q[part])
         steps, value = [np.tile(unit, (len(keys), 1)) for unit in units], 0
         for number in range(1 << bits):
             if number:
@@ -180,13 +180,14 @@ def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: in
 
 def _combined(transfers: Block128) -> Block128:
     """(rows, bits, 2) to (rows, 2): the sum of x^b times transfer b, in GF(2^128) with x^128 = x^7 + x^2 + x + 1."""
-    total = np.ascontiguousarray(transfers[:, -1])
-    for bit in reversed(range(transfers.shape[1] - 1)):
-        doubled = total << np.uint64(1)
+    planes = turned(transfers)
+    total: Block128 = planes[-1]
+    for plane in planes[-2::-1]:
         top = total >> np.uint64(63)
-        doubled[:, 1] |= top[:, 0]
-        doubled[:, 0] ^= top[:, 1] * np.uint64(0x87)
-        total = doubled ^ transfers[:, bit]
+        total <<= np.uint64(1)
+        total[:, 1] |= top[:, 0]
+        total[:, 0] ^= top[:, 1] * np.uint64(0x87)
+        total ^= plane
     return total
 
 

@@ -45,6 +45,7 @@ _HEAD_BYTES = 512  # of each leaf's stream
 _AT_ONCE = 1 << 17  # transfers folded, and checked, at once: 4 MB of leaf streams
 _SHORT = 1 << 9  # words of a row that are copied more cheaply than a step in Python costs
 _PROOF_BYTES = HASH_BYTES + DIGEST_BYTES
+_GRAY = [place ^ place >> 1 for place in range(LEAVES)]  # leaves in an order in which each differs from the next in one bit
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -180,17 +181,17 @@ class _Leaves:
         number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
         return number.reshape(-1) * np.uint64(_HEAD_BYTES // 16) + np.uint64(block)
 
-    def fill(self, tree: int, zeros: Bytes, out: Bytes) -> None:
-        """The next bytes of one tree's streams from the ciphers, (leaves, width and a spare block)."""
+    def fill(self, tree: int, sums: Sequence[memoryview], room: Sequence[memoryview]) -> None:
+        """Running sums of the next bytes of one tree's streams from the ciphers, in the order of `_GRAY`: counter mode adds
+        what it is given. `sums[0]` is zeros; into `room[p]`, the memory of `sums[p + 1]` and a spare block, goes sum p."""
         if self._schedules is not None:
             raise LocalProtocolError("the kernels were turned off in the middle of a session")
         if self._streams is None:
             self._streams = [[None if leaf is None else self._cipher(leaf) for leaf in row] for row in self._keys]
-        for position, stream in enumerate(self._streams[tree]):
-            if stream is None:
-                out[position] = 0
-            else:
-                stream.update_into(zeros.data, out[position].data)
+        for place, position in enumerate(_GRAY):
+            stream = self._streams[tree][position]
+            if stream is not None:  # else it is the first, and stays zeros
+                stream.update_into(sums[place], room[place])
 
     def _cipher(self, leaf: bytes) -> CipherContext:
         return Cipher(algorithms.AES(self._key(leaf)), modes.CTR(bytes(16))).encryptor()
@@ -382,7 +383,7 @@ class SenderStream:
             width = (size + MASK_BITS) // 8
             received = piece[: TREES * width].reshape(TREES, width)
             rest = self._leaves.buffer("rest", received.size // 8).view(np.uint8).reshape(received.shape)
-            folded = _fold(self._leaves, rest, (received, self.delta))
+            folded = _fold(self._leaves, rest, (received, self.delta, self._rows))
             if not self._holds(received, piece[TREES * width :], folded):
                 self._keeper.burn()
                 raise IntegrityError(party=party)
@@ -398,9 +399,9 @@ class SenderStream:
         return hmac.compare_digest(digest(found), proof[HASH_BYTES:].tobytes())
 
 
-def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128] | None = None) -> Bytes:
+def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128, npt.NDArray[np.int64]] | None = None) -> Bytes:
     """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and into `raw`, (trees, width), the XOR of all of
-    them. What the sender received, (trees, width), is added where the bit of its offset is 1.
+    them. What the sender received, (trees, width), is added where the bit of its offset is 1: in the rows that it names.
 
     Tree by tree, so that the leaves stay in the cache; all trees at once where they are short. Rows are padded: a stride that
     is a power of two would make the transposition three times slower.
@@ -412,38 +413,38 @@ def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128] | None =
     head, kernel, flat = source.head(width), kernels.active(), padded.view(np.uint8).reshape(BASE_COUNT, -1)
     if kernel is not None:
         keys, counter = (None, 0) if head is not None else (source.schedules(kernel), source.take_blocks(width // 16))
-        kernel.fold(flat, raw, given=head, schedules=keys, counter=counter, missing=source.misses, received=received)
+        heard = None if received is None else received[:2]
+        kernel.fold(flat, raw, given=head, schedules=keys, counter=counter, missing=source.misses, received=heard)
         return flat[:, :width]
     if head is not None:
-        _fold_level(head, folded, rest)
+        _fold_sums(np.bitwise_xor.accumulate(head[:, _GRAY], axis=1), folded, rest)
     else:
-        leaves = source.buffer("leaves", LEAVES * (words + 2)).view(np.uint8).reshape(LEAVES, width + 16)
-        level = leaves.view(np.uint64)[None, :, :words]
-        zeros = np.zeros(width, dtype=np.uint8)
+        lines = source.buffer("leaves", (1 + LEAVES) * (words + 2)).view(np.uint8).reshape(1 + LEAVES, width + 16)
+        lines[: 2 if source.misses else 1] = 0
+        sums, room = [line[:width].data for line in lines], [line.data for line in lines[1:]]
+        level = lines.view(np.uint64)[None, 1:, :words]
         for tree in range(TREES):
-            source.fill(tree, zeros, leaves)
-            _fold_level(level, folded[tree : tree + 1], rest[tree : tree + 1])
+            source.fill(tree, sums, room)
+            _fold_sums(level, folded[tree : tree + 1], rest[tree : tree + 1])
     if received is not None:
-        corrections, delta = received[0].view(np.uint64), received[1]
-        for bit in range(TREE_BITS):
-            trees = np.flatnonzero(np.unpackbits(delta.view(np.uint8), bitorder="little")[bit::TREE_BITS])
-            if words < _SHORT:
-                folded[trees, bit] ^= corrections[trees]
-            else:
-                for chosen in trees:
-                    folded[chosen, bit] ^= corrections[chosen]
+        every, corrections, rows = flat.view(np.uint64)[:, :words], received[0].view(np.uint64), received[2]
+        if words < _SHORT:
+            every[rows] ^= corrections[rows // TREE_BITS]
+        else:
+            for row in rows:
+                every[row] ^= corrections[row // TREE_BITS]
     return flat[:, :width]
 
 
-def _fold_level(level: U64Array, folded: U64Array, rest: U64Array) -> None:
-    for bit in reversed(range(TREE_BITS)):
-        half = 1 << bit
-        upper = level[:, half : 2 * half]
-        np.bitwise_xor.reduce(upper, axis=1, out=folded[:, bit])
-        if bit:
-            level[:, :half] ^= upper
-        else:
-            np.bitwise_xor(level[:, 0], level[:, 1], out=rest)
+def _fold_sums(sums: U64Array, folded: U64Array, rest: U64Array) -> None:
+    """From the running sums of the leaves, (trees, leaves, words), in the order of `_GRAY`. In that order bit b of a leaf's
+    number changes every 2^(b + 1) places: the leaves that have it add up to the running sums before the changes, and to the
+    last one where the last leaf has it."""
+    top = TREE_BITS - 1
+    for bit in range(top):
+        np.bitwise_xor.reduce(sums[:, (1 << bit) - 1 :: 2 << bit], axis=1, out=folded[:, bit])
+    np.bitwise_xor(sums[:, (1 << top) - 1], sums[:, -1], out=folded[:, top])
+    rest[:] = sums[:, -1]
 
 
 # (distance, mask): swaps of 64 x 64 bits.

@@ -42,8 +42,9 @@ class Offered:
         """T'[value] of all places, (count or 1, selectors, K - 1, limbs)."""
         if self.flips is None:
             return self.table[:, :, value]
-        instances, selectors = np.ogrid[: len(self.table), : self.table.shape[1]]
-        found: Limbs = self.table[instances, selectors, self.flips.astype(np.int64) ^ value]
+        instances, selectors, entries, *shape = self.table.shape
+        lines = np.arange(0, instances * selectors * entries, entries).reshape(instances, selectors)
+        found: Limbs = self.table.reshape(-1, *shape).take(lines + (self.flips.astype(np.int64) ^ value), axis=0)
         return found
 
 

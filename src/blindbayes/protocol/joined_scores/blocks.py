@@ -154,6 +154,8 @@ class BinBlock:
 def _numbers(bits: Bits) -> U64Array:
     """(rows, bits) to numbers, lowest bit first."""
     packed = np.packbits(bits, axis=1, bitorder="little").astype(np.uint64)
+    if packed.shape[1] == 1:
+        return packed[:, 0]
     numbers: U64Array = np.bitwise_or.reduce(packed << np.arange(0, 8 * packed.shape[1], 8, dtype=np.uint64), axis=1)
     return numbers
 

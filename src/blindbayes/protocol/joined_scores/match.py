@@ -21,7 +21,7 @@ from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
 from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.primitives.ot import chooser_pads, sender_pads
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
-from blindbayes.primitives.tweaks import Block128, TweakedHash
+from blindbayes.primitives.tweaks import Block128, TweakedHash, turned
 from blindbayes.protocol.core import Role, Send, mark, receive_marked
 from blindbayes.protocol.joined_scores.shape import Bits, LookupSetup, cut
 from blindbayes.protocol.joined_sums.messages import ItemsMasked, SeedsChosen
@@ -146,10 +146,9 @@ def unpacked(words: U64Array, shape: LookupSetup) -> Bits:
     return np.ascontiguousarray(bits.T)
 
 
-def compare(g: Gates, mine: Wires, theirs: Wires, shape: LookupSetup) -> tuple[Wires, Wires]:
-    """Step 7, per bin: whether the tags are equal, (bins,) wires; and the choices where they are, 0 elsewhere, (planes, bins)
-    wires. tag_bits - 1 + planes AND."""
-    both = mine ^ theirs
+def compare(g: Gates, both: Wires, shape: LookupSetup) -> tuple[Wires, Wires]:
+    """Step 7, per bin, of the XOR of both parties' words: whether the tags are equal, (bins,) wires; and the choices where they
+    are, 0 elsewhere, (planes, bins) wires. tag_bits - 1 + planes AND."""
     equal = c.is_zero(g, both[: shape.tag_bits])
     if not shape.planes:
         return equal, both[shape.tag_bits :]
@@ -161,9 +160,9 @@ def matched(g: Garbler | Evaluator, own: U64Array | None, theirs: Wires, shape: 
     (bins, planes), what leads to the pads where the other's share is 0, and one's own share."""
     if g.hash_.kernel is not None:
         return g.match(own, theirs, shape.tag_bits)
-    mine = g.own(unpacked(own, shape)) if isinstance(g, Garbler) and own is not None else np.zeros_like(theirs)
-    equal, outcomes = compare(g, mine, theirs, shape)
-    labels = np.ascontiguousarray(outcomes.transpose(1, 0, 2))
+    both = theirs ^ g.own(unpacked(own, shape)) if isinstance(g, Garbler) and own is not None else theirs
+    equal, outcomes = compare(g, both, shape)
+    labels = turned(outcomes)
     return (
         equal,
         g.of_colour_zero(labels) if isinstance(g, Garbler) else labels,
