@@ -11,7 +11,6 @@ hits both alike. Figures are medians of what the benchmark prints as `CPU a + b`
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import statistics
@@ -19,6 +18,8 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+from _measured import Options
 
 HERE = Path(__file__).resolve().parent.parent
 CPU = re.compile(r"CPU ([\d.]+) \+ ([\d.]+)")
@@ -43,7 +44,7 @@ def measure(tree: Path, script: str, options: list[str]) -> dict[str, tuple[floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("tree", type=Path, nargs="?", default=HERE, help="the other source tree")
     parser.add_argument("script", nargs="?", default="columns.py")
     parser.add_argument("--rounds", type=int, default=5)

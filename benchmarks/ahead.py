@@ -9,7 +9,6 @@ uses it.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from _measured import Options
 
 from blindbayes import Study, kernels
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -83,7 +83,7 @@ def measure(kind: str, batch: int, rounds: int, folder: Path) -> None:
 
 def main() -> None:
     """Print three lines per kind of column and size of a batch."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--batches", default="1,10000")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")

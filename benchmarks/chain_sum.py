@@ -12,13 +12,13 @@ operation of python-paillier is measured and multiplied, since Pima alone would 
 
 from __future__ import annotations
 
-import argparse
 import csv
 import importlib.util
 import pathlib
 import time
 
 import numpy as np
+from _measured import Options
 
 from blindbayes_papers.azimian2022.measure import Measurement, measure_apart
 from blindbayes_papers.azimian2022.schemes import Records
@@ -62,7 +62,7 @@ def python_paillier(batches: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("."))
     arguments = parser.parse_args()

@@ -16,7 +16,6 @@ Machine and load are the reader's: compare ratios.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import threading
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _measured import Options
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -176,7 +176,7 @@ def tell(what: str, both: list[tuple[float, float]]) -> None:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--instances", type=int, default=20_000)
     parser.add_argument("--times", type=int, default=3)

@@ -20,7 +20,6 @@ up: one instance in at most 130 ms, 10,000 in at most 1.5 s.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import multiprocessing
@@ -38,6 +37,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from _delaying import Delaying
+from _measured import Options
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -456,7 +456,7 @@ def _decoded(book: Codebook, block: CodedRows) -> Iterator[tuple[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument(
         "what", nargs="?", choices=("train", "growth", "classify", "paper", "compare_all", "all"), default="all"
     )

@@ -5,13 +5,13 @@ python benchmarks/columns_audits.py [--rows 4000] [--rounds 5] [--rates 0.05,0.1
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from _measured import Options
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
@@ -38,7 +38,7 @@ def table(rows: int, seed: int) -> pd.DataFrame:
 
 def main() -> None:
     """Print one line per rate and kind of audit: what is added, over the share of dummies."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Options(__doc__)
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rates", default="0.05,0.1,0.2")

@@ -9,13 +9,13 @@ tests hold equal to the garbled one), with the noise that the parties would draw
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from _measured import Options
 
 from blindbayes import Study
 from blindbayes.primitives.coins import Coins
@@ -97,7 +97,7 @@ def compare(rows: Rows, parties: int, epsilon: float, splits: int) -> tuple[floa
 
 def main() -> None:
     """Print one line per dataset and number of parties."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Options(__doc__)
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--datasets", default=",".join(TABLE))
     parser.add_argument("--parties", default="2,3")

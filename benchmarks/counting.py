@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _measured import Options
 
 ATTRIBUTES, VALUES, CLASSES = 14, 12, 3
 CHUNK = 1_000_000
@@ -101,7 +102,7 @@ def in_process(side: str, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--quick", action="store_true", help="1 million rows instead of 20")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
     parser.add_argument("--side", nargs=2, metavar=("SIDE", "PATH"), help=argparse.SUPPRESS)

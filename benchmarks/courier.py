@@ -9,7 +9,6 @@ its fsync before every dependent message, and a thread for the role's own work. 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import resource
@@ -20,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any, ClassVar
+
+from _measured import Options
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, receive
@@ -231,7 +232,7 @@ def adult() -> dict[str, Any]:
 
 def main() -> None:
     """Print one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--side", choices=["courier", "links"])
     parser.add_argument("--folder", type=Path)

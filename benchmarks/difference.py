@@ -10,8 +10,9 @@ the same sums, and more than 2^25 steps are refused with the advice to ask for a
 
 from __future__ import annotations
 
-import argparse
 import time
+
+from _measured import Options
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.determined import Question, TooManySums, find_determined
@@ -29,7 +30,7 @@ def question(sites: int, sums: int, coins: Coins, *, quorum_size: int | None, co
 
 def main() -> None:
     """Print one line per case."""
-    parser = argparse.ArgumentParser()
+    parser = Options()
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     coins = Coins.seeded(bytes(32))

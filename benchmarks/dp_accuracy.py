@@ -5,10 +5,11 @@ BLINDBAYES_DATA=... python benchmarks/dp_accuracy.py [--splits 20] [--datasets s
 
 from __future__ import annotations
 
-import argparse
 import csv
 import time
 from dataclasses import asdict
+
+from _measured import Options
 
 from blindbayes_papers.zafarani2020.data import load_rows
 from blindbayes_papers.zafarani2020.experiment import EPSILONS, TABLE, compare
@@ -16,7 +17,7 @@ from blindbayes_papers.zafarani2020.experiment import EPSILONS, TABLE, compare
 
 def main() -> None:
     """Print ours / theirs per dataset and epsilon; + and -: beyond two paired standard errors."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Options(__doc__)
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--datasets", default=",".join(TABLE))
     parser.add_argument("--csv")

@@ -11,7 +11,6 @@ before the guard speaks (processors differ), calls may grow by a quarter (versio
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import json
 import pstats
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _measured import Options
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from blindbayes import kernels
@@ -107,7 +107,7 @@ def measured(rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("what", nargs="*", help=f"of {', '.join(SIZES)}; all by default")
     parser.add_argument("--against", type=Path, default=STORED, help="stored figures")
     parser.add_argument("--store", action="store_true", help="store today's figures")

@@ -12,13 +12,13 @@ plain one. Machine and load are the reader's: compare ratios.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import resource
 import time
 from typing import Any
 
 import numpy as np
+from _measured import Options
 from columns import Line, Meter, cpu, drive, run_for, two_processes
 
 from blindbayes.codebook import Categorical, Codebook
@@ -100,7 +100,7 @@ def measure(count: int, scope: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--ids", type=int, nargs="+", default=[10_000])
     parser.add_argument("--scope", choices=["everybody", "shared"], default="everybody")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")

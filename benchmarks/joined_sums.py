@@ -13,7 +13,6 @@ reader's: compare ratios.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import resource
 import subprocess
@@ -21,6 +20,7 @@ import time
 from typing import Any
 
 import numpy as np
+from _measured import Options
 from columns import Line, Meter, cpu, drive, run_for, two_processes
 
 from blindbayes.codebook import Categorical
@@ -159,7 +159,7 @@ def kikuchi(count: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--ids", type=int, nargs="+", default=[100_000])
     parser.add_argument("--counted", action="store_true", help="with the matches counted by both, as min_overlap has it")
     parser.add_argument("--matching", action="store_true", help="the matching that is revealed, too")

@@ -12,7 +12,6 @@ categorical attributes, or 5 and 5 Gaussian ones, transfers ready; join: 10^5 + 
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import gc
 import hashlib
@@ -28,6 +27,7 @@ import columns as bench_columns
 import joined_scores as bench_scores
 import joined_sums as bench_sums
 import numpy as np
+from _measured import Options
 from columns import PARTIES, run_for
 
 from blindbayes import kernels
@@ -261,7 +261,7 @@ def measure(case: Case, size: int, sets: list[str], rounds: int) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("what", nargs="*", help=f"of {', '.join(CASES)}; all by default")
     parser.add_argument("--sets", nargs="+", help="back ends; by default numpy and every set of kernels but the portable one")
     parser.add_argument("--rounds", type=int, default=3)

@@ -10,7 +10,6 @@ large.csv and, with matplotlib, large.svg into --out; the tables lie in a tempor
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import os
@@ -21,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from _measured import Options
 
 MOST = 10**7  # rows of one file
 WAYS = ("parquet", "duckdb")
@@ -104,7 +105,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = Options()
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--way", choices=WAYS)

@@ -11,7 +11,6 @@ that the memory that only a site has (private pages) is told apart from librarie
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
@@ -25,6 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from _measured import Options
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.demo.ports import free_port
@@ -188,7 +189,7 @@ def measure(number: int, lost: float, step: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Options(__doc__.splitlines()[0])
     parser.add_argument("--sites", type=int, default=200)
     parser.add_argument("--lost", type=float, default=0.05, help="share of the sites that are killed")
     parser.add_argument("--step", type=float, default=120.0, help="seconds that a site may be silent")

@@ -13,7 +13,6 @@ the number of value x class cells of a contributor.
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _measured import Options
 
 from blindbayes import kernels
 from blindbayes.primitives.coins import Coins
@@ -109,7 +109,7 @@ def baseline_ms() -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Options(__doc__.splitlines()[0])
     parser.add_argument("--parties", type=int, nargs="*", default=[250, 1000])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--skip-azimian", action="store_true")

@@ -11,12 +11,12 @@ CPU time of one core. Writes oblivious_sum.csv into --out.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import time
 from pathlib import Path
 
 import numpy as np
+from _measured import Options
 
 from blindbayes.primitives import ristretto_sum
 from blindbayes.primitives.coins import Coins
@@ -102,7 +102,7 @@ def rounds(quick: bool, modulus: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("."))
     given = parser.parse_args()

@@ -30,6 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads co
 
 import msgspec
 import numpy as np
+from _measured import Options
 from _private_tables import Table, from_frame, is_usual, part_of, sources
 
 from blindbayes import statistics
@@ -208,7 +209,7 @@ def _tables(options: argparse.Namespace) -> Any:
 
 def main() -> None:
     """Print shares per table and their means, with standard errors."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--part", choices=("tuning", "earlier", "untouched", "all"), default="all")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--draws", type=int, default=10)

@@ -6,7 +6,6 @@ python benchmarks/reading.py --rows 300000 --columns 4 --rounds 5
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from _measured import Options
 from pyarrow import csv
 
 from blindbayes import Codebook, Numeric
@@ -36,7 +36,7 @@ def cpu(count: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = Options()
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--columns", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)

@@ -10,7 +10,6 @@ connection between the sites stands. `columns.py classify --round-trip` measures
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _delaying import Delaying
+from _measured import Options
 from columns import CLASSES, codebook, synthetic
 
 from blindbayes.codebook import Codebook
@@ -87,7 +87,7 @@ def measure(folder: Path, round_trip: float, batches: list[int], repeat: int, co
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--round-trip", type=float, default=0.04, help="in seconds")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 10_000])
     parser.add_argument("--repeat", type=int, default=6)

@@ -5,10 +5,10 @@ python benchmarks/smooth_sensitivity.py
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import numpy as np
+from _measured import Options
 
 from blindbayes.privacy.smooth import mean_sensitivity, variance_sensitivity
 from blindbayes_papers.zafarani2020.methods import printed_mean_bound, printed_variance_bound
@@ -28,7 +28,7 @@ def seconds(task) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Options(__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     sizes = (500, 1000) if parser.parse_args().quick else (500, 1000, 2000, 10_000, 100_000, 1_700_000)
     generator = np.random.default_rng(2020)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from blindbayes import kernels
+from blindbayes.kernels import build
+
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 # Tens of seconds even when short: `make bench` runs them.
 LONG = {"chain_sum", "column_sites", "columns", "counting", "courier", "large", "oblivious_sum"}
+ASKED = {**os.environ, **({} if kernels.available() else {"BLINDBAYES_KERNELS": "off"})}  # without a compiler, of numpy
 
 
 @pytest.mark.parametrize(
@@ -27,7 +32,12 @@ def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path) -> None:
     if name == "dp_accuracy" and not os.environ.get("BLINDBAYES_DATA"):
         pytest.skip("needs the papers' datasets in BLINDBAYES_DATA")
     done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--quick"], cwd=tmp_path, capture_output=True, text=True, timeout=280
+        [sys.executable, str(FOLDER / f"{name}.py"), "--quick"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=ASKED,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip()
@@ -40,6 +50,47 @@ def test_the_guard_speaks_up_where_a_figure_grew(tmp_path: Path) -> None:
         line.update({figure: line[figure] / 3 for figure in ("cpu", "calls", "bytes") if figure in line})
     (tmp_path / "stored.json").write_text(json.dumps(stored))
     command = [sys.executable, str(FOLDER / "guard.py"), "one", "--quick", "--against", str(tmp_path / "stored.json")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ASKED)
     assert done.returncode == 1
     assert all(said in done.stderr for said in ("times the CPU", " calls, ", " bytes, ")), done.stdout + done.stderr
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A source tree of its own, without a library."""
+    shutil.copytree(FOLDER.parent / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "_kernels.so*"))
+    return tmp_path
+
+
+def begun(tree: Path, asked: str) -> subprocess.CompletedProcess[str]:
+    """A benchmark's first step under the sources of a tree."""
+    environment = {**os.environ, "PYTHONPATH": f"{tree / 'src'}:{FOLDER}", "BLINDBAYES_KERNELS": asked}
+    command = [sys.executable, "-c", "from _measured import Options; Options().parse_args([]); print('measured')"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+
+
+def test_kernels_that_are_not_built_are_not_measured_as_numpy_unless_asked(clone: Path) -> None:
+    refused, asked = begun(clone, ""), begun(clone, "off")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "ConfigError: kernels: none, numpy does the work (not built); build them" in refused.stderr
+    assert (asked.returncode, asked.stdout) == (0, "measured\n")
+
+
+@pytest.mark.skipif(not kernels.available(), reason="no kernels are built")
+def test_kernels_of_other_sources_are_not_measured_as_numpy_unless_asked(clone: Path) -> None:
+    shutil.copy(build.LIBRARY, clone / "src/blindbayes/kernels")
+    assert begun(clone, "").stdout == "measured\n"
+    source = clone / "src/blindbayes/kernels/lanes.c"
+    source.write_text(source.read_text() + "\n")
+    refused = begun(clone, "")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "(built from other sources); build them" in refused.stderr
+    assert begun(clone, "off").stdout == "measured\n"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("[!_]*.py")), ids=lambda path: path.stem)
+def test_every_benchmark_begins_so(path: Path) -> None:
+    """All that have options of their own: the others are parts of these."""
+    text = path.read_text()
+    assert "ArgumentParser" not in text
+    assert ("from _measured import Options" in text) == ("parse_args()" in text or "parse_known_args()" in text)

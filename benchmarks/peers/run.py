@@ -11,7 +11,6 @@ reason, and the rest goes on.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -43,6 +42,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import spu_columns  # noqa: E402
+from _measured import Options  # noqa: E402
 
 TABLE = {"rows": 50_000, "columns": 10, "low": -8.0, "high": 8.0, "seed": 1}
 SMALL = {**TABLE, "rows": 2000, "epsilon": 1.0}
@@ -381,7 +381,7 @@ def replaced(page: str, some: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--only", nargs="+", choices=[peer.name for peer in PEERS], help="some of the peers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--environments", type=Path, default=Path(".peers"))

@@ -19,7 +19,6 @@ and ends.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -33,6 +32,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import columns as ours  # noqa: E402
+from _measured import Options  # noqa: E402
 
 KINDS = ((10, 0), (5, 5))
 CODE_BITS = 12
@@ -89,7 +89,7 @@ def theirs(python: str, rows: list[int], batches: list[int], repeat: int, kinds:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Options(__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 10_000])
     parser.add_argument("--repeat", type=int, default=10)

@@ -1,0 +1,34 @@
+"""What every benchmark begins with: its options, and kernels of these very sources.
+
+Kernels that are not built, or were built before the sources changed, would be left out, and numpy measured in their place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from blindbayes import kernels
+from blindbayes.errors import ConfigError
+
+
+def require_kernels() -> None:
+    """Refuse to measure numpy unasked."""
+    if not kernels.available() and os.environ.get(kernels.VARIABLE) != "off":
+        raise ConfigError(
+            f"{kernels.describe()}; build them, python -m blindbayes.kernels.build, or ask for numpy, {kernels.VARIABLE}=off"
+        )
+
+
+class Options(argparse.ArgumentParser):
+    """Options of a benchmark; help as its text stands."""
+
+    def __init__(self, description: str | None = None) -> None:
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def parse_known_args(self, *args: Any, **others: Any) -> Any:
+        """As ever; then refuses what would measure something else."""
+        found = super().parse_known_args(*args, **others)
+        require_kernels()
+        return found
