@@ -134,6 +134,9 @@ class Arena:
             try:
                 effect = role.throw(error) if error is not None else role.send(value)
             except StopIteration as stop:
+                if (wrong := getattr(stop.value, "error", None)) is not None and not corrupt:
+                    fight.errors.append((name, wrong))  # a sum that does not open: the reader's alone
+                    return None
                 return stop.value
             except Exception as raised:
                 if not corrupt and raised is not error:  # a deadline that passed is the driver's word, not this role's

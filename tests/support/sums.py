@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from blindbayes.errors import BlindbayesError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
 from blindbayes.report.formula import value_of
@@ -53,6 +54,12 @@ def run_sum(
     runs = local_runs(found.roster(setting), run_id=run_id, coins=coins.derive("identities"))
     roles = registry.simulate_roles(found, runs, setting, vectors, coins)
     return run_in_memory(roles, faults=faults, keep=keep, check=check)
+
+
+def error_of(outcome: Outcome) -> BlindbayesError | None:
+    """What the run failed with, or of a run that ended well what its reader was told alone: a total that is no sum."""
+    found = (getattr(output, "error", None) for output in outcome.outputs.values())
+    return outcome.error or next((error for error in found if error is not None), None)
 
 
 def formula(text: str, variables: Mapping[str, int]) -> int:

@@ -38,7 +38,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.errors import ConfigError, LocalProtocolError, ProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
 from blindbayes.wire import MAX_FRAME_BYTES, U64Array
@@ -93,6 +93,8 @@ class Total:
 
     words: U64Array = field(repr=False)  # the sum over `included`, modulo 2^64
     included: tuple[str, ...]  # whose vectors are in it
+    error: ProtocolError | None = None  # what came together is no sum: for the learner alone, and its role ends as ever.
+    # A party that adds a guess to its vector would hear, if others were told, whether the others' total exceeds it.
 
 
 @dataclass(frozen=True, slots=True)

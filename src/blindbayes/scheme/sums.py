@@ -152,6 +152,8 @@ class SumScheme(Scheme):
         """
         public: Sum = agreement.public
         totals = [outcome.outputs[name] for name in public.learners if outcome.outputs.get(name) is not None]
+        if wrong := next((total.error for total in totals if total.error is not None), None):
+            raise wrong
         if totals and alone:
             text = "This site learned how the sum changed, and not what it changed: it does not hold the earlier total."
             told, said = leakage_of(outcome), f"Study {agreement.sha256}\n\n{text}"

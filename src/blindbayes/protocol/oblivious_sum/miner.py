@@ -146,8 +146,8 @@ def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     product = scheme.multiply([product, scheme.masks(key * scale, label, count)])
     try:
         totals = packing.unpack(scheme.open(product, scale))  # 11
-    except (IntegrityError, PeerProtocolError) as cause:  # a ciphertext or a share is wrong, and nothing tells whose
-        raise IntegrityError(suspects=tuple(sent)) from cause
+    except (IntegrityError, PeerProtocolError):  # a vector, a ciphertext or a share is wrong, and nothing tells whose
+        return Total(np.zeros(0, np.uint64), tuple(sent), IntegrityError(suspects=tuple(sent)))
     words = np.array([total % 2**64 for total in totals], dtype=np.uint64)
     yield from open_value(setting.label, words)
     return Total(words, tuple(sent))
