@@ -97,3 +97,11 @@ class LedgerError(PrivacyError):
     """The ledger cannot be read, was tampered with, or cannot be written."""
 
     code = 9
+
+
+_TOLD = frozenset(kind.code for kind in (PeerProtocolError, IntegrityError, PeerLost, RunStopped))
+
+
+def told_code(code: int) -> int:
+    """What other sites hear of a failure: its kind where it concerns them; one code for a site's own table, rules, budget."""
+    return code if code in _TOLD else BlindbayesError.code

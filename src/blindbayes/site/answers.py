@@ -10,7 +10,7 @@ import contextlib
 import math
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, LocalProtocolError
+from blindbayes.errors import BlindbayesError, LocalProtocolError, told_code
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.envelope import Ended, EnvelopePair, Refused, pack
 from blindbayes.transport.identity import Identity
@@ -52,7 +52,8 @@ class Answers:
 
     def tell_ended(self, site: str, pair: EnvelopePair, outcome: dict[str, Any]) -> None:
         """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
-        code = 0 if outcome.get("told", outcome["state"]) == "done" else int(outcome.get("exit_code", LocalProtocolError.code))
+        is_done = outcome.get("told", outcome["state"]) == "done"
+        code = 0 if is_done else told_code(int(outcome.get("exit_code", LocalProtocolError.code)))
         self.tell(site, pair, pair.ended(code | (int(outcome.get("about", -1)) + 1) << 8))
 
     def tell_all_ended(self, study: StudyFile, run_id: str, outcome: dict[str, Any]) -> None:

@@ -354,7 +354,8 @@ class RoleDriver:
         culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
         if code == 0:
             return Decided(number, lost=name, reason="has ended the run at its site already")
-        kind = f"({_kind_of(code)}); `blindbayes site status` at {self._host(name)} says why"
+        told = "its table, rules or budget" if code == BlindbayesError.code else _kind_of(code)
+        kind = f"({told}); `blindbayes site status` at {self._host(name)} says why"
         reason = f"gave up {kind}" if culprit == name else f"was given up by {name} {kind}"
         return Decided(number, lost=culprit, reason=reason)
 

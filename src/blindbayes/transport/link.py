@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
+from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, told_code
 from blindbayes.transport import control
 from blindbayes.transport.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Frame, Offer, Sealed, Session, Word, pack
 from blindbayes.transport.journal import Journal, SentDigest
@@ -167,7 +167,7 @@ class Link:
 
     def abort(self, code: int, about: int) -> None:
         """Tell the peer that this side gave up: an error code and whom it names, nothing else."""
-        self._abort_due = (code, about)
+        self._abort_due = (told_code(code), about)
         self._pump_event.set()
 
     @property
