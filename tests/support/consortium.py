@@ -14,7 +14,7 @@ from blindbayes.site.bases import name_of
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Change, Party
-from support.sites import Office
+from support.sites import Office, duckdb_file
 
 BOOK = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")),), max_rows=10_000)
 EVERYBODY = ("north", "south", "west", "east", "centre")
@@ -84,23 +84,23 @@ class Consortium:
 
 def make_rows(folder: Path, names: tuple[str, ...], rows: int = 30) -> dict[str, str | None]:
     for at, name in enumerate(names):
-        with duckdb.connect(str(folder / f"{name}.duckdb")) as connection:
-            connection.execute("create table visits(class varchar, colour varchar)")
-            add_rows(connection, at, rows)
+        made = duckdb_file("create table visits(class varchar, colour varchar)", *added_rows(at, rows))
+        (folder / f"{name}.duckdb").write_bytes(made)
     return {name: f"duckdb:///{folder / name}.duckdb#visits" for name in names}
 
 
-def add_rows(connection: Any, seed: int, rows: int) -> None:
+def added_rows(seed: int, rows: int) -> list[str]:
+    """The statement that adds so many, or none."""
     rng = np.random.default_rng(seed)
     records = [(BOOK.classes[rng.integers(2)], ("red", "blue", "green")[rng.integers(3)]) for _ in range(rows)]
-    if records:
-        connection.execute(f"insert into visits values {', '.join(map(repr, records))}")
+    return [f"insert into visits values {', '.join(map(repr, records))}"] if records else []
 
 
 def edit(folder: Path, name: str, seed: int, *, add: int = 0, remove: int = 0) -> None:
     with duckdb.connect(str(folder / f"{name}.duckdb")) as connection:
         connection.execute(f"delete from visits where rowid in (select rowid from visits limit {remove:d})")
-        add_rows(connection, seed, add)
+        for statement in added_rows(seed, add):
+            connection.execute(statement)
 
 
 def office(folder: Path, names: tuple[str, ...] = EVERYBODY, policy: Policy | None = None) -> Office:

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from blindbayes.demo.ports import free_port
 from support import programs
 
 
@@ -70,9 +70,7 @@ def postgres_server() -> Iterator[str]:
             timeout=120,
             **options,
         )
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         process = subprocess.Popen(
             [binaries / "postgres", "-D", data, "-F", "-k", folder, "-p", str(port), "-c", "listen_addresses=127.0.0.1"],
             **options,

@@ -28,6 +28,7 @@ Beside the code stands SPEC.md with one fenced toml block, read by `spec(name)`:
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.resources
 import tomllib
@@ -154,7 +155,8 @@ def load(name: str) -> SumProtocol:
     return protocol
 
 
-def spec(name: str) -> dict[str, Any]:
+@functools.cache
+def spec(name: str) -> Mapping[str, Any]:
     """The machine-readable part of a protocol's SPEC.md."""
     return spec_table((importlib.resources.files(ROWS[name]) / "SPEC.md").read_text("utf-8"))
 
