@@ -57,6 +57,7 @@ def broken(message: Message) -> Message:
 def test_a_sum_ends_over_the_mailman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strangers: list[Any]) -> None:
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
     monkeypatch.setattr(carrier, "_QUIET", 0.02)
+    monkeypatch.setattr(carrier, "_LONGEST", 0.3)  # a round of this engine costs next to nothing
 
     async def test() -> None:
         app = play(monkeypatch)

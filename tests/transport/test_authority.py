@@ -60,7 +60,7 @@ class Inbox:
     def peer_down(self, peer: str) -> None: ...
 
 
-def connects(
+async def connects(
     north: Identity,
     south: Identity,
     norths: Authority | None,
@@ -72,39 +72,47 @@ def connects(
 ) -> bool:
     """Whether a frame gets from north, which dials, to south, which listens. Each has pinned the other, or somebody else."""
 
-    async def test() -> bool:
-        inbox, other = Inbox(), Inbox()
-        port = GrpcCourier(south, {"north": (souths_pin or north).card}, listen="127.0.0.1:0", authority=souths)
-        await port.start(inbox)
-        card = (norths_pin or south).with_address(f"127.0.0.1:{port.port}").card
-        dials = GrpcCourier(north, {"south": card}, authority=norths)
-        await dials.start(other)
-        try:
-            async with asyncio.timeout(seconds):
-                await other.up.wait()
-                await dials.send("south", b"hello")
-                return await inbox.frames.get() == ("north", b"hello")
-        except TimeoutError:
-            return False
-        finally:
-            await dials.stop()
-            await port.stop()
-
-    return asyncio.run(test())
+    inbox, other = Inbox(), Inbox()
+    port = GrpcCourier(south, {"north": (souths_pin or north).card}, listen="127.0.0.1:0", authority=souths)
+    await port.start(inbox)
+    card = (norths_pin or south).with_address(f"127.0.0.1:{port.port}").card
+    dials = GrpcCourier(north, {"south": card}, authority=norths)
+    await dials.start(other)
+    try:
+        async with asyncio.timeout(seconds):
+            await other.up.wait()
+            await dials.send("south", b"hello")
+            return await inbox.frames.get() == ("north", b"hello")
+    except TimeoutError:
+        return False
+    finally:
+        await dials.stop()
+        await port.stop()
 
 
 def test_a_connection_needs_the_authority_and_the_pin() -> None:
     notary, stranger = Notary(), Notary()
     north, south, other = Identity.generate("north"), Identity.generate("south"), Identity.generate("other")
     norths, souths, others = (Authority(notary.roots, notary.sign(request(each))) for each in (north, south, other))
-    assert connects(north, south, norths, souths)
-    briefly = partial(connects, seconds=1.5)
-    assert not briefly(north, south, norths, souths, souths_pin=other)  # certified, but another key than the pinned one
-    assert not briefly(north, other, norths, others, norths_pin=south)  # the port is certified under another name
-    assert not briefly(north, south, None, souths)  # pinned, but not certified
-    assert not briefly(north, south, norths, None)
-    assert not briefly(north, south, Authority(notary.roots, stranger.sign(request(north))), souths)
-    assert not briefly(north, south, Authority(notary.roots, notary.sign(request(north), lasts=-DAY)), souths)
+    strange, late = (
+        Authority(notary.roots, each) for each in (stranger.sign(request(north)), notary.sign(request(north), lasts=-DAY))
+    )
+
+    async def test() -> None:
+        assert await connects(north, south, norths, souths)
+        briefly = partial(connects, seconds=1.5)
+        refused = {
+            "certified, but another key than the pinned one": briefly(north, south, norths, souths, souths_pin=other),
+            "the port is certified under another name": briefly(north, other, norths, others, norths_pin=south),
+            "pinned, but not certified": briefly(north, south, None, souths),
+            "the other way around": briefly(north, south, norths, None),
+            "certified by somebody else": briefly(north, south, strange, souths),
+            "not any more": briefly(north, south, late, souths),
+        }
+        came = await asyncio.gather(*refused.values())
+        assert dict(zip(refused, came, strict=True)) == dict.fromkeys(refused, False)
+
+    asyncio.run(test())
 
 
 def test_a_certificate_of_another_key_or_name_is_refused_at_the_start(tmp_path: Path) -> None:
