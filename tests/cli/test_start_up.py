@@ -32,3 +32,13 @@ def imported(code: str, modules: tuple[str, ...]) -> list[str]:
     """What a fresh interpreter prints that runs this, and which of the modules it has loaded then."""
     code = f"import sys; {code}; print(*sorted(set({modules!r}) & set(sys.modules)))"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_the_classes_of_a_batch_are_written_without_pandas() -> None:
+    code = (
+        "from blindbayes.scheme.result import classes_csv; import numpy as np; "
+        "labels = np.array(['a', None, 'b\\u00fc', ''], dtype=object); "
+        ""
+        "print(ascii(classes_csv(labels, 'y', {}).decode()))"
+    )
+    assert imported(code, ("pandas",)) == [ascii('"row","y"\n1,"a"\n2,\n3,"b\xfc"\n4,""\n')]

@@ -25,6 +25,8 @@ from blindbayes.protocol.shared_model.roles import transfers
 
 _SLACK = 2
 _SMALL = 1 << 20  # setup of transfers, names, frames, roots
+_MOST_GATES = 64
+_GATES: dict[bytes, int] = {}  # of circuits, by their public facts
 _QUESTION, _CHECK = 64, 10_272  # bytes per question about an identifier, and per 2^17 of them
 
 
@@ -34,8 +36,12 @@ def _chosen(transferred: int) -> int:
 
 def _model(columns: ColumnsSetup, layout: RowLayout) -> int:
     """shared_model: both parties garble."""
-    plan, words = columns.plan, np.zeros((columns.plan.classes, layout.sums), dtype=np.uint64)
-    gates = plain_tables(words, any_counts(columns), layout, plan)[1]
+    plan, facts = columns.plan, columns.plan.facts() + layout.facts()
+    if (gates := _GATES.get(facts)) is None:  # counted by playing the circuit, which takes as long as a small run
+        words = np.zeros((plan.classes, layout.sums), dtype=np.uint64)
+        gates = _GATES[facts] = plain_tables(words, any_counts(columns), layout, plan)[1]
+        if len(_GATES) > _MOST_GATES:
+            del _GATES[next(iter(_GATES))]
     return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.sums
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from blindbayes.data.libraries import pa, pacsv
@@ -192,13 +193,22 @@ class Prediction(Learned):
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
         """The reports, and the classes for a learner."""
         made = super().files()
-        if self.labels is None:
-            return made
-        numbers = pa.array(range(1, len(self.labels) + 1), pa.int64())
-        return {
-            **made,
-            "classes.csv": csv_of({"row": numbers, **self.beside, self.target: pa.array(self.labels.tolist(), pa.string())}),
-        }
+        return made if self.labels is None else {**made, "classes.csv": classes_csv(self.labels, self.target, self.beside)}
+
+
+def classes_csv(labels: npt.NDArray[Any], target: str, beside: Mapping[str, Any]) -> bytes:
+    """The classes of a batch by row, with its own columns beside them."""
+    numbers = pa.Array.from_buffers(pa.int64(), len(labels), [None, pa.py_buffer(np.arange(1, len(labels) + 1))])
+    return csv_of({"row": numbers, **beside, target: _texts(labels.tolist())})
+
+
+def _texts(values: Sequence[str | None]) -> Any:
+    """Strings as Arrow has them, not by `pa.array`: that loads pandas, a quarter of a second, wherever it is installed."""
+    raw = [b"" if value is None else value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, raw)], dtype=np.int64)
+    held = np.packbits(np.array([value is not None for value in values], dtype=bool), bitorder="little")
+    buffers = [pa.py_buffer(each) for each in (held, ends, b"".join(raw))]
+    return pa.Array.from_buffers(pa.large_string(), len(raw), buffers)
 
 
 def csv_of(named: Mapping[str, Any]) -> bytes:

@@ -16,6 +16,8 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from blindbayes.errors import BlindbayesError, ConfigError, PeerLost, PeerProtocolError
 from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.coins import Coins
@@ -212,7 +214,7 @@ async def join_lane(host: str, shown: bytes) -> Lane | None:
 
 
 async def _exactly(conn: socket.socket, size: int) -> memoryview:
-    whole, done = memoryview(bytearray(size)), 0
+    whole, done = np.empty(size, dtype=np.uint8).data, 0  # not zeroed first
     while done < size:
         count = await asyncio.get_running_loop().sock_recv_into(conn, whole[done:])
         if count == 0:
