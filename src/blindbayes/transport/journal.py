@@ -248,6 +248,7 @@ class Journal:
             for handle in {self._handle, self._direct} - {-1}:
                 os.close(handle)
             self._handle = self._direct = -1
+            self._spare.clear()  # a run that has ended is remembered
 
     def erase(self) -> None:
         """The run has ended: destroy the key, then the records. Nothing of the run can be replayed after this."""
