@@ -11,45 +11,13 @@ import numpy as np
 import pytest
 
 from blindbayes import NaiveBayes
-from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PeerLost, PrivacyError
 from blindbayes.estimators import load
 from blindbayes.site.policy import Policy
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile
-from support.column_sites import small
-from support.sites import Office, bounded
-
-BOOK = Codebook(
-    "class",
-    ("ill", "well"),
-    (
-        Numeric("age", 0, 120, 0.1, bins=6),
-        Categorical("colour", ("red", "green", "blue")),
-        Numeric("weight", 20, 200, 0.1, bins=6),
-        Categorical("smokes", ("no", "yes")),
-    ),
-    max_rows=10_000,
-)
-HOLDS = {"hospital": ("age", "colour", "weight"), "insurer": ("smokes",), "office": ()}
-FRAME = small(400)
-
-
-def office_of(folder: Path, **options: Any) -> Office:
-    folder.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, str | None] = {"office": None}
-    for name in ("hospital", "insurer"):
-        FRAME[[*HOLDS[name], "class"]].to_csv(folder / f"{name}.csv", index=False)
-        rows[name] = str(folder / f"{name}.csv")
-    return Office(folder, tuple(rows), rows={name: rows[name] for name in HOLDS}, **options)
-
-
-def study_of(office: Office, **fields: Any) -> StudyFile:
-    given: dict[str, Any] = {"partition": "columns", "protocol": "noisy_histograms", "hosts": {"miner": "office"}}
-    given |= {"columns": Holdings(HOLDS, ("hospital", "insurer")), "privacy": Privacy(epsilon=2.0)}
-    given |= {"deadlines": Deadlines(step=10, join=10, run=60), "title": "noisy"}
-    parties = tuple(Party(name, site.identity.card.identity.hex()) for name, site in office.net.sites.items())
-    return StudyFile(parties=parties, codebook=BOOK.to_dict(), **{**given, **fields})
+from blindbayes.study.file import Privacy, StudyFile
+from support.noisy_columns import BOOK, FRAME, HOLDS, office_of, study_of
+from support.sites import bounded
 
 
 def test_each_site_pays_for_its_own_columns_and_the_miner_gets_the_model(tmp_path: Path) -> None:

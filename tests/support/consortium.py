@@ -10,7 +10,6 @@ import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.data import count_table
-from blindbayes.site.bases import name_of
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Change, Party
@@ -65,7 +64,7 @@ class Consortium:
         """What the miner's site kept of a run: with all that it adds up."""
         site = self.office.net.sites[self.study.host("miner")]
         book = self.study.agreement.public.counting
-        found = site.home.bases.total(site.identity.storage_key, name_of(run_id), book)
+        found = site.home.bases.total(site.identity.storage_key, self.study.sha256, run_id, book)
         assert found is not None
         return found
 

@@ -123,8 +123,12 @@ def withdraw(study: str, undo: bool, who: str | None, home: SiteFolder) -> None:
     Example:
       blindbayes site withdraw HASH --config north
     """
-    if home.approvals.find(study) is None:
+    if (found := home.approvals.find(study)) is None:
         raise ConfigError("no study of that hash is approved here")
+    if not (undo or found[0].study.scheme.facts.goes_on):
+        raise ConfigError(
+            f"no run of {found[0].protocol} tells rows as gone: `blindbayes site revoke` the study, and none reads them again"
+        )
     if home.history.has_withdrawn(study) != undo:
         raise ConfigError("there is nothing to undo" if undo else "the rows are taken back already")
     home.audit.append("returned" if undo else "withdrew", study=study, who=home.people.require("revoke", who))

@@ -66,13 +66,6 @@ def prediction_run(study: str, model: str, batch: str) -> str:
     return model + hashlib.sha256(text.encode()).hexdigest()[:_HALF]
 
 
-def model_of(run_id: str) -> str | None:
-    """The model that a prediction run asks, or None for the id of a training run; an id of another length is neither."""
-    if len(run_id) not in (_HALF, 2 * _HALF):
-        raise ConfigError("the id is neither that of a training run nor that of a prediction run")
-    return run_id[:_HALF] if len(run_id) == 2 * _HALF else None
-
-
 @dataclass(frozen=True, slots=True)
 class PredictionTerms:
     """What is agreed about the classifications of a study: who takes part, who learns the class, who compares."""

@@ -201,15 +201,16 @@ class SumScheme(Scheme):
         except DataError as cause:
             raise PeerProtocolError(f"the noisy total is that of no table: {cause}", suspects=total.included) from cause
         before = (0.0, 0.0) if base is None else base.spent
-        if runs > 2 and study.unit == "record":  # a record moves the release in which it comes and that in which it goes
+        if runs > 2 and study.unit == "record":  # it moves the release in which it comes and that in which it goes [changes]
             before = (before[0] - plan.price.epsilon, before[1] - plan.price.delta)
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
             trust=describe_trust(public, plan),
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
             + (
-                " for a record that comes once and goes once: each release but the first tells changes alone. One whose values "
-                "change goes and comes. Runs that failed cost more; the sites' ledgers have the true figure."
+                " for one stay of a record in a site's table: each release but the first tells changes alone. One whose values "
+                "change, or that comes back, stays twice. Runs that failed cost more, and so do sites that take rows back and "
+                "bring them again; the sites' ledgers have the true figure."
                 if runs > 1 and study.unit == "record"
                 else " for whoever is in the tables of all of them."
             ),

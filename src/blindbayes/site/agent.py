@@ -27,18 +27,17 @@ from blindbayes.errors import (
 from blindbayes.model.shares import ShareHead
 from blindbayes.primitives.coins import Coins
 from blindbayes.scheme.ahead import ahead_of, ahead_run
-from blindbayes.scheme.prediction import Request, model_of, prediction_run
+from blindbayes.scheme.prediction import Request, prediction_run
 from blindbayes.site.agent_run import AgentRun, NotNow, Unwritten
 from blindbayes.site.answers import Answers
 from blindbayes.site.approvals import ENDED
-from blindbayes.site.bases import name_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
 from blindbayes.site.idle import keep_ready, show_site
 from blindbayes.site.people import account, require_name, require_reason
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.role_runner import RoleRunner
-from blindbayes.site.work import Work, work_of
+from blindbayes.site.work import Work, name_to_add_to, run_of, work_of
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import Courier, Repinned, require_latency
 from blindbayes.transport.envelope import EnvelopePair, Offer
@@ -132,9 +131,7 @@ class Agent:
         study, runs = self._require_approved(sha256)
         self._require_party(study)
         self._require_runs_left(study, runs)
-        if base is not None and not (study.study.scheme.facts.goes_on and self.home.bases.has_total(name_of(base))):
-            raise ConfigError("this site learned no total of that run: name one that it learned, or ask the site that did")
-        run_id = ("" if base is None else name_of(base)) + Coins.system().bytes(16).hex()
+        run_id = ("" if base is None else name_to_add_to(self.home, study, base)) + Coins.system().bytes(16).hex()
         return self._launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
 
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
@@ -248,12 +245,12 @@ class Agent:
                 return
             if self.home.history.has_computed(run_id):  # its end was lost: it was paid for once, and ran once
                 raise PrivacyError("the run was computed here before: it does not begin again")
-            makes = study.study.scheme.facts.shares and ahead_of(run_id) is not None
-            if study.study.scheme.facts.shares and not makes and (model := model_of(run_id)) is not None:
-                self._keep_wish(run_id, site, study.sha256, model)
+            run = run_of(self.home, study, run_id)
+            if run.kind == "prediction":
+                self._keep_wish(run_id, site, study.sha256, run.model)
                 return
             self._require_party(study)
-            if not makes:
+            if run.kind == "training":
                 self._require_runs_left(study, runs)
             elif not self.home.config.ahead_mb:
                 raise ConfigError("this site makes nothing ahead: its ahead_mb is 0")

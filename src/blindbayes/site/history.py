@@ -10,8 +10,8 @@ from typing import Any
 
 from blindbayes.errors import PrivacyError
 from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.bases import NAME
 from blindbayes.site.difference import Data, PastSum
+from blindbayes.site.runs import NAME
 
 _COMPUTES, _ENDS = ("computing", "classifying"), ("ended", "burned")
 _SAY_WHOM = ("settled", "opened", "survivors confirmed")  # who is in the sum of a run; people's word counts first
@@ -77,22 +77,36 @@ class History:
         everybody = first["fewest"] == len(first["contributors"])
         return frozenset(first["contributors"]) if everybody and ended and ended.get("state") == "done" else None
 
-    def releases(self, study: str, identity: str) -> list[tuple[str, str | None]]:
-        """Runs of a study that told of this site's data, or may have: their names, and since which run each told changes."""
-        runs = self._computed(study)
-        told = ((entry, self.included(entry["run"])) for entry in runs if "fewest" in entry)
-        return [(e["run"][-NAME:], e.get("since")) for e, included in told if included is None or identity in included]
+    def named(self, study: str, name: str) -> str | None:
+        """The run of a study that has that name, of those that this site joined."""
+        joined = {e["run"] for e in self.audit.of("study", study) if e["event"] == "joined" and e["run"][-NAME:] == name}
+        if len(joined) > 1:
+            raise PrivacyError("two runs of this study have that name: run it without a base")
+        return next(iter(joined), None)
+
+    def releases(self, study: str, identity: str) -> list[dict[str, Any]]:
+        """How runs of a study that told of this site's data, or may have, began to compute."""
+        told = ((entry, self.included(entry["run"])) for entry in self._computed(study) if "fewest" in entry)
+        return [entry for entry, included in told if included is None or identity in included]
+
+    def lines(self, releases: list[dict[str, Any]]) -> list[int | None]:
+        """Since which of these releases each told changes, as `bases.most_moved` has it."""
+        places = {entry["run"]: at for at, entry in enumerate(releases)}
+        return [None if entry.get("since") is None else places.get(entry["since"], -1) for entry in releases]
 
     def since(self, study: str, base: str, identity: str, *, but: str) -> str | None:
-        """The run, by name, since which this site tells changes in the run `but`, which goes on from `base`; None: all.
+        """The run since which this site tells changes in the run `but`, which goes on from that of the name `base`; None: all.
 
         Raises `PrivacyError` if this site is in the total before `base` and not, or not for certain, in `base`.
         """
-        runs = [entry for entry in self._computed(study) if entry["run"] != but]
-        if any(e["run"][-NAME:] == base and identity in (self.included(e["run"]) or ()) for e in runs):
-            return base
-        told = {name for name, _ in self.releases(study, identity)}
-        last = [entry for entry in runs if entry["run"][-NAME:] in told][-1:]
+        begun = next((entry for entry in self._computed(study) if entry["run"] == but), None)
+        if begun is not None:  # taken up again: it tells what it told
+            found: str | None = begun.get("since")
+            return found
+        run = self.named(study, base)
+        if run is not None and self.data_at(study, run) is not None and identity in (self.included(run) or ()):
+            return run
+        last = self.releases(study, identity)[-1:]
         if last and not (last[0].get("withdrawn") and identity in (self.included(last[0]["run"]) or ())):
             raise PrivacyError(
                 "this site is in an earlier total and not, or not for certain, in the run that this one goes on from: what it "
@@ -100,10 +114,9 @@ class History:
             )
         return None
 
-    def data_at(self, name: str | None) -> Data | None:
-        """The state of this site's data in the run of that name."""
-        found = (e for e in self.audit.of("event", "computing") if name is not None and e["run"][-NAME:] == name)
-        return next((_data_of(entry) for entry in found), None)
+    def data_at(self, study: str, run_id: str | None) -> Data | None:
+        """The state of this site's data in a run of a study."""
+        return next((_data_of(entry) for entry in self._computed(study) if entry["run"] == run_id), None)
 
     def has_withdrawn(self, study: str) -> bool:
         """Whether this site's people took its rows back from a study, and did not bring them again."""

@@ -12,7 +12,11 @@ import msgspec
 
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_json_table
+from blindbayes.scheme.ahead import ahead_of
 from blindbayes.storage.files import erase, make_private_folder, write_whole
+from blindbayes.study.schemes import Facts
+
+NAME = 32  # digits of a run's own name, of a model and of a base
 
 
 def require_run_id(run_id: str) -> str:
@@ -20,6 +24,31 @@ def require_run_id(run_id: str) -> str:
     if not 16 <= len(run_id) <= 64 or not set(run_id) <= set("0123456789abcdef"):
         raise ConfigError("a run id has 16 to 64 hexadecimal digits")
     return run_id
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """A run's id, as the scheme of its study reads it."""
+
+    kind: str  # "training", "prediction", "ahead"
+    name: str  # its own: later runs of the study go on from it by this name
+    base: str | None = None  # the name of the run that a training goes on from
+    model: str = ""  # that a classification, or material for it, is for
+
+
+def read_run_id(run_id: str, facts: Facts) -> RunId:
+    """The one place where an id is taken apart. Whoever proposes a run chooses its id: what its form may not say is refused."""
+    name, before = run_id[-NAME:], run_id[:NAME]
+    if set(run_id) <= set("0123456789abcdef"):
+        if len(run_id) == NAME:
+            return RunId("training", name)
+        if len(run_id) == 2 * NAME and facts.goes_on:
+            return RunId("training", name, base=before)
+        if len(run_id) == 2 * NAME and facts.shares:
+            return RunId("prediction", name, model=before)
+        if facts.shares and ahead_of(run_id) is not None:
+            return RunId("ahead", name, model=before)
+    raise ConfigError("no run of this study can have that id")
 
 
 @dataclass(frozen=True, slots=True)

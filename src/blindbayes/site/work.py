@@ -12,19 +12,20 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
 from blindbayes.data.sources import Source
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.ahead import AheadJob, ahead_of
+from blindbayes.scheme.ahead import AheadJob
 from blindbayes.scheme.job import Bounded, Charge, Job
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
 from blindbayes.site.ahead import FolderShelf
-from blindbayes.site.bases import base_of, most_moved
+from blindbayes.site.bases import most_moved
 from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.moments import waits_for_all
 from blindbayes.site.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.site.release import outcome_of, write_release
+from blindbayes.site.runs import RunId, read_run_id
 from blindbayes.statistics import Statistics
 from blindbayes.storage.chain import is_rehearsal
 from blindbayes.study.agreement import Agreement
@@ -39,7 +40,10 @@ class FolderSite:
 
     def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile, run_id: str = "") -> None:
         self.home, self.study, self.run_id = home, study, run_id
+        self.base = read_run_id(run_id, study.study.scheme.facts).base if run_id else None
+        self._gone = home.history.has_withdrawn(study.sha256)
         self._counted: Statistics | None = None
+        self._since: str | None = None  # the run whose statistics were really subtracted
         self._identity = identity if isinstance(identity, Identity) else None
         self.name = identity if isinstance(identity, str) else identity.name
         self._source: Source | None = None
@@ -58,36 +62,35 @@ class FolderSite:
 
     def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
         """The exact statistics of this site's rows: of none, once its people took them back."""
-        if self.home.history.has_withdrawn(self.study.sha256):
+        if self._gone:
             return Statistics.zero(codebook)
         return self.home.tables.count(codebook, total=total, persons=persons)
 
     def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
         """What this site put into the run that this one goes on from."""
-        since = self._since()
-        return None if since is None else self.home.bases.counted(self.key, since, codebook)
-
-    def _since(self) -> str | None:
-        """The run, by name, since which this site tells changes; None: it tells all."""
-        base = base_of(self.run_id)
-        if base is None:
-            if self.home.history.has_withdrawn(self.study.sha256):
-                raise PrivacyError("this site took its rows back: it takes part in runs with a base only, until it leaves")
+        if self.base is None or self.name not in self.study.contributors:
             return None
         if self.study.study.rows_per_person is not None:
             raise ConfigError("with rows_per_person a run has no base: which of a person's rows were counted is not kept")
-        if self.name not in self.study.contributors:
+        sha256, history = self.study.sha256, self.home.history
+        since = history.since(sha256, self.base, self.study.party(self.name).identity, but=self.run_id)
+        if since is None:
             return None
-        return self.home.history.since(self.study.sha256, base, self.study.party(self.name).identity, but=self.run_id)
+        found, told = self.home.bases.counted(self.key, sha256, since, codebook), history.data_at(sha256, since)
+        if told is None or told.statistics != data_state(self.key, found).statistics:
+            raise LocalProtocolError("what is kept of an earlier run is not what the audit log says that it told")
+        self._since = since
+        return found
 
     def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
         """The total that this run adds to, as this site kept it; whether it lacks it."""
-        base = base_of(self.run_id)
-        found = None if base is None else self.home.bases.total(self.key, base, codebook)
-        return found, base is not None and found is None
+        sha256 = self.study.sha256
+        run = None if self.base is None else self.home.history.named(sha256, self.base)
+        found = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
+        return found, self.base is not None and found is None
 
     def keep_total(self, found: Any) -> None:
-        self.home.bases.keep_total(self.key, self.run_id, found)
+        self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, found)
 
     def columns(self, agreement: Agreement) -> ColumnSource:
         self.close()
@@ -95,7 +98,7 @@ class FolderSite:
         return found
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
-        if not self.home.history.has_withdrawn(self.study.sha256):
+        if not self._gone:
             require_rows(self.home.config.policy, self.study, rows)
 
     def require_price(self, charge: Charge | None) -> None:
@@ -123,10 +126,12 @@ class FolderSite:
             return
         now = time.time()
         home.require_leave(study, now)
+        require_there(home, study, self.base)
+        if home.history.has_withdrawn(study.sha256) != self._gone:
+            raise PrivacyError("the site took its rows back, or brought them again, while the run began: ask again")
         facts: dict[str, Any] = {"exact": exact}
-        since = self._since() if state is not None else None
-        if base_of(run_id) is not None:
-            facts |= {"base": base_of(run_id), "since": since}
+        if self.base is not None:
+            facts |= {"base": self.base, "since": self._since}
         if state is not None and quorum_size is not None:
             if exact:
                 if home.history.lost_sums():
@@ -136,12 +141,12 @@ class FolderSite:
                     )
                 own = self.identity.card.identity.hex()
                 names = {card.identity.hex(): name for name, card in home.peers().items()}
-                if base_of(run_id) is None:
+                if self.base is None:
                     require_independent(policy, study, own, state, home.history.past_sums(), names=names)
                 else:
-                    require_unchanged(policy, state, home.history.data_at(since))
+                    require_unchanged(policy, state, home.history.data_at(study.sha256, self._since))
             facts |= {
-                "withdrawn": home.history.has_withdrawn(study.sha256),
+                "withdrawn": self._gone,
                 "codebook": state.codebook,
                 "columns": sorted(state.columns),
                 "data": state.statistics,
@@ -156,21 +161,21 @@ class FolderSite:
             partners = [study.party(name).identity for name in overlap_with]
             require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
             facts |= {"partition": "columns", "overlap_bits_with": partners}
-        if charge is not None and self._costs(run_id, since):
+        if charge is not None and self._costs():
             home.payments.pay(charge, study, run_id)
-        if self._counted is not None and not is_rehearsal():
-            home.bases.keep_counted(self.key, run_id, self._counted)
+        if self._counted is not None and study.study.scheme.facts.goes_on and not is_rehearsal():
+            home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
         home.audit.append("computing", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
 
-    def _costs(self, run_id: str, since: str | None) -> bool:
-        """Whether the run can cost a record more than the ledger was charged for the study before."""
-        if base_of(run_id) is None or self.study.study.unit != "record" or self.name not in self.study.contributors:
+    def _costs(self) -> bool:
+        """Whether the run can cost a record more than the ledger was charged for the study before: always, unless this site's
+        earlier statistics were subtracted."""
+        if self._since is None or self.study.study.unit != "record":
             return True
-        told = self.home.history.releases(self.study.sha256, self.study.party(self.name).identity)
-        places = {name: at for at, (name, _) in enumerate(told)}
-        lines = [*(before for _, before in told), since]
-        moved = most_moved([None if before is None else places.get(before) for before in lines])
+        history, own = self.home.history, {"run": self.run_id, "since": self._since, "withdrawn": self._gone}
+        told = [*history.releases(self.study.sha256, self.study.party(self.name).identity), own]
+        moved = most_moved(history.lines(told), [bool(entry.get("withdrawn")) for entry in told])
         return moved > self.home.payments.count(self.study.sha256)
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
@@ -285,17 +290,44 @@ class Work:
         self.site.close()
 
 
+def require_there(home: SiteFolder, study: StudyFile, base: str | None) -> None:
+    """A site that took its rows back takes part in what can tell them as gone, and in nothing else."""
+    if base is None and home.history.has_withdrawn(study.sha256):
+        raise PrivacyError("this site took its rows back: it takes part in runs with a base only, until it leaves")
+
+
+def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
+    """What a run's id says, if this site may take part in such a run. No two runs of a study have one name."""
+    found = read_run_id(run_id, study.study.scheme.facts)
+    if home.history.named(study.sha256, found.name) not in (None, run_id):
+        raise PrivacyError("another run of this study has that name")
+    require_there(home, study, found.base)
+    return found
+
+
+def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
+    """The name of an earlier run of the study whose total this site learned."""
+    name = read_run_id(base, study.study.scheme.facts).name
+    run = home.history.named(study.sha256, name)
+    if run is None or not home.bases.has_total(study.sha256, run):
+        raise ConfigError("this site learned no total of that run: name one that it learned, or ask the site that did")
+    return name
+
+
 def work_of(
     home: SiteFolder, identity: Identity, run_id: str, study: StudyFile, request: Mapping[str, Any] | None = None
 ) -> Work:
     """The work of a run: a classification if its people asked for one, else what the study says."""
+    kind = run_of(home, study, run_id).kind
     site = FolderSite(home, identity, study, run_id)
-    if study.study.scheme.facts.shares and ahead_of(run_id) is not None:
+    if kind == "ahead":
         agreed = PredictionTerms.of(study.agreement, run_id)
         maker = AheadJob(site, run_id, len(study.seats), agreed.reveal_to, compare_all=agreed.compare_all)
         return Work(study, site, maker, run_id)
-    if request is None:
+    if kind == "training":
         return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
+    if request is None:
+        raise ConfigError("a classification begins where this site's people ask for it")
     terms, asked = PredictionTerms.of(study.agreement, run_id), Request.from_dict(request)
     if asked.to is not None and asked.rows is None and not study.study.scheme.facts.aligned:
         raise ConfigError("to score people by identifier every site names its table with --table")

@@ -59,7 +59,7 @@ class Facts:
     small_cells: bool = False  # noisy counts below `min_cell` may be published as 0
     sums: bool = False  # the sites' vectors are added up, and the sum is opened
     living: bool = False  # sites may come and go: the roster is signed anew, the study stays
-    goes_on: bool = False  # a run in one process may add to an earlier result, take rows back, and meet faults
+    goes_on: bool = False  # a run may add to an earlier result and take rows back, and in one process meet faults
     roles: tuple[str, ...] = ()  # roles that no contributor fills
     leaves: tuple[str, ...] = ()  # what leaves a site, line by line
 
