@@ -157,10 +157,21 @@ def test_finer_than_the_minimum_allows_is_refused_before_anything_is_sent() -> N
         run(opening="coarse", minimum=8192)
 
 
-def test_a_class_below_the_minimum_opens_nothing_but_that() -> None:
-    assert run(opening="coarse", minimum=SMALLEST).total is not None
+@pytest.mark.parametrize("feature", ["smoker", "age"])
+def test_a_class_below_the_minimum_opens_nothing_but_that(feature: str) -> None:
+    """Where a value may be missing, what has one counts: it is what the probabilities of its values are divided by."""
+    least = int(ALL.dropna(subset=[feature])["ill"].value_counts().min())
+    assert (least < SMALLEST) == (feature == "age")
+    narrow = Codebook("ill", BOOK.classes, tuple(each for each in BOOK.features if each.name == feature), max_rows=5000)
+    tables = {name: frame[[feature, "ill"]] for name, frame in TABLES.items()}
+
+    def opened_at(minimum: int) -> Any:
+        options = {"opening": "coarse", "minimum": minimum}
+        return Study(narrow, protocol="private_ratio", options=options).simulate(tables, coins=coins("study"))
+
+    assert opened_at(least).total is not None
     with pytest.raises(PrivacyError, match="fewer rows than the study's minimum; nothing was opened"):
-        run(opening="coarse", minimum=SMALLEST + 1)
+        opened_at(least + 1)
 
 
 def test_fine_opening_must_be_chosen_and_says_that_it_opens_the_counts() -> None:

@@ -422,7 +422,8 @@ def _follows(public: Ratio) -> str:
         return f"Opened: {bits}, of counts with noise. What follows from them is bounded by the privacy statement."
     return (
         f"Opened: {bits}, two fewer than a class of {ratios.minimum} rows has. "
-        "Many counts fit them; they are not differentially private."
+        "Many counts fit them; they are not differentially private, and a party that makes up its table, and so passes the "
+        "minimum alone, reads from them on which side of steps of its choice the others' counts lie."
     )
 
 

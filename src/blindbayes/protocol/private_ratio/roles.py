@@ -32,6 +32,10 @@ Opening = Literal["coarse", "noisy", "fine"]
 _WORD_BITS = 64
 _ALPHA_BITS = 16
 FINE_BITS = 32  # fraction bits where nothing limits them
+_TOO_SMALL = (
+    "a class, or what of it has a value of some feature, has fewer rows than the study's minimum; nothing was opened. So it is "
+    "too if a party brought a vector of no table"
+)
 NONE_OPENED = np.zeros(0, dtype=np.uint64)
 
 
@@ -137,15 +141,39 @@ def _at_least_zero(g: Gates, total: Number) -> Number:
     return g.and_(total[:-1], np.broadcast_to(g.not_(total[-1])[None], (len(total) - 1, *total[-1].shape)))
 
 
-def _too_small(g: Gates, totals: Number, ratios: PrivateRatioSetup) -> Wires:
-    """1 where some class has fewer rows than the minimum."""
-    classes = len(ratios.codebook.classes)
-    least = c.public(g, ratios.minimum, ratios.count_bits, classes)
-    small = c.is_less(g, totals[: ratios.count_bits, :classes], least)
-    return g.not_(c.is_zero(g, np.stack([small[at : at + 1] for at in range(classes)])))
+def _counted(g: Gates, totals: Number, ratios: PrivateRatioSetup) -> dict[int, Number]:
+    """Per class the rows in the cells of a feature that is counted by its values, by where it starts: what those are
+    divided by."""
+    classes, layout = len(ratios.codebook.classes), ratios.layout
+    found = {}
+    for group in (group for group in layout.groups if group.kind == "count"):
+        own, bits = totals[: ratios.count_bits, layout.slice(group)], ratios.count_bits + group.columns.bit_length()
+        rows = np.arange(classes) * group.columns
+        found[group.start] = c.add_many(g, [(0, own[:, rows + at]) for at in range(group.columns)], bits)
+    return found
 
 
-def _ratios(g: Gates, totals: Number, ratios: PrivateRatioSetup) -> Number:
+def _too_small(g: Gates, below: Wires, totals: Number, counted: dict[int, Number], ratios: PrivateRatioSetup) -> Wires:
+    """1 where some class has fewer rows than the minimum. Where that is all that hides a count, `coarse`, also where one of
+    what is divided by has: a total that is `below` zero, values that are not as many as rows, or too few where rows lack one.
+    """
+    classes, layout = len(ratios.codebook.classes), ratios.layout
+    rows = totals[: ratios.count_bits, :classes]
+    wrong = [c.is_less(g, rows, c.public(g, ratios.minimum, len(rows), classes))]
+    if ratios.opening == "coarse":
+        wrong.append(below)
+        for group in (group for group in layout.groups if group.kind in ("count", "n")):
+            number = counted[group.start] if group.kind == "count" else totals[: len(rows), layout.slice(group)]
+            most, least = c.widen(rows, len(number)), c.public(g, ratios.minimum, len(number), classes)
+            if group.feature is not None and group.feature.optional:
+                wrong += [c.is_less(g, number, least), c.is_less(g, most, number)]
+            else:
+                wrong.append(g.not_(c.is_zero(g, number ^ most)))
+    flags = c.join_lanes([each[None] for each in wrong])[0]
+    return g.not_(c.is_zero(g, flags[:, None]))
+
+
+def _ratios(g: Gates, totals: Number, counted: dict[int, Number], ratios: PrivateRatioSetup) -> Number:
     """floor(2^fraction (count + alpha) / (total + alpha cells)) of counts; priors are not smoothed. Of a Gaussian feature the
     mean and the deviation, as parts of the grid's width and of half of it."""
     classes, layout = len(ratios.codebook.classes), ratios.layout
@@ -161,14 +189,11 @@ def _ratios(g: Gates, totals: Number, ratios: PrivateRatioSetup) -> Number:
             over.append(c.widen(c.shift_up(own, shift), width))
             under.append(np.repeat(c.widen(c.shift_up(whole, shift), width), classes, axis=1))
             continue
-        rows = [own[:, at * group.columns : (at + 1) * group.columns] for at in range(classes)]
-        sums = [c.add_many(g, [(0, row[:, at : at + 1]) for at in range(group.columns)], bits) for row in rows]
-        smooth = c.public(g, alpha, width, group.columns)
-        spread = c.public(g, alpha * group.columns, width, 1)
-        for row, total in zip(rows, sums, strict=True):
-            over.append(c.add(g, c.widen(c.shift_up(row, shift), width), smooth, bits=width))
-            whole = c.add(g, c.widen(c.shift_up(total, shift), width), spread, bits=width)
-            under.append(np.repeat(whole, group.columns, axis=1))
+        smooth = c.public(g, alpha, width, group.columns * classes)
+        spread = c.public(g, alpha * group.columns, width, classes)
+        over.append(c.add(g, c.widen(c.shift_up(own, shift), width), smooth, bits=width))
+        whole = c.add(g, c.widen(c.shift_up(counted[group.start], shift), width), spread, bits=width)
+        under.append(np.repeat(whole, group.columns, axis=1))
     numerator = c.shift_up(c.join_lanes(over), ratios.fraction)
     found = c.divide(g, numerator, c.join_lanes(under), ratios.fraction + 1)
     made, at = [], 0
@@ -232,9 +257,11 @@ def _name(group: CellGroup) -> str:
 
 def plain_ratios(totals: U64Array, ratios: PrivateRatioSetup) -> tuple[list[int], bool]:
     """The oracle: what the circuit computes, and whether every class reaches the minimum."""
-    g = Plain()
-    counts = _at_least_zero(g, c.to_bits(totals, _WORD_BITS))
-    return c.from_bits(_ratios(g, counts, ratios)), not bool(_too_small(g, counts, ratios)[0])
+    g, signed = Plain(), c.to_bits(totals, _WORD_BITS)
+    counts = _at_least_zero(g, signed)
+    counted = _counted(g, counts, ratios)
+    small = _too_small(g, signed[-1], counts, counted, ratios)
+    return c.from_bits(_ratios(g, counts, counted, ratios)), not bool(small[0])
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------------
@@ -251,7 +278,7 @@ def contributor(
         raise PeerProtocolError("the told probabilities have the wrong length", party=second)
     yield from open_value("minimum_reached", bool(len(told.ratios)))
     if not len(told.ratios):
-        raise PrivacyError("a class has fewer rows than the study's minimum; nothing was opened")
+        raise PrivacyError(_TOO_SMALL)
     return (yield from open_value(ratios.label, [int(value) for value in told.ratios]))
 
 
@@ -280,12 +307,13 @@ def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: O
     garbler = Garbler(TweakedHash.of_block(session, 0), ot_sender.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
     totals = _at_least_zero(garbler, total)
-    small = _too_small(garbler, totals, ratios)  # step 4
+    counted = _counted(garbler, totals, ratios)
+    small = _too_small(garbler, total[-1], totals, counted, ratios)  # step 4
     yield from send_step(other, garbler, small[None], RatiosGarbled, session)
     returned = yield from receive_marked(other, LabelsReturned, session, 0)
     yield from _require_minimum(garbler.read(small[None], returned.labels, other))
     garbler.hash_ = TweakedHash.of_block(session, 1)
-    out = _ratios(garbler, totals, ratios)  # step 5
+    out = _ratios(garbler, totals, counted, ratios)  # step 5
     yield from send_step(other, garbler, out, RatiosGarbled, session)
     returned = yield from receive_marked(other, LabelsReturned, session, 1)
     found = c.from_bits(garbler.read(out, returned.labels, other))
@@ -303,7 +331,8 @@ def _evaluate(
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
     total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.cells)), labels, bits=_WORD_BITS)
     totals = _at_least_zero(evaluator, total)
-    small = _too_small(evaluator, totals, ratios)  # step 4
+    counted = _counted(evaluator, totals, ratios)
+    small = _too_small(evaluator, total[-1], totals, counted, ratios)  # step 4
     evaluator.require_finished()
     bit = evaluator.read(small[None], tags)
     yield Send(other, LabelsReturned(mark(session, LabelsReturned, 0), evaluator.skip_read(small[None])))
@@ -313,7 +342,7 @@ def _evaluate(
     yield from _require_minimum(bit)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
     evaluator.hash_ = TweakedHash.of_block(session, 1)
-    out = _ratios(evaluator, totals, ratios)  # step 5
+    out = _ratios(evaluator, totals, counted, ratios)  # step 5
     evaluator.require_finished()
     found = c.from_bits(evaluator.read(out, tags))
     yield Send(other, LabelsReturned(mark(session, LabelsReturned, 1), evaluator.skip_read(out)))
@@ -325,7 +354,7 @@ def _evaluate(
 def _require_minimum(small: npt.NDArray[np.uint8]) -> Role[None]:
     reached = yield from open_value("minimum_reached", not small.any())
     if not reached:
-        raise PrivacyError("a class has fewer rows than the study's minimum; nothing was opened")
+        raise PrivacyError(_TOO_SMALL)
 
 
 def _require_vector(vector: U64Array, ratios: PrivateRatioSetup) -> None:
