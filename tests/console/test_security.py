@@ -128,6 +128,20 @@ def test_people_by_name_have_passwords_and_do_what_their_role_may(tmp_path: Path
         )
         assert begun.status == 303
         assert "correct horse" not in people.path.read_text()
+        home = office.office.net.sites["north"].home
+        assert [entry["who"] for entry in home.audit.of("event", "asked for")] == ["Alan"]
+        for path in ("/data", f"/studies/{study.sha256}/dry-run"):  # counts of rows, by a codebook of the asker's choice
+            said = office.ask(
+                "north", "POST", path, urlencode({"csrf": csrf, "study": study.sha256}), headers=alan, token=False
+            )
+            assert (said.status, "this is for: steward, officer" in said.text) == (400, True)
+        people.add(Person("Alan", "officer", secret=hash_password("battery", Coins.system())), who="Ada")
+        again = urlencode({"csrf": csrf, "study": study.sha256})
+        assert office.ask("north", "POST", "/runs", again, headers=alan, token=False).status == 400  # the role of now
+        people.remove("Alan", who="Ada")
+        for method, path, body in (("GET", "/api/ledger", ""), ("POST", "/api/runs", json.dumps({"study": study.sha256}))):
+            gone = office.ask("north", method, path, body, headers={**alan, "x-csrf-token": csrf}, token=False)
+            assert gone.status == 401
 
 
 def test_tokens_and_codes_are_in_no_page_log_url_or_event(

@@ -265,15 +265,16 @@ def list_shares(home: SiteFolder, as_json: bool) -> None:
 
 @command.command("destroy")
 @click.argument("run")
+@AS
 @HOME
 @click.confirmation_option(prompt="Without this share nobody can classify with that model any more. Destroy it?")
-def destroy_share(run: str, home: SiteFolder) -> None:
+def destroy_share(run: str, who: str | None, home: SiteFolder) -> None:
     """Erase this site's share of the model of a training RUN. The model is gone for all parties.
 
     Example:
       blindbayes site destroy RUN --config hospital
     """
-    home.shares.destroy(run)
+    home.shares.destroy(run, who=home.people.require("manage", who))
     click.echo(f"Destroyed the share of run {run}.")
 
 

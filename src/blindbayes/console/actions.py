@@ -11,6 +11,7 @@ from blindbayes.console.facts import find_study, lanes
 from blindbayes.console.invitations import keep_cards
 from blindbayes.errors import ConfigError
 from blindbayes.site import preview
+from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.people import require_reason
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
@@ -21,7 +22,7 @@ _MOST_STUDIES = 200
 
 def begin(desk: Desk, study: str, base: str | None = None) -> dict[str, Any]:
     """Begin a run of an approved study; with a base one that adds to the result of that run"""
-    return lanes(desk.agent, desk.agent.begin(study, base))
+    return _begun(desk, desk.agent.begin(study, base))
 
 
 def predict(
@@ -38,12 +39,17 @@ def predict(
 ) -> dict[str, Any]:
     """Ask to classify a batch with a model over columns; it begins when every site's people have asked"""
     asked: dict[str, Any] = {"model": model, "batch": batch, "rows": rows, "table": table, "count": count}
-    return lanes(desk.agent, desk.agent.predict(study, asked | {"keep": keep, "to": to, "scope": scope}))
+    return _begun(desk, desk.agent.predict(study, asked | {"keep": keep, "to": to, "scope": scope}))
 
 
 def precompute(desk: Desk, model: str, instances: int) -> dict[str, Any]:
     """Make material for a later batch, with all sites of the model; no row is read"""
-    return lanes(desk.agent, desk.agent.precompute(model, instances))
+    return _begun(desk, desk.agent.precompute(model, instances))
+
+
+def _begun(desk: Desk, run: AgentRun) -> dict[str, Any]:
+    desk.log("asked for", run=run.run_id, study=run.study.sha256)
+    return lanes(desk.agent, run)
 
 
 async def stop(desk: Desk, run: str, why: str, who: str | None = None) -> dict[str, Any]:
@@ -105,6 +111,7 @@ def revoke(desk: Desk, study: str, why: str | None = None) -> dict[str, Any]:
 async def dry_run(desk: Desk, study: str) -> dict[str, Any]:
     """What would leave this site, by kind of cell, without anything leaving; reads the rows to see that they fit"""
     file = find_study(desk.agent.home, study)
+    desk.log("dry run", study=study)
     return await asyncio.to_thread(preview.dry_run, desk.agent.home, desk.agent.name, file)
 
 
@@ -115,10 +122,10 @@ async def reload(desk: Desk) -> dict[str, Any]:
 
 def destroy(desk: Desk, run: str, typed: str) -> dict[str, Any]:
     """Destroy this site's share of a model: nobody can classify with it any more"""
-    desk.agent.home.people.require("manage", desk.who)
+    who = desk.agent.home.people.require("manage", desk.who)
     if len(typed.strip()) < 8 or not run.startswith(typed.strip().lower()):
         raise ConfigError("type the first eight signs of the run whose share is to go; nothing was destroyed")
-    desk.agent.home.shares.destroy(run)
+    desk.agent.home.shares.destroy(run, who=who)
     return {"run": run}
 
 

@@ -23,7 +23,7 @@ from blindbayes.console.door import Visitor
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.foreign import convert, read_json_table
 from blindbayes.site.agent import Agent
-from blindbayes.site.people import MAY, ROLES, Act
+from blindbayes.site.people import MAY, ROLES, Act, account
 
 log = logging.getLogger("blindbayes.console")
 
@@ -43,6 +43,10 @@ class Desk:
     def who(self) -> str | None:
         """The name for the log; None: whoever may read the site's folder."""
         return self.visitor.name or None
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Who did what; without a name of their own, the account that may read the site's folder."""
+        self.agent.home.audit.append(event, **facts, who=self.who or account())
 
 
 @cache

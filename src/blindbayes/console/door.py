@@ -12,7 +12,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -66,6 +66,7 @@ class Door:
     def __init__(self, metrics_token: str = "") -> None:
         self.token = _secret()
         self.metrics_token = metrics_token
+        self.people: People | None = None  # of the site, once there is one
         self._codes: dict[str, float] = {}  # until when each counts
         self._sessions: dict[str, Visitor] = {}
         self._tries: list[float] = []
@@ -130,8 +131,17 @@ class Door:
         """Whoever the request speaks for."""
         if _is_same(request.headers.get("authorization", ""), f"Bearer {self.token}"):
             return Visitor()
-        found = self._sessions.get(request.cookies.get(COOKIE, ""))
-        return found if found is not None and found.until > time.monotonic() else None
+        found = self._sessions.get(key := request.cookies.get(COOKIE, ""))
+        if found is None or found.until <= time.monotonic():
+            return None
+        known = () if self.people is None else self.people.all()
+        if not known:
+            return found
+        person = next((each for each in known if each.name == found.name), None)
+        if person is None:  # removed since they signed in
+            self.sign_out(key)
+            return None
+        return replace(found, roles=frozenset((person.role,)))
 
     def may_measure(self, request: Request) -> bool:
         """Whether a request may read the metrics: with their own token, which lasts, or as a visitor."""

@@ -30,6 +30,7 @@ class ConsolePort:
         """After a first run its port and its sessions go on."""
         self._agent, self._first = agent, first
         self.door = Door() if first is None else first.door
+        self.door.people = agent.home.people
         self.door.metrics_token = _metrics_token(agent.home.folder)
         self._pages = Pages(agent, self.door)
         self._listening: list[Listening] = []

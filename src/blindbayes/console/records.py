@@ -250,5 +250,5 @@ async def check_data(desk: Desk, study: str) -> dict[str, Any]:
     home = desk.agent.home
     file = find_study(home, study)
     report = await asyncio.to_thread(home.tables.check, file, desk.agent.name)
-    home.audit.append("data checked", study=study, who=desk.visitor.name or None)
+    desk.log("data checked", study=study)
     return data(desk) | {"report": report, "study": study}

@@ -52,6 +52,8 @@ EVENTS = {
     "person removed": "a person was removed",
     "study kept": "a study's file was brought",
     "data checked": "the table was held against a codebook",
+    "dry run": "what would leave was looked at",
+    "asked for": "a run was asked for",
     "signed in": "somebody signed in",
     "invited": "an invitation was brought",
     "reloaded": "settings were read anew",

@@ -22,7 +22,7 @@ from blindbayes.site.audit_log import AuditLog
 from blindbayes.storage.files import write_whole
 
 PersonRole = Literal["steward", "officer", "analyst"]
-Act = Literal["approve", "refuse", "revoke", "run", "stop", "manage"]
+Act = Literal["approve", "refuse", "revoke", "run", "stop", "check", "manage"]
 ROLES: tuple[str, ...] = get_args(PersonRole)
 MAY: dict[Act, tuple[str, ...]] = {
     "approve": ("steward",),
@@ -30,6 +30,7 @@ MAY: dict[Act, tuple[str, ...]] = {
     "revoke": ("steward", "officer"),
     "run": ("steward", "analyst"),
     "stop": ROLES,
+    "check": ("steward", "officer"),  # hold the table against any study's codebook: it counts rows
     "manage": ("steward",),  # settings, pins, people
 }
 _MOST_NAME = 80

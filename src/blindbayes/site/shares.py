@@ -64,7 +64,7 @@ class ShareFolder:
             found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": spent})
         return found
 
-    def destroy(self, run_id: str) -> None:
+    def destroy(self, run_id: str, *, who: str | None = None) -> None:
         """Erase this site's share: without it nobody can classify with that model any more."""
         path = self._share_path(run_id)
         if not self.history.was_destroyed(run_id):
@@ -73,7 +73,7 @@ class ShareFolder:
             except DataError:  # damaged: it goes all the same
                 study = ""
             # Said first: whatever a crash leaves behind, or a backup brings back, is not used again.
-            self.audit.append("destroyed", run=run_id, study=study)
+            self.audit.append("destroyed", run=run_id, study=study, **({} if who is None else {"who": who}))
         elif not path.exists():
             raise ConfigError("this site holds no share of that model: it was destroyed before")
         for each in (path, path.with_name(path.name + ".spent")):
