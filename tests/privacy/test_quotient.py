@@ -112,6 +112,8 @@ def test_the_noise_covers_the_change_that_records_make_on_the_grids(rows: int, s
     assert noise.squared_length == pytest.approx(np.square(change).sum())
     length = rows * math.sqrt(noise.squared_length / (noise.variance - gaussian.ROUNDING))
     assert gaussian.length_delta(length, 0.5) <= 1e-6 < gaussian.length_delta(1.001 * length, 0.5)
+    covered = (noise.variance - gaussian.ROUNDING) * Fraction(noise._length) ** 2  # in floats a variance of 4 less passes
+    assert covered >= rows**2 * noise.squared_length
     assert noise.rho >= rows**2 * noise.squared_length / 2 / noise.variance
 
 

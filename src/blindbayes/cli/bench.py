@@ -17,7 +17,7 @@ from blindbayes import kernels
 from blindbayes.cli import print_json
 from blindbayes.cli.progress import counting
 from blindbayes.cli.screen import Screen
-from blindbayes.codebook import Categorical, Codebook, Feature, IdPart, IdRecipe, Numeric
+from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import synthetic_proxy
@@ -116,7 +116,7 @@ def _columns(name: str, codebook: Codebook, rows: int, instances: int) -> list[d
 
     if len(codebook.features) < 2:
         raise ConfigError("a study over columns needs two features or more")
-    if codebook.variance_floor is None and any(not _is_table(feature) for feature in codebook.features):
+    if codebook.variance_floor is None and any(not feature.counted for feature in codebook.features):
         raise ConfigError("a study over columns with numbers needs a codebook with variance_floor")
     aligned = schemes.scheme(name).facts.aligned
     if not aligned:
@@ -182,10 +182,6 @@ def _line(name: str, what: str, parties: int, run: Callable[[], Cost]) -> dict[s
         "messages": cost.messages,
         "bytes": cost.bytes,
     }
-
-
-def _is_table(feature: Feature) -> bool:
-    return feature.counted
 
 
 def _table(codebook: Codebook, block: CodedRows) -> pa.Table:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from blindbayes.cli import print_json
 from blindbayes.cli.screen import Screen
-from blindbayes.ledger import Balance, Head, Ledger, LedgerEntry
+from blindbayes.ledger import Balance, Head, Ledger
 from blindbayes.privacy.accounting import Composition
 
 
@@ -65,7 +65,8 @@ def show(path: str, as_json: bool) -> None:
     ledger = Ledger(path)
     entries, balance = ledger.entries(), ledger.balance()
     if as_json:
-        print_json({"path": path, "head": str(ledger.head), **_facts(balance), "entries": [_row(entry) for entry in entries]})
+        rows = [{"n": each.n, "time": each.time, "kind": each.kind, "hash": each.hash, **each.fields} for each in entries]
+        print_json({"path": path, "head": str(ledger.head), **_facts(balance), "entries": rows})
         return
     table = Table(title=escape(f"{path}: {balance.unit}, {balance.adjacency}"), title_justify="left")
     for column in ("n", "time (UTC)", "what", "epsilon", "delta", "mechanism", "for"):
@@ -120,7 +121,3 @@ def _facts(balance: Balance) -> dict[str, Any]:
     plain = ("unit", "adjacency", "composition", "spent_epsilon", "spent_delta", "charges", "torn")
     numbers = {"epsilon": float(balance.epsilon), "delta": float(balance.delta), "left_epsilon": balance.left}
     return {name: getattr(balance, name) for name in plain} | numbers
-
-
-def _row(entry: LedgerEntry) -> dict[str, Any]:
-    return {"n": entry.n, "time": entry.time, "kind": entry.kind, "hash": entry.hash, **entry.fields}

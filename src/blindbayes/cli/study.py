@@ -204,11 +204,8 @@ def sign(path: Path, instead: bool, home: SiteFolder, passphrase_file: Path | No
         return
     signed = study.sign(identity.name, identity.signing)
     write_whole(path.resolve(), signed.to_toml().encode(), private=False)
-    click.echo(f"{identity.name} signed {signed.sha256}; still missing: {_missing(signed)}")
-
-
-def _missing(study: StudyFile) -> str:
-    return ", ".join(party.name for party in study.parties if party.name not in study.signatures) or "nobody"
+    left = ", ".join(party.name for party in signed.parties if party.name not in signed.signatures) or "nobody"
+    click.echo(f"{identity.name} signed {signed.sha256}; still missing: {left}")
 
 
 @command.command("dry-run")

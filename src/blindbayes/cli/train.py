@@ -93,7 +93,8 @@ def command(
 
     if out is None and release is None:
         raise ConfigError("nothing would be kept: pass --out for the model file, --release for a folder with its papers")
-    if release is None and (found := [name for name, value in _named(cover, title, owner, site) if value is not None]):
+    of_release = {"--cover": cover, "--title": title, "--owner": owner, "--sign": site}
+    if release is None and (found := [name for name, value in of_release.items() if value is not None]):
         raise ConfigError(f"{found[0]} is for --release: pass a folder there")
     for name, place in (("--out", out), ("--release", release)):  # before the ledger pays for a model that nobody could keep
         folder = Path(place).absolute().parent if place is not None else None
@@ -138,10 +139,6 @@ def command(
         )
     if epsilon is not None and ledger is None:
         click.echo("no ledger was charged: nobody keeps count of what this table has spent; --ledger does", err=True)
-
-
-def _named(*values: str | None) -> list[tuple[str, str | None]]:
-    return list(zip(("--cover", "--title", "--owner", "--sign"), values, strict=True))
 
 
 def _papers(

@@ -333,7 +333,8 @@ class Wizard:
             name = one_of(schemes.known("rows", between_sites=True, **offered))(text)
             if len(rows) < (minimum := read_spec(name).table.get("minimum", 2)):
                 raise ConfigError(f"{name} needs at least {minimum} sites that bring rows; there are {len(rows)}")
-            stand_in = Agreement(Study(_book_of(), protocol=name), "", _NOBODY, _NOBODY)
+            book = Codebook("class", ("a", "b"), (_STAND_IN,))
+            stand_in = Agreement(Study(book, protocol=name), "", _NOBODY, _NOBODY)
             if clash := sorted(set(stand_in.seats) & set(names)):
                 raise ConfigError(f"a site is called {clash[0]!r}, which {name} keeps for a role; take another protocol")
             return name
@@ -465,10 +466,6 @@ class Wizard:
 
 
 _NOBODY = ("-", "--", "---")  # no site has such a name
-
-
-def _book_of() -> Codebook:
-    return Codebook("class", ("a", "b"), (_STAND_IN,))
 
 
 def _stand_in(target: str) -> Feature:

@@ -379,13 +379,8 @@ def predictions(desk: Desk) -> dict[str, Any]:
                 "approved": file is not None,
                 "parties": [] if file is None else list(file.names),
                 "reveal_to": None if file is None else file.reveal_to,
-                "holds_columns": file is None or bool(_held(file, agent.name)),
+                "holds_columns": file is None or file.columns is None or bool(file.columns.holds.get(agent.name)),
             }
         )
     past = [_past_run(agent, entry) for entry in _joined(home) if entry.get("kind") == "prediction"][:PAGE]
     return {"wishes": list(agent.pending_predictions.values()), "models": models, "batches": past, "turn": ""}
-
-
-def _held(file: StudyFile, name: str) -> tuple[str, ...]:
-    """The columns that a site holds in a study over columns; of one over rows, all."""
-    return tuple(feature.name for feature in file.book.features) if file.columns is None else file.columns.holds.get(name, ())

@@ -38,10 +38,6 @@ def probes(agent: Agent, may_measure: Callable[[Request], bool]) -> list[Route]:
     return [Route("/healthz", health), Route("/readyz", ready), Route("/metrics", measure)]
 
 
-def _gauge(name: str, value: float) -> tuple[str, str]:
-    return f"# TYPE blindbayes_{name} gauge", f"blindbayes_{name} {value:.15g}"
-
-
 def metrics(agent: Agent) -> str:
     """OpenMetrics: counts of runs, frames and bytes, and who is connected. Labels are names of sites."""
     courier = agent.board.courier
@@ -61,7 +57,7 @@ def metrics(agent: Agent) -> str:
         "# TYPE blindbayes_courier_bytes counter",
         f'blindbayes_courier_bytes_total{{direction="in"}} {getattr(courier, "bytes_in", 0)}',
         f'blindbayes_courier_bytes_total{{direction="out"}} {getattr(courier, "bytes_out", 0)}',
-        *(line for name, value in numbers(agent).items() for line in _gauge(name, value)),
+        *(f"# TYPE blindbayes_{name} gauge\nblindbayes_{name} {value:.15g}" for name, value in numbers(agent).items()),
         "# EOF",
     ]
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -168,19 +169,7 @@ def forecast(
     declared = codebook.expected_rows if rows is None else rows
     size = declared if declared is not None else round((1 - TEST_SHARE) * block.rows)
     layout = Layout(codebook)
-    plans = [
-        plan_stages(
-            codebook,
-            epsilon=epsilon,
-            delta=delta,
-            mechanism=mechanism,
-            rows=declared,
-            rows_per_unit=rows_per_unit,
-            chooses=True,
-            most_read=most_read,
-        )
-        for epsilon in epsilons
-    ]
+    plans = _plans(codebook, epsilons, delta, mechanism, declared, rows_per_unit, most_read)
     scores: list[list[tuple[float, Quality]]] = [[] for _ in plans]
     base, flat = [], []
     for done in range(repetitions):
@@ -315,17 +304,12 @@ def private_forecast(
     require_small_delta(codebook, delta, rows)
     known = codebook.expected_rows if rows is None else rows
     train = None if known is None else max(1, round((1 - TEST_SHARE) * known))
-    plans = tuple(
-        plan_stages(
-            codebook,
-            epsilon=epsilon,
-            delta=delta,
-            mechanism=mechanism,
-            rows=train,
-            rows_per_unit=rows_per_unit,
-            chooses=True,
-            most_read=most_read,
-        )
-        for epsilon in epsilons
-    )
-    return PrivateForecast(plans, rows_per_unit)
+    return PrivateForecast(_plans(codebook, epsilons, delta, mechanism, train, rows_per_unit, most_read), rows_per_unit)
+
+
+def _plans(
+    codebook: Codebook, epsilons: Sequence[Number], delta: float, mechanism: str, rows: int | None, each: int, most: int | None
+) -> tuple[StagedPlan, ...]:
+    """What a fit would plan for each epsilon; `each`: rows per unit, `most`: rows that are read again."""
+    given: dict[str, Any] = {"delta": delta, "mechanism": mechanism, "rows": rows, "rows_per_unit": each, "most_read": most}
+    return tuple(plan_stages(codebook, epsilon=epsilon, chooses=True, **given) for epsilon in epsilons)

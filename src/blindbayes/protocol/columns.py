@@ -41,6 +41,18 @@ from blindbayes.wire import U64Array
 IntArray = npt.NDArray[np.int64]
 
 
+def require_holders(owners: Mapping[str, tuple[str, ...]], codebook: Codebook) -> None:
+    """Refuse a study of which a feature has two holders, or none."""
+    held: dict[str, str] = {}
+    for party, names in owners.items():
+        for name in names:
+            if name in held:
+                raise ConfigError(f"feature {name!r} is held by {held[name]} and by {party}; one of them must drop it")
+            held[name] = party
+    if missing := [name for name in codebook.names if name not in held]:
+        raise ConfigError(f"feature {missing[0]!r} of the codebook is held by no party")
+
+
 @dataclass(frozen=True)
 class ColumnsSetup:
     """What is public about a study over columns."""
@@ -61,15 +73,7 @@ class ColumnsSetup:
             raise ConfigError("a study over columns needs at least two parties")
         if not self.labelled or not set(self.labelled) <= set(self.owners):
             raise ConfigError(f"who has the class column {self.codebook.target!r}? No party of the study does")
-        held: dict[str, str] = {}
-        for party, names in self.owners.items():
-            for name in names:
-                if name in held:
-                    raise ConfigError(f"feature {name!r} is held by {held[name]} and by {party}; one of them must drop it")
-                held[name] = party
-        for name in self.codebook.names:
-            if name not in held:
-                raise ConfigError(f"feature {name!r} of the codebook is held by no party")
+        require_holders(self.owners, self.codebook)
         for party in self.holders:
             if not self.owners[party]:
                 raise ConfigError(f"{party} brings no column")

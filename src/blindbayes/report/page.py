@@ -20,7 +20,7 @@ from blindbayes.model.explain import COVERAGE, NoiseInterval, between
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
 from blindbayes.protocol.registry import ROWS
 from blindbayes.report.cover import OFFICER, Cover
-from blindbayes.report.evidence import Weight, information, weights
+from blindbayes.report.evidence import information, weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
 from blindbayes.report.look import render
 from blindbayes.report.plots import bracket, plain
@@ -221,7 +221,8 @@ def _feature(
     strongest = sorted(found, key=lambda weight: weight.strength, reverse=True)[:most]
     for weight in sorted(strongest, key=lambda weight: (int(np.argmax(weight.values)) if words else 0, weight.at)):
         cells = [_cell(float(value), weight.interval(at)) for at, value in enumerate(weight.values)]
-        told["rows"].append({"value": weight.value, "rows": _rows(weight), "cells": cells})
+        rows = weight.rows_in_words or ("" if weight.share == 1.0 else f"{weight.share:.1%}")
+        told["rows"].append({"value": weight.value, "rows": rows, "cells": cells})
     notes = [f"the {most} that say most, of {len(found)} values"] if len(found) > most else []
     if isinstance(term, Words):
         told["heads"] = ("word", "uses")
@@ -233,11 +234,6 @@ def _feature(
 
 def _cell(value: float, ends: tuple[float, float] | None) -> dict[str, Any]:
     return {"text": f"{value:+.2f}", "value": value, "ends": ends, "note": "" if ends is None else bracket(*ends)}
-
-
-def _rows(weight: Weight) -> str:
-    """How many rows have the value, or where their number lies; else their share."""
-    return weight.rows_in_words or ("" if weight.share == 1.0 else f"{weight.share:.1%}")
 
 
 def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> list[tuple[str, dict[str, str], dict[str, str]]]:

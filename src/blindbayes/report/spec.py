@@ -41,7 +41,7 @@ class Spec:
         bold = re.search(rf"^\*\*{title}[.,]?\*\*[.,]?\s+(.*?)(?=\n\n|\n```|\Z)", self.prose, flags=re.DOTALL | re.MULTILINE)
         heading = re.search(rf"^## {title}[^\n]*\n+(.*?)(?=\n\n|\Z)", self.prose, flags=re.DOTALL | re.MULTILINE)
         found = bold or heading
-        return _plain(found.group(1)) if found else ""
+        return re.sub(r"[*`]", "", " ".join(found.group(1).split())) if found else ""
 
 
 @cache
@@ -64,7 +64,3 @@ def read_spec(name: str) -> Spec:
         extensions.refuse_missing(name)
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(protocols())}")
     return Spec(name, (_folders()[name] / "SPEC.md").read_text("utf-8"))
-
-
-def _plain(markdown: str) -> str:
-    return re.sub(r"[*`]", "", " ".join(markdown.split()))

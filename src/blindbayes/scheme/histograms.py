@@ -25,6 +25,7 @@ from blindbayes.privacy.mechanisms import DiscreteLaplace
 from blindbayes.privacy.noisy_sum import narrow
 from blindbayes.privacy.released import Cut
 from blindbayes.privacy.statement import tuning_words
+from blindbayes.protocol.columns import require_holders
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes.report.leakage import About, LeakReport
@@ -79,18 +80,10 @@ class NoisyColumns:
     owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the codebook's order
 
     def __post_init__(self) -> None:
-        book = self.study.codebook
         require_settings(self.study)
         if MINER in self.owners:
             raise ConfigError(f"a party may not be called {MINER!r}: the protocol keeps that name")
-        held: dict[str, str] = {}
-        for party, names in self.owners.items():
-            for name in names:
-                if name in held:
-                    raise ConfigError(f"feature {name!r} is held by {held[name]} and by {party}; one must drop it")
-                held[name] = party
-        if missing := [name for name in book.names if name not in held]:
-            raise ConfigError(f"feature {missing[0]!r} of the codebook is held by no party")
+        require_holders(self.owners, self.study.codebook)
 
     @property
     def names(self) -> tuple[str, ...]:

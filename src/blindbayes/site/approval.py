@@ -134,11 +134,6 @@ def colluders_of(study: StudyFile) -> int | None:
     return min(bears, 1) if found.trusted else bears
 
 
-def _usual_quorum(study: StudyFile) -> int:
-    """The quorum of a study that names none."""
-    return study.study.replace(quorum=None, min_parties=2).setting(study.contributors).quorum_size
-
-
 def _promise(study: StudyFile) -> dict[str, Any]:
     privacy = study.privacy
     if privacy.epsilon is None:
@@ -173,7 +168,7 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
             if value != default:
                 effect = line_of(f"study.{section}.{field.name}")
                 if (section, field.name) == ("thresholds", "quorum") and _is_sum(study):
-                    usual = _usual_quorum(study)
+                    usual = study.study.replace(quorum=None, min_parties=2).setting(study.contributors).quorum_size
                     effect = _compared(coalition_of(study), coalition_of(study, (), usual)) or effect
                 found.append(Changed(f"{section}.{field.name}", value, default, effect))
     for name in _PLAIN:

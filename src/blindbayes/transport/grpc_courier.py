@@ -178,7 +178,8 @@ class GrpcCourier:
             if self._bulk is not None:
                 self._lanes.start(self._bulk)
         for name, card in self._peers.items():
-            if name not in self._via_relay and card.address and self._dials(name):
+            dials = self._listen is None or self._identity.name < name  # of two that could, one does
+            if dials and card.address and name not in self._via_relay:
                 self._tasks.append(asyncio.create_task(self._dial(name, card, self._authority)))
         if self._relay is not None:
             self._tasks.append(asyncio.create_task(self._dial(self._relay.name, self._relay)))
@@ -199,9 +200,6 @@ class GrpcCourier:
         if self._listener is not None:
             await self.start(self._listener)
         return True
-
-    def _dials(self, name: str) -> bool:
-        return self._listen is None or self._identity.name < name
 
     async def stop(self) -> None:
         for stream in list(self._streams.values()):

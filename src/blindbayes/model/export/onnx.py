@@ -107,7 +107,8 @@ def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, s
     scaled = graph.node("Mul", [present, graph.constant(f"scale_{at}", np.array(feature.scale))], f"scaled_{at}")
     shifted = graph.node("Add", [scaled, graph.constant(f"half_{at}", np.array(0.5))], f"shifted_{at}")
     point = graph.node("Floor", [shifted], f"point_{at}")
-    low, high = (graph.constant(f"{name}_{at}", np.array(float(value))) for name, value in _grid_ends(feature))
+    ends = {"low": feature.grid_low, "high": feature.grid_high}
+    low, high = (graph.constant(f"{name}_{at}", np.array(float(end))) for name, end in ends.items())
     clamped = graph.node("Min", [graph.node("Max", [point, low], f"above_{at}"), high], f"clamped_{at}")
     if isinstance(term, Histogram):
         whole = graph.node("Cast", [clamped], f"whole_{at}", to=graph.types.INT64)
@@ -150,10 +151,6 @@ def _cell(graph: _Graph, feature: Numeric, point: str, at: int) -> str:
     below = graph.node("GreaterOrEqual", [column, graph.constant(f"starts_{at}", starts[np.newaxis, :])], f"begun_{at}")
     whole = graph.node("Cast", [below], f"begun_whole_{at}", to=graph.types.INT64)
     return graph.node("ReduceSum", [whole, graph.constant(f"sum_axis_{at}", np.array([1]))], f"cell_{at}", keepdims=0)
-
-
-def _grid_ends(feature: Numeric) -> tuple[tuple[str, int], tuple[str, int]]:
-    return ("low", feature.grid_low), ("high", feature.grid_high)
 
 
 def _look_up(graph: _Graph, term: Histogram | Gaussian, codes: str, at: int) -> str:

@@ -237,7 +237,7 @@ def builder(run: Run, setting: SumSetup, options: Options, coins: Coins) -> Role
     link = yield from _receive_link(run, last, channels[last], digest, private.public, options.packing.chunks)
     totals = [private.public.signed(total) for total in private.decrypt_many(link, party=last)]
     try:
-        words = _words(options.packing.unpack(totals))
+        words = np.array([value % 2**64 for value in options.packing.unpack(totals)], dtype=np.uint64)
     except PeerProtocolError:  # whoever left out a mask, replaced the running sum, or brought no table: nothing tells
         wrong = PeerProtocolError("the total is not a sum of the contributors' vectors", suspects=setting.contributors)
         return Total(np.zeros(0, np.uint64), setting.contributors, wrong)
@@ -251,10 +251,6 @@ def pack_words(packing: Packing, vector: U64Array, party: str) -> list[int]:
         return packing.pack(vector.view(np.int64).tolist())
     except DataError as cause:
         raise LocalProtocolError("a word of the vector is outside the bounds of the setting", party=party) from cause
-
-
-def _words(values: Sequence[int]) -> U64Array:
-    return np.array([value % 2**64 for value in values], dtype=np.uint64)
 
 
 class ChainSum:

@@ -222,7 +222,8 @@ class RowLayout:
         split = words.reshape(len(words), self.stretches, self.words)
 
         def total(field: Field) -> list[int]:
-            return [sum(_cut(int(word), field) for word in row) for row in split[:, :, field.word]]
+            full = (1 << field.width) - 1
+            return [sum((int(word) >> field.shift) & full for word in row) for row in split[:, :, field.word]]
 
         found: dict[str, Mapping[str, list[list[int]]]] = {}
         for fields in self.fields:
@@ -269,10 +270,6 @@ def _tables(fields: HistogramFields) -> dict[int, U64Array]:
             table = tables.setdefault(field.word, np.zeros(len(fields.counts) + 1, dtype=np.uint64))
             table[value] = np.uint64(1) << np.uint64(field.shift)
     return tables
-
-
-def _cut(word: int, field: Field) -> int:
-    return (word >> field.shift) & ((1 << field.width) - 1)
 
 
 def _open_counts(counts: Sequence[list[int] | None], class_counts: npt.NDArray[np.int64]) -> list[list[int]]:

@@ -19,7 +19,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.tweaks import Block128
-from blindbayes.protocol import joined
+from blindbayes.protocol import digits, joined
 from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocol.joined import JoinSetup, Links
 from blindbayes.protocol.joined_scores import blocks as on_blocks
@@ -239,7 +239,7 @@ def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapp
         if learnt is not None:
             raise LocalProtocolError("a helper learns no class")
         if hidden.scope == "shared":  # step 12
-            yield Send(hidden.to, SharedTold(mark(session, SharedTold, index), _packed(equal[part])))
+            yield Send(hidden.to, SharedTold(mark(session, SharedTold, index), digits.pack(equal[part])))
 
 
 def _compare(
@@ -267,11 +267,6 @@ def _in_bins(codes: IntArray, held: IntArray, hidden: JoinedScoresSetup, name: s
     if not len(codes):
         return np.full(len(held), gap, dtype=np.int64)
     return np.where(held >= 0, codes[np.maximum(held, 0)], gap)
-
-
-def _packed(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """64 bits a word; bins come in multiples of 64."""
-    return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
 
 
 def _hear_shared(pair: ScoringPair, index: int, equal: npt.NDArray[np.uint8]) -> Role[npt.NDArray[np.bool_]]:

@@ -141,10 +141,6 @@ def words(raw: bytes) -> U64Array:
     return np.frombuffer(raw, dtype="<u8").astype(np.uint64, copy=False)
 
 
-def _packed_words(count: int) -> int:
-    return -(-count // 64)
-
-
 # -- the class holder --------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +173,7 @@ class ReadySenderStream(SenderStream):
         found = self.material.take(count)
         if found is None:
             return self._plain.extend(corrections, count, party)
-        if corrections.shape != (_packed_words(count),):
+        if corrections.shape != (-(-count // 64),):
             raise PeerProtocolError("the transfer corrections have the wrong length", party=party)
         full = np.uint64(0) - digits.unpack(corrections, count).astype(np.uint64)
         q = found[0].copy()

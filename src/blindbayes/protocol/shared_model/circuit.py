@@ -108,7 +108,8 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
     cells: dict[tuple[str, int], Number] = {}
     for like in sorted({(len(fields.counts), fields.feature.optional) for fields in found}):
         alike = [fields for fields in found if (len(fields.counts), fields.feature.optional) == like]
-        own = [side.sums(column) for column in zip(*(_placed(fields) for fields in alike), strict=True)]
+        placed = [[field for field in fields.counts if field is not None] for fields in alike]  # of values that have a counter
+        own = [side.sums(column) for column in zip(*placed, strict=True)]
         if plan.guard.acts:
             kept = guarded(g, c.join_lanes(own), plan.guard, layout.rows)
             own = [kept[:, low : low + len(alike) * classes] for low in range(0, c.lanes_of(kept), len(alike) * classes)]
@@ -128,11 +129,6 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
     joined = c.widen(c.shift_up(c.join_lanes([cells[lane] for lane in lanes]), plan.alpha_shift), width)
     smoothing = g.constant(np.repeat(c.to_bits(added, width), classes, axis=1), 1)[:, :, 0]
     return c.add(g, joined, smoothing, bits=width)
-
-
-def _placed(fields: HistogramFields) -> list[Field]:
-    """The counters of the values that have one."""
-    return [field for field in fields.counts if field is not None]
 
 
 def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) -> Number:
