@@ -6,6 +6,7 @@ Found by a reviewer: each of these told the class of an instance of its choice, 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.garbling import Garbler
 from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, OutputsShared
+from blindbayes.site.answers import Answers
 from blindbayes.transport.memory import Replace, run_in_memory
 from support.argmax import Setup, with_classes
 from support.column_sites import errors, pair, predict, small, trained
@@ -119,6 +121,20 @@ def test_between_sites_the_learner_fails_alone_and_the_others_hear_of_a_run_that
             assert errors(again) == dict.fromkeys(split.holds)
 
     bounded(test, 60)
+
+
+def test_a_site_that_asks_later_hears_of_a_run_that_ended_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    words: list[int] = []
+    monkeypatch.setattr(Answers, "tell", lambda self, site, pair, word: words.append(word))
+    pair = SimpleNamespace(ended=lambda code: code)
+    well, alone, failed = (
+        {"state": "done"},
+        {"state": "failed", "exit_code": 9, "told": "done"},
+        {"state": "failed", "exit_code": 9},
+    )
+    for outcome in (well, alone, failed):
+        Answers(SimpleNamespace(), SimpleNamespace()).tell_ended("hospital", pair, outcome)
+    assert words[0] == words[1] != words[2]
 
 
 def test_in_one_process_the_learner_fails_likewise(monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 from blindbayes.cli import main
 from blindbayes.errors import ConfigError, PrivacyError, RunStopped
 from blindbayes.site.agent import Agent
+from blindbayes.site.gate import Gate
 from blindbayes.site.lock import sole_agent
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.hub import MemoryHub
@@ -99,6 +100,16 @@ def test_a_run_that_waits_for_others_is_stopped_and_costs_neither_budget_nor_app
             assert (await office.run(study))["west"].state == "done"
 
     bounded(test)
+
+
+def test_a_run_that_is_through_is_not_stopped_and_nothing_is_written_of_it() -> None:
+    gate, written = Gate(), []
+    gate.leave()
+    with pytest.raises(ConfigError, match="has ended here"):
+        gate.close(RunStopped("people"), lambda: written.append("stopped"))
+    assert written == []
+    with gate.passing():  # its result may still be written
+        pass
 
 
 def test_what_was_stopped_stays_stopped_after_a_crash(tmp_path: Path) -> None:

@@ -170,6 +170,8 @@ def test_strangers_learn_nothing_and_use_no_offer_up() -> None:
             assert await answer(bytes(16) + b"stranger" * 9) == b""
             hello = await written([b"blindbayes lane v1"], OTHER)
             assert await answer(offer.token + hello[0]) == b""  # a token that was seen on the way, without the key
+            hello = await written([b"blindbayes lane v0"], offer.key)
+            assert await answer(offer.token + hello[0]) == b""  # of another version
             assert await join_lane("127.0.0.1", shown[:-1] + bytes([shown[-1] ^ 1])) is None
             lane = await join_lane("127.0.0.1", shown)
             assert lane is not None
