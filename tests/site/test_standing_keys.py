@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_a_site_without_its_keys_agrees_anew_with_all(tmp_path: Path) -> None:
 def test_a_site_that_crashes_after_the_step_takes_the_run_up_with_the_keys_it_began_with(
     tmp_path: Path, messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chain has stepped on in the folder; the journal has the one before. The masks are the same, and so is the vector."""
+    """The journal has the chain, and the folder none before the run's end. The masks are the same, and so is the vector."""
     used: list[tuple[bytes, ...]] = []
     real = contributor.add_masks
 
@@ -107,9 +108,7 @@ def test_a_site_that_crashes_after_the_step_takes_the_run_up_with_the_keys_it_be
             run_id = office.agents["north"].begin(study.sha256).run_id
             await gate.shut.wait()
             await office.stop("south")
-            stepped = chains(office, study)["south"]
-            assert stepped is not None
-            assert stepped.epoch == 2
+            assert chains(office, study)["south"] is None
             hub.alter = None
             await office.start("south")
             runs = await office.ended(run_id)
@@ -126,6 +125,8 @@ def test_a_file_that_was_altered_or_belongs_to_another_is_as_if_there_were_none(
     kept = KeptInFolder(tmp_path, "s" * 64, "north", bytes(32))
     assert kept.load() == b""
     kept.keep(b"state")
+    assert KeptInFolder(tmp_path, "s" * 64, "north", bytes(32)).load() == b""  # the run has not ended
+    kept.settle()
     assert KeptInFolder(tmp_path, "s" * 64, "north", bytes(32)).load() == b"state"
     assert KeptInFolder(tmp_path, "s" * 64, "north", b"k" * 32).load() == b""
     (path,) = (tmp_path / "standing").iterdir()
@@ -150,9 +151,56 @@ def test_a_run_that_is_taken_up_late_does_not_bring_back_keys_of_runs_that_have_
     def kept(found: bytes | None = None) -> KeptInFolder:
         return KeptInFolder(tmp_path, "ab" * 32, "north", b"k" * 32, found)
 
-    kept().keep(b"three")
+    def ended(run: KeptInFolder, state: bytes) -> None:
+        run.take()
+        run.keep(state)
+        run.settle()
+
+    ended(kept(), b"three")
     early = kept().load()
     for state in (b"four", b"five"):
-        kept().keep(state)
-    kept(early).keep(b"four")  # its journal brings it back to where it began
+        ended(kept(), state)
+    ended(kept(early), b"four")  # its journal brings it back to where it began
     assert kept().load() == b"five"
+
+
+def test_a_run_that_is_held_open_keeps_no_key_of_runs_that_end_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server lets run A hang; whoever reads a contributor's folder then, with its key, had the chain keys of ended runs."""
+    used: list[bytes] = []
+    real = ratchet.forward
+
+    def forward(keys: bytes, count: int) -> bytes:
+        used.append(keys)
+        return real(keys, count)
+
+    async def test() -> None:
+        hub, held = MemoryHub(), []
+
+        def alter(sender: str, to: str, frame: bytes) -> list[bytes]:
+            return [] if held and held[0].encode() in frame and "west" in (sender, to) else [frame]
+
+        hub.alter = alter
+        async with Office(tmp_path, NAMES, hub=hub) as office:
+            study = standing_study(office, 9)
+            await done(office, study)
+            held.append(office.agents["north"].begin(study.sha256).run_id)
+            south = office.agents["south"]
+            while held[0] not in south.runs or not south.runs[held[0]].seats:
+                await asyncio.sleep(0.02)
+            monkeypatch.setattr(ratchet, "forward", forward)
+            for _ in range(2):
+                await done(office, study)
+            monkeypatch.setattr(ratchet, "forward", real)
+            assert not south.runs[held[0]].done.is_set()
+            site = office.net.sites["south"]
+            journal = Journal.find(site.home.runs.folder(held[0]) / "south", held[0], site.identity.storage_key)
+            assert journal is not None
+            stolen = ratchet.read(journal.begun.standing)
+            journal.close()
+            assert stolen is not None
+            assert used
+            assert {real(stolen.keys, steps) for steps in range(4)}.isdisjoint(used)
+
+    bounded(test)

@@ -1,6 +1,8 @@
 """What a role of this site keeps from one run of a study to the next: sealed, in the folder, and in no backup.
 
-It is overwritten before the new one is written: after a crash in between there is none, and the next run begins as a first one.
+It is in one place at a time: in the folder, or in the journal of the one open run that took it from there. What follows from it
+comes to the folder when that run has ended well, and its journal is gone: whoever reads a folder while a run is held open
+learns nothing of other runs. A run that begins meanwhile, or after one that failed, finds nothing, and begins as a first one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ class KeptInFolder:
         self._path, self._key = folder / FOLDER / f"{study[:32]}.{seat}", key
         self._about = f"standing {len(study)} {study} {seat}".encode()
         self._found = self._read() if found is None else found
+        self._next = b""
 
     def _read(self) -> bytes:
         if not self._path.exists():
@@ -34,12 +37,17 @@ class KeptInFolder:
         """As the run found it."""
         return self._found
 
+    def take(self) -> None:
+        """It stands in the run's journal now, and for no other run."""
+        if self._found and self._read() == self._found:
+            erase(self._path)
+
     def keep(self, state: bytes) -> None:
-        """For the next run; not where another one that began later has gone on from here: that would bring back keys of runs
-        that have ended."""
-        if self._read() != self._found:
-            return
-        sealed = seal_fresh(self._key, state, associated=self._about)
-        make_private_folder(self._path.parent)
-        erase(self._path)
-        write_whole(self._path, sealed)
+        """For the next run, once this one has ended."""
+        self._next = state
+
+    def settle(self) -> None:
+        """The run has ended well, and its journal is gone. What a run that began later left stays."""
+        if self._next and not self._read():
+            make_private_folder(self._path.parent)
+            write_whole(self._path, seal_fresh(self._key, self._next, associated=self._about))

@@ -99,7 +99,8 @@ class RoleRunner:
         self.links: dict[str, Link] = {}
         identities = {seat: study.identity(seat) for seat in study.seats}
         bound = study.roster.sha256
-        kept = KeptInFolder(home.folder, study.sha256, name, identity.storage_key, self.journal.begun.standing)
+        self._kept = kept = KeptInFolder(home.folder, study.sha256, name, identity.storage_key, self.journal.begun.standing)
+        kept.take()
         run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys, kept=kept)
         for peer in speaks:
             site = study.host(peer)
@@ -208,8 +209,10 @@ class RoleRunner:
             link.passive = True
 
     def retire(self) -> None:
-        """What came out is written: destroy the journal."""
+        """What came out is written: destroy the journal, and then keep what the next run goes on from."""
         self.journal.erase()
+        with contextlib.suppress(OSError, BlindbayesError):  # without it the next run begins as a first one
+            self._kept.settle()
 
     async def close(self) -> None:
         """Stop all links, keep the journal."""
