@@ -80,10 +80,7 @@ class _Commands(click.Group):
 
 
 @click.command(
-    cls=_Commands,
-    invoke_without_command=True,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Commands, invoke_without_command=True, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.option("--version", is_flag=True, help="Show the version; with -v also which kernels are in use.")
 @click.option("-v", "--verbose", count=True, help="Say more; twice for debugging.")

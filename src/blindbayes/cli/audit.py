@@ -28,13 +28,7 @@ ALL = (*JOINT_MECHANISMS, *PER_PARAMETER)
 @click.command(name="audit")
 @click.option("--epsilon", default="1", show_default=True, help="The claim under test.")
 @click.option("--delta", default=1e-6, show_default=True, help="Its delta, for Gaussian noise or an estimator.")
-@click.option(
-    "--mechanism",
-    "names",
-    multiple=True,
-    type=click.Choice(ALL),
-    help="Only these; repeatable.",
-)
+@click.option("--mechanism", "names", multiple=True, type=click.Choice(ALL), help="Only these; repeatable.")
 @click.option("--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", help="Of smooth and global: their weights [2 1].")
 @click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
 @click.option("--codebook", type=click.Path(dir_okay=False), help="Also enumerate the sensitivity of its release.")

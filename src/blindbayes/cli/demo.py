@@ -48,11 +48,7 @@ def _fresh(out: str | None) -> Path | None:
 
 @command.command("hospitals")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False),
-    help="Write the hospitals' releases here (a new name if taken).",
-)
+@click.option("--out", type=click.Path(file_okay=False), help="Write the hospitals' releases here (a new name if taken).")
 @click.option("--rows", type=click.IntRange(300, 5_000_000), default=1500, show_default=True, help="Patients in all.")
 def hospitals(as_json: bool, out: str | None, rows: int) -> None:
     """Three hospitals train one model of readmission; no row leaves its hospital.

@@ -11,10 +11,7 @@ from blindbayes.cli.site import command
 from blindbayes.site.folder import SiteFolder
 
 _PASSPHRASE = click.option(
-    "--passphrase-file",
-    type=FILE,
-    required=True,
-    help="File whose first line seals the backup; keep it elsewhere.",
+    "--passphrase-file", type=FILE, required=True, help="File whose first line seals the backup; keep it elsewhere."
 )
 
 

@@ -16,14 +16,7 @@ from blindbayes.cli import wizard
 from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.options import HOME, JSON, NEW_FOLDER, PASSPHRASE, passphrase_of, show
 from blindbayes.cli.settings import option
-from blindbayes.cli.study_columns import (
-    HOW_MANY,
-    ColumnOptions,
-    follow,
-    make_columns,
-    options_of,
-    predict,
-)
+from blindbayes.cli.study_columns import HOW_MANY, ColumnOptions, follow, make_columns, options_of, predict
 from blindbayes.cli.study_hash import FILE, show_hash
 from blindbayes.cli.study_roster import roster, sign_change
 from blindbayes.codebook import Codebook
@@ -56,13 +49,7 @@ def command() -> None:
 )
 @option("study.title")
 @option("study.codebook", type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--card",
-    "cards",
-    multiple=True,
-    type=shared.FILE,
-    help="A site's card; once per site.",
-)
+@click.option("--card", "cards", multiple=True, type=shared.FILE, help="A site's card; once per site.")
 @click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
 @option(
     "study.protocol",

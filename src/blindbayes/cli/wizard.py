@@ -182,10 +182,7 @@ class Wizard:
         self._say("\n" + before("thresholds.min_parties"))
         fewest = self._more("min_parties", question("thresholds.min_parties"), whole(2, count), str(fewest))
         least = self._more(
-            "min_rows",
-            question("thresholds.min_rows") + " (sites ask for 10 unless they say otherwise)",
-            whole(0),
-            str(least),
+            "min_rows", question("thresholds.min_rows") + " (sites ask for 10 unless they say otherwise)", whole(0), str(least)
         )
         privacy = self._noise(trial, privacy, rarer=known.complete)  # a template is finished by a call, which has fewer options
         quorum = self._quorum(trial, protocol, count, privacy)
@@ -397,9 +394,7 @@ class Wizard:
         rule = "gamma is a number above 0, at most 1"
         usual = str(round(privacy.gamma, 4))
         return asked(
-            question("privacy.gamma"),
-            lambda text: privacy if text == usual else tried(gamma=number(text, rule)),
-            usual,
+            question("privacy.gamma"), lambda text: privacy if text == usual else tried(gamma=number(text, rule)), usual
         )
 
     def _hosts(self, trial: Callable[..., StudyFile], privacy: Privacy, names: Sequence[str]) -> dict[str, str] | None:

@@ -168,10 +168,7 @@ async def unexpected(request: Request, error: Exception) -> Response:
 
 # -- the description -------------------------------------------------------------------------------------------------------
 
-_ID = {
-    "study": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    "run": {"type": "string", "pattern": "^[0-9a-f]{16,64}$"},
-}
+_ID = {"study": {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "run": {"type": "string", "pattern": "^[0-9a-f]{16,64}$"}}
 
 
 def describe(calls: Sequence[View | Action], version: str) -> dict[str, Any]:

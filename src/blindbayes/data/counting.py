@@ -145,14 +145,7 @@ def _tell(progress: Progress | None, done: int, steps: int, name: str) -> None:
 
 
 def _count_categorical(
-    table: Any,
-    layout: Layout,
-    feature: Categorical,
-    labels: Listed,
-    vector: npt.NDArray[Any],
-    misfit: Misfit,
-    *,
-    every: bool,
+    table: Any, layout: Layout, feature: Categorical, labels: Listed, vector: npt.NDArray[Any], misfit: Misfit, *, every: bool
 ) -> None:
     group = layout.require("count", feature.name)
     groups, misfit.many = grouped(table, layout.codebook, feature.name, every=every)
@@ -177,14 +170,7 @@ def _count_text(table: Any, layout: Layout, feature: Text, vector: npt.NDArray[A
 
 
 def _count_numeric(
-    table: Any,
-    layout: Layout,
-    feature: Numeric,
-    labels: Listed,
-    vector: npt.NDArray[Any],
-    misfit: Misfit,
-    *,
-    total: bool,
+    table: Any, layout: Layout, feature: Numeric, labels: Listed, vector: npt.NDArray[Any], misfit: Misfit, *, total: bool
 ) -> None:
     groups = {kind: layout.find(kind, feature.name) for kind in ("count", "n", "sum", "square")}
     wide = tuple((found := groups[kind]) is not None and found.bound >= 2**63 for kind in ("sum", "square"))

@@ -115,13 +115,7 @@ def encode_column(
 
 
 def encode_text(
-    values: Any,
-    feature: Text,
-    markers: tuple[str, ...],
-    *,
-    training: bool,
-    total: bool = False,
-    misfits: Misfits | None = None,
+    values: Any, feature: Text, markers: tuple[str, ...], *, training: bool, total: bool = False, misfits: Misfits | None = None
 ) -> Bags:
     """The words of a feature that is text. In strict training a missing document is an error, unless it is optional."""
     if isinstance(values, Bags):

@@ -213,9 +213,7 @@ def _csv_batches(
                 ignore_empty_lines=len(columns) > 1,  # of one column, an empty line is a row
             ),
             pacsv.ConvertOptions(
-                column_types={name: pa.string() for name in columns},
-                include_columns=list(names),
-                strings_can_be_null=False,
+                column_types={name: pa.string() for name in columns}, include_columns=list(names), strings_can_be_null=False
             ),
         )
 

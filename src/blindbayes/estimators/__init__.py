@@ -273,11 +273,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
             statistics = count_table(
-                X,
-                codebook,
-                total=counting is not None,
-                extra_columns=self.extra_columns,
-                persons=self._persons(codebook),
+                X, codebook, total=counting is not None, extra_columns=self.extra_columns, persons=self._persons(codebook)
             )
             self._adopt_source(codebook)
             return statistics

@@ -469,12 +469,7 @@ class Kernels:
         order, pivots = np.empty((2, count), dtype=np.int64)
         work = np.zeros(4 * size + 7 * count, dtype=np.int64)
         freed = self._peel(
-            self._array(sparse, (count, 3), _SIGNED),
-            count,
-            size,
-            self._memory(order),
-            self._memory(pivots),
-            self._memory(work),
+            self._array(sparse, (count, 3), _SIGNED), count, size, self._memory(order), self._memory(pivots), self._memory(work)
         )
         return order[:freed], pivots[:freed]
 

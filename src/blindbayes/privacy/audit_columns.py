@@ -54,11 +54,7 @@ def record_of(plan: ReleasePlan) -> Counters:
 
 
 def attack_columns(
-    plan: ReleasePlan,
-    claim: Claim,
-    coins: Coins,
-    count: int,
-    drawing: Callable[[ReleasePlan, Coins, int], Counters] = draws,
+    plan: ReleasePlan, claim: Claim, coins: Coins, count: int, drawing: Callable[[ReleasePlan, Coins, int], Counters] = draws
 ) -> Bound:
     """A lower bound on epsilon of all counters that one party's noise is in, with one of its records and without.
 

@@ -55,13 +55,7 @@ def audit_parameters(plan: ParameterPlan, coins: Coins, draws: int) -> Iterator[
 
 
 def attack_moment(
-    plan: ParameterPlan,
-    lists: tuple[list[int], list[int]],
-    which: int,
-    claim: Claim,
-    coins: Coins,
-    draws: int,
-    less: int = 1,
+    plan: ParameterPlan, lists: tuple[list[int], list[int]], which: int, claim: Claim, coins: Coins, draws: int, less: int = 1
 ) -> Bound:
     """A lower bound on epsilon of a noisy mean (0) or variance (1) of two lists of numbers."""
     feature = next(each for each in plan.codebook.features if isinstance(each, Numeric))

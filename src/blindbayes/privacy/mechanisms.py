@@ -332,13 +332,7 @@ class Release:
 
 
 def release(
-    vector: IntVector,
-    sensitivity: Sensitivity,
-    *,
-    epsilon: Number,
-    delta: float = 0.0,
-    mechanism: str = "auto",
-    coins: Coins,
+    vector: IntVector, sensitivity: Sensitivity, *, epsilon: Number, delta: float = 0.0, mechanism: str = "auto", coins: Coins
 ) -> Release:
     """Add noise to one integer vector. The caller has charged its ledger with `make(...).price` before."""
     chosen = make(mechanism, sensitivity, epsilon, delta)

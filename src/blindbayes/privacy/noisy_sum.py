@@ -177,12 +177,7 @@ class NoisySum:
         return Price(self.noise.price.epsilon, self.noise.price.delta, self.noise.protects)
 
     def statement(
-        self,
-        trust: str,
-        composition: str,
-        min_cell: int = 0,
-        rows_per_person: int | None = None,
-        tuning: str | None = None,
+        self, trust: str, composition: str, min_cell: int = 0, rows_per_person: int | None = None, tuning: str | None = None
     ) -> PrivacyStatement:
         """The promise, under the trust that the study states. `rows_per_person`: what each site counts of a person."""
         persons = SEVERAL_RECORDS if rows_per_person is None else SEVERAL_SITES.format(most=rows_per_person)

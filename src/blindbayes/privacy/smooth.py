@@ -65,10 +65,7 @@ def mean_sensitivity(count: int, smallest: float, largest: float, low: float, hi
         return max(width / 2, math.exp(-beta) * width)
     reach = max(high - smallest, largest - low)
     return max(
-        reach / count,
-        math.exp(-beta) * width / count,
-        math.exp(-beta * (count - 1)) * reach,
-        math.exp(-beta * count) * width,
+        reach / count, math.exp(-beta) * width / count, math.exp(-beta * (count - 1)) * reach, math.exp(-beta * count) * width
     )
 
 

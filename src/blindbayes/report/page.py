@@ -199,11 +199,7 @@ def model_page(
 
 
 def _feature(
-    parameters: Parameters,
-    name: str,
-    bits: float,
-    noise_interval: NoiseInterval | None,
-    statistics: Statistics | None,
+    parameters: Parameters, name: str, bits: float, noise_interval: NoiseInterval | None, statistics: Statistics | None
 ) -> dict[str, Any]:
     """One feature of the page: its moments, the values that say most, and what is left out."""
     term, every = parameters.terms[name], weights(parameters, name, noise_interval, statistics)

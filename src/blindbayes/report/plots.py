@@ -30,9 +30,7 @@ def priors_plot(parameters: Parameters) -> str:
 
 
 def evidence_plot(
-    parameters: Parameters,
-    noise_interval: NoiseInterval | None = None,
-    statistics: Statistics | None = None,
+    parameters: Parameters, noise_interval: NoiseInterval | None = None, statistics: Statistics | None = None
 ) -> str:
     """A heat map: the values that say most, one row each, and how far each speaks for or against each class.
 

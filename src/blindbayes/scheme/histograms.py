@@ -308,10 +308,7 @@ class HistogramScheme(Scheme):
 
     def told(self, agreement: Agreement) -> list[str]:
         epsilon, to = agreement.study.epsilon or 0.0, agreement.host(MINER)
-        return [
-            *tell_holdings(agreement),
-            f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}.",
-        ]
+        return [*tell_holdings(agreement), f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}."]
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
         return dry_run_columns(agreement, site, [f"Opened: {OPENED}, to {agreement.host(MINER)}."])

@@ -211,7 +211,7 @@ def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
     know = "knows" if len(hidden.helpers) == 1 else "know"
     lines = [
         f"{others} learned that {to} asked, and that it knows at most {hidden.count} people: neither whom, nor how many, "
-        "nor who is shared, nor a class.",
+        "nor who is shared, nor a class."
     ]
     if hidden.scope == "shared":
         lines.append(f"{to} learned which of its people {others} {know} too (shared_identifiers), and the class of those.")

@@ -109,11 +109,7 @@ def _tally(cells: npt.NDArray[np.int64], size: int, weights: npt.NDArray[np.int6
 
 
 def class_sums(
-    labels: npt.NDArray[np.int64],
-    codes: npt.NDArray[np.int64],
-    classes: int,
-    power: int,
-    weights: npt.NDArray[np.int64] | None,
+    labels: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], classes: int, power: int, weights: npt.NDArray[np.int64] | None
 ) -> npt.NDArray[Any]:
     """Exact sum of codes (power 1) or of squared codes (power 2) per class; missing codes add nothing."""
     present = codes != MISSING

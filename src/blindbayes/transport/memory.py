@@ -360,11 +360,7 @@ class _Driver:
 
 
 def run_in_memory(
-    roles: Mapping[str, Role[Any]],
-    *,
-    faults: Sequence[Fault] = (),
-    keep: Keep = Keep.HEADERS,
-    check: bool = True,
+    roles: Mapping[str, Role[Any]], *, faults: Sequence[Fault] = (), keep: Keep = Keep.HEADERS, check: bool = True
 ) -> Outcome:
     """Run one role per party to the end.
 

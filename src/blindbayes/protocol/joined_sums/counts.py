@@ -37,13 +37,7 @@ from blindbayes.protocol.garbled import (
     receive_step,
     send_step,
 )
-from blindbayes.protocol.joined_sums.messages import (
-    CountsChosen,
-    CountsGarbled,
-    NoiseChosen,
-    OverlapGarbled,
-    OverlapNoised,
-)
+from blindbayes.protocol.joined_sums.messages import CountsChosen, CountsGarbled, NoiseChosen, OverlapGarbled, OverlapNoised
 from blindbayes.protocol.shared_model.circuit import guarded
 from blindbayes.protocol.shared_model.score_layout import ScoreLayout
 from blindbayes.protocol.transfer.roles import agree

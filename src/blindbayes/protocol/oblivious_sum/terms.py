@@ -85,11 +85,7 @@ class ObliviousSumSetup:
 
     def __post_init__(self) -> None:
         option = self.option
-        if option["scheme"] not in ("joye_libert", "ristretto") or option["keys"] not in (
-            "pairwise",
-            "standing",
-            "dealer",
-        ):
+        if option["scheme"] not in ("joye_libert", "ristretto") or option["keys"] not in ("pairwise", "standing", "dealer"):
             raise ConfigError("scheme is 'joye_libert' or 'ristretto', keys are 'pairwise', 'standing' or 'dealer'")
         if len(self.setting.contributors) < 2:
             raise ConfigError("an oblivious sum has at least two contributors")

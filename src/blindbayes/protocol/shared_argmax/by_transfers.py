@@ -177,13 +177,7 @@ def _chosen(state: _Shares, level: Level, stream: ChooserStream, session: bytes,
 
 
 def _answered(
-    state: _Shares,
-    level: Level,
-    stream: SenderStream,
-    session: bytes,
-    index: int,
-    corrections: U64Array,
-    party: str,
+    state: _Shares, level: Level, stream: SenderStream, session: bytes, index: int, corrections: U64Array, party: str
 ) -> U64Array:
     own, hash_ = state.numbers(level), _hash(session, index)
     share, sent = digits.offer(hash_, stream, corrections, own, level.table(), level.width, party)

@@ -85,13 +85,7 @@ def batch_limit(parties: int, bits: int, classes: int) -> int:
 
 
 def compare(
-    run: Run,
-    shares: Limbs,
-    bits: int,
-    sessions: Mapping[str, bytes],
-    mesh: Mesh,
-    learners: tuple[str, ...],
-    coins: Coins,
+    run: Run, shares: Limbs, bits: int, sessions: Mapping[str, bytes], mesh: Mesh, learners: tuple[str, ...], coins: Coins
 ) -> Role[Classes | None]:
     """This party's part of the comparison; `shares` are its shares of K - 1 differences to class 0, (count, K - 1, limbs)."""
     count, classes = shares.shape[0], shares.shape[1] + 1

@@ -156,12 +156,7 @@ class Gate:
 
 
 def serve(
-    query: SharedArgmaxSetup,
-    holder: str,
-    tables: Tables,
-    hash_: TweakedHash,
-    stream: SenderStream,
-    gate: Gate | None = None,
+    query: SharedArgmaxSetup, holder: str, tables: Tables, hash_: TweakedHash, stream: SenderStream, gate: Gate | None = None
 ) -> Role[Limbs]:
     """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs). The scores of a gate
     become its shares of them."""

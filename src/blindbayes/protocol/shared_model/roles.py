@@ -106,11 +106,7 @@ def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, *, r
 
 
 def class_bits(
-    share: U64Array,
-    noise: Noise | None,
-    class_counts: npt.NDArray[np.int64],
-    masks: Sequence[Bits],
-    layout: RowLayout,
+    share: U64Array, noise: Noise | None, class_counts: npt.NDArray[np.int64], masks: Sequence[Bits], layout: RowLayout
 ) -> Bits:
     """The bits that the class holder brings: the same, then class counts and masks."""
     counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
