@@ -189,6 +189,8 @@ def test_rows_that_come_and_go_pay_each_time(tmp_path: Path, moved: dict[str, li
             assert all(releases)
             assert club.spent("south") == len(releases) == 5
             assert club.spent("west") == 2  # its rows stood still
+            paid = [entry for entry in club.home("west").ledger.entries() if entry.kind == "charge"]
+            assert paid[-1].fields["purpose"].endswith("for one stay of a record")
 
     bounded(test, 90)
 

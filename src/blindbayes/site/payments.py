@@ -15,10 +15,10 @@ class Payments:
 
     ledger: Ledger
 
-    def pay(self, charge: Charge, study: StudyFile, run_id: str) -> None:
+    def pay(self, charge: Charge, study: StudyFile, run_id: str, holds: str = "") -> None:
         """Pay for a run, once, before anything of it is computed. Raises `PrivacyError` if the budget does not suffice."""
         if not self.has_paid(run_id):
-            charge.pay(self.ledger, f"study {study.title[:80]}", run=run_id, study=study.sha256)
+            charge.pay(self.ledger, f"study {study.title[:80]}{holds}", run=run_id, study=study.sha256)
 
     def count(self, study: str) -> int:
         """How often the ledger was charged for a study."""

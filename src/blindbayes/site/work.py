@@ -161,18 +161,16 @@ class FolderSite:
             partners = [study.party(name).identity for name in overlap_with]
             require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
             facts |= {"partition": "columns", "overlap_bits_with": partners}
-        if charge is not None and self._costs():
-            home.payments.pay(charge, study, run_id)
+        by_stays = self._since is not None and study.study.unit == "record"  # else it pays in full
+        if charge is not None and (not by_stays or self._costs_more()):
+            home.payments.pay(charge, study, run_id, ", for one stay of a record" if by_stays else "")
         if self._counted is not None and study.study.scheme.facts.goes_on and not is_rehearsal():
             home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
         home.audit.append("computing", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
 
-    def _costs(self) -> bool:
-        """Whether the run can cost a record more than the ledger was charged for the study before: always, unless this site's
-        earlier statistics were subtracted."""
-        if self._since is None or self.study.study.unit != "record":
-            return True
+    def _costs_more(self) -> bool:
+        """Whether a run that tells changes can cost a stay of a record more than the ledger was charged for the study."""
         history, own = self.home.history, {"run": self.run_id, "since": self._since, "withdrawn": self._gone}
         told = [*history.releases(self.study.sha256, self.study.party(self.name).identity), own]
         moved = most_moved(history.lines(told), [bool(entry.get("withdrawn")) for entry in told])
