@@ -44,7 +44,8 @@ Vectors = Mapping[str, Any]
 
 
 def setting_of(names: tuple[str, ...], quorum: int | None, width: int, **grown: Any) -> registry.SumSetup:
-    return registry.SumSetup(names, 2, quorum, bound=1000, options={"scheme": "ristretto", "width": width}, **grown)
+    options = {"scheme": "ristretto", "width": width, "keys": "standing" if grown else "pairwise"}
+    return registry.SumSetup(names, 2, quorum, bound=1000, options=options, **grown)
 
 
 def attack(setting: registry.SumSetup, bad: Sequence[str], evil: Any) -> tuple[Any, Vectors]:
@@ -126,7 +127,8 @@ def test_a_coalition_that_can_have_two_sets_signed_is_more_than_anybody_claims_t
     """2q - n double signers read one chosen vector on a sparse graph, however wide its segments are."""
     names = tuple(f"s{at:03d}" for at in range(size))
     setting = setting_of(names, quorum, width)
-    groups, victim = Groups(names, width), names[size // 2]
+    run = local_runs(PROTOCOL.roster(setting), run_id="run", coins=COINS.derive("identities"))[MINER]
+    groups, victim = ObliviousSumSetup(run, setting).groups(names), names[size // 2]
     assert not groups.is_complete
     bad = [name for name in groups.around(groups.segment_of(victim)) if name != victim][: 2 * quorum - size]
     read, vectors = attack(setting, bad, two_sets(victim, bad))
@@ -175,17 +177,10 @@ def parts_of(terms: ObliviousSumSetup, runs: Mapping[str, Run], shared: Mapping[
             super().__init__(*given)
             kept.append(self)
 
+    scheme, names = terms.scheme(None), terms.setting.contributors
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(miner_module, "_Keys", Kept)
-        enrolling = enrol_all(terms, terms.scheme(None), COINS.derive(MINER))
-        first = next(enrolling)
-    scheme, names = terms.scheme(None), terms.setting.contributors
-    answer = yield first
-    while True:
-        try:
-            answer = yield enrolling.send(answer)
-        except StopIteration:
-            break
+        yield from enrol_all(terms, scheme, COINS.derive(MINER))  # with keys that stand nothing is sent
     sent, keys, groups = (yield from receive_all(names, CiphertextsSent)), kept[0], terms.groups(names)
     found = {}
     for at in (1, 3):
@@ -224,6 +219,20 @@ def test_the_same_parties_bear_less_on_a_graph_that_shrank(quorum: int | None) -
     assert grown is not None
     assert (fresh.passive, fresh.active) == ((7, 7) if quorum is None else (6, 5))
     assert (grown.passive, grown.active) == ((3, 3) if quorum is None else (1, 1))
+
+
+@pytest.mark.parametrize("keys", ["pairwise", "standing"])
+def test_places_in_the_roster_that_its_author_chose_do_not_part_the_honest_or_noise_does_not_count_on_it(keys: str) -> None:
+    """500 sites of which 50 may be dishonest: whoever wrote the study listed them so that they fill two segments."""
+    names = tuple(f"s{at:03d}" for at in range(500))
+    setting = registry.SumSetup(names, 2, bound=1000, options={"scheme": "ristretto", "keys": keys}, founders=names)
+    listed = Groups(names).segments
+    bad, found = [*listed[0], *listed[2]], PROTOCOL.smallest(setting, 50, malicious=True)
+    assert len(bad) <= 50
+    runs = [Run("0" * 64, f"run {at}", ("*",), "*") for at in range(20)]
+    graphs = [ObliviousSumSetup(run, setting).groups(names) for run in runs]
+    parted = [sum(set(segment) <= set(bad) for segment in graph.segments) >= 2 for graph in graphs]
+    assert any(parted) == (keys == "standing") == (found.honest == 0)
 
 
 def test_the_policy_of_a_site_asks_what_the_graph_of_the_run_bears(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,8 @@ def test_a_sparse_key_graph_loses_parties_too() -> None:
 
 
 def test_a_segment_that_vanishes_ends_the_run() -> None:
-    segment = Groups(names(14), 2).segments[1]
+    setting = registry.SumSetup(names(14), 12, 9, bound=BOUND, options={**toy(), "width": 2})
+    segment = ObliviousSumSetup(Run("0" * 64, "run", ("*",), "*"), setting).groups(names(14)).segments[1]
     outcome = go(14, {**toy(), "width": 2}, quorum=9, faults=[Vanish(name, 3) for name in segment], check=False)
     assert isinstance(outcome.error, PeerLost)
     assert not any(outcome.opened.values())

@@ -55,8 +55,10 @@ class ObliviousSum:
         left = max(setting.quorum_size - corrupt, 0)
         if corrupt <= terms.most_colluders(malicious=malicious):
             return Smallest(left)
+        if terms.tolerant or terms.stands:  # where keys stand, the colluders may have chosen where they stand
+            return Smallest(0)
         chance = terms.groups(setting.contributors).isolation_chance(corrupt / len(setting.contributors))
-        return Smallest(left, chance) if not terms.tolerant and chance <= 2.0**-40 else Smallest(0)
+        return Smallest(left, chance) if chance <= 2.0**-40 else Smallest(0)
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -75,6 +76,12 @@ class ObliviousEncryption(Protocol):
     def require_elements(self, elements: Sequence[bytes], count: int, *, party: str | None = None) -> None: ...
 
 
+@lru_cache(maxsize=4)
+def _drawn(context: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in an order that follows from what is public and fixed before the run."""
+    return tuple(sorted(names, key=lambda name: hashlib.sha256(context + name.encode()).digest()))
+
+
 @dataclass(frozen=True, slots=True)
 class ObliviousSumSetup:
     """One run's public facts."""
@@ -135,11 +142,13 @@ class ObliviousSumSetup:
         return scheme
 
     def groups(self, names: Sequence[str]) -> Groups:
-        """The key graph over these parties: over everybody, as it grew with the roster."""
-        setting = self.setting
-        if setting.founders and tuple(names) == setting.contributors:
-            return Groups.after(setting.founders, setting.steps, self.option["width"])
-        return Groups(names, self.option["width"])
+        """The key graph over these parties. With keys that stand, over everybody, as it grew with the roster; with keys of the
+        run one of the run, so that nobody's place in the roster is a place in it."""
+        setting, width = self.setting, self.option["width"]
+        if self.stands and setting.founders and tuple(names) == setting.contributors:
+            return Groups.after(setting.founders, setting.steps, width)
+        found = Groups(names, width)
+        return found if found.is_complete or self.stands else Groups(_drawn(self.run.context("key graph"), tuple(names)), width)
 
     def most_colluders(self, *, malicious: bool) -> int:
         """How many contributors may collude with the miner, which follows the steps or deviates; SPEC.md, Threat model."""
