@@ -12,7 +12,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from blindbayes.errors import PrivacyError
+from blindbayes import Study
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import receive_all
 from blindbayes.protocol.masked_sum import server
@@ -100,3 +101,9 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
             assert any(isinstance(run.error, PrivacyError) for run in runs.values())
 
     bounded(test, 60)
+
+
+def test_no_author_of_a_study_chooses_the_bounds_that_a_table_must_fit() -> None:
+    """Before, `bounds` of a chain made a site give up, seen by all, where one of its counts was larger than a guess."""
+    with pytest.raises(ConfigError, match="bounds"):
+        Study(BOOK, partition="rows", protocol="chain_sum", options={"bounds": [[0, 16, 1], [-99, 99, 7]]})

@@ -47,13 +47,14 @@ def play(
     *,
     options: dict[str, Any] | None = None,
     bound: int = 2**63 - 1,
+    ranges: tuple[tuple[int, int, int], ...] = (),
     seed: int = 0,
     run_id: str = "local",
     faults: tuple[Fault, ...] = (),
     check: bool = True,
 ) -> Outcome:
     length = len(next(iter(vectors.values())))
-    setting = SumSetup(tuple(vectors), length, bound=bound, options={**TOY, **(options or {})})
+    setting = SumSetup(tuple(vectors), length, bound=bound, options={**TOY, **(options or {})}, ranges=ranges)
     runs = local_runs(PROTOCOL.roster(setting), coins=coins(99), run_id=run_id)
     parties = simulate_roles(PROTOCOL, runs, setting, vectors, coins(seed))
     return run_in_memory(parties, faults=faults, keep=Keep.FRAMES, check=check)
@@ -105,7 +106,7 @@ def test_signed_totals_at_their_bounds_are_exact() -> None:
 def test_narrow_bounds_take_fewer_ciphertexts_and_give_the_same_sum() -> None:
     vectors = counts(4, 40)
     wide = play(vectors)
-    narrow = play(vectors, options={"bounds": [[0, 4000, 30], [0, 4000, 10]]})
+    narrow = play(vectors, ranges=((0, 4000, 30), (0, 4000, 10)))
     assert (total(wide) == total(narrow)).all()
     sizes = [sum(entry.size for entry in run.transcript.entries if entry.kind is LinkSent) for run in (wide, narrow)]
     assert 2 * sizes[1] < sizes[0]
@@ -519,7 +520,7 @@ def test_masks_that_do_not_cancel_are_noticed_and_nothing_is_opened(monkeypatch:
 def test_a_total_past_its_bounds_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     for lie in (340, 400 << 60):  # 1,020 in the first of seven fields of 10 bits; past the end of the last
         monkeypatch.setattr(Packing, "pack", lambda self, values, lie=lie: [lie] * self.chunks)
-        outcome = play(counts(3), options={"bounds": [[0, 1000, 7]]}, check=False)
+        outcome = play(counts(3), ranges=((0, 1000, 7),), check=False)
         require_clean_end(outcome, PeerProtocolError)
 
 
@@ -605,14 +606,19 @@ def test_a_builder_that_lists_other_keys_than_it_hashed_is_noticed_where_all_sha
         {"key_bits": 512, "toy_keys": False},
         {"neighbours": 3},
         {"neighbours": 0},
-        {"bounds": [[0, 10, 6]]},
-        {"bounds": [[5, 10, 7]]},
+        {"bounds": [[0, 10, 7]]},  # an author's bounds would test whether a table passes them
         {"unknown": 1},
     ],
 )
 def test_bad_options_are_refused_before_anything_is_sent(options: dict[str, Any]) -> None:
     outcome = play(counts(9), options=options, check=False)
     require_clean_end(outcome, ConfigError)
+
+
+@pytest.mark.parametrize("ranges", [((0, 10, 6),), ((5, 10, 7),)])
+def test_ranges_that_fit_no_vector_are_refused(ranges: tuple[tuple[int, int, int], ...]) -> None:
+    with pytest.raises(ConfigError):
+        roles.read_options(SumSetup(names(3), 7, options=TOY, ranges=ranges))
 
 
 def test_bad_rosters_are_refused() -> None:
@@ -624,7 +630,7 @@ def test_bad_rosters_are_refused() -> None:
 
 def test_our_own_vector_outside_the_bounds_never_leaves() -> None:
     vectors = {"a": words([5]), "b": words([-1])}
-    outcome = play(vectors, options={"bounds": [[0, 10, 1]]}, check=False)
+    outcome = play(vectors, ranges=((0, 10, 1),), check=False)
     error = require_clean_end(outcome, LocalProtocolError)
     assert outcome.failed == "b"
     assert "-1" not in str(error)

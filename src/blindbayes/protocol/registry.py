@@ -66,6 +66,7 @@ class SumSetup:
     options: Mapping[str, Any] = field(default_factory=dict)
     founders: tuple[str, ...] = ()  # where contributors come and go: who they were at first
     steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
+    ranges: tuple[tuple[int, int, int], ...] = ()  # of words of the total: runs of (low, high, count); none: +-bound for all
 
     def __post_init__(self) -> None:
         if len(set(self.contributors)) != len(self.contributors):
@@ -76,6 +77,8 @@ class SumSetup:
             raise ConfigError(f"a vector of {self.length:,} words does not fit one message; take fewer bins, or group values")
         if self.quorum is not None and not 1 <= self.quorum <= len(self.contributors):
             raise ConfigError("a quorum lies between 1 and the number of contributors")
+        if self.ranges and sum(count for _, _, count in self.ranges) != self.length:
+            raise ConfigError("the counts of the ranges add up to the words of a vector")
 
     @property
     def quorum_size(self) -> int:

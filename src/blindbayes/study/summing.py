@@ -85,7 +85,11 @@ class SumPlanning:
         if plan is not None:
             return replace(setting, length=plan.length, bound=plan.bound(self.shares(setting, names)))
         layout = Layout(self.codebook)
-        return replace(setting, length=layout.word_count, bound=2**63 - 1 if layout.is_wide else max(layout.bounds))
+        if layout.is_wide:
+            return replace(setting, length=layout.word_count, bound=2**63 - 1)
+        sizes = ((max(group.bound, 1), group.columns * len(self.codebook.classes)) for group in layout.groups)
+        ranges = tuple((-bound, bound, count) for bound, count in sizes)  # of the codebook: an author's would test a table
+        return replace(setting, length=layout.word_count, bound=max(layout.bounds), ranges=ranges)
 
     def _fewest_agreed(self, parties: int) -> int:
         """Under noise: so many survivors that the dishonest and a server that deviates cannot have two sets of them opened."""

@@ -13,4 +13,3 @@ class ChainSumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key_bits: int = DEFAULT_BITS  # bits of the builder's modulus, exactly
     toy_keys: bool = False  # allow short moduli: tests and reproductions of papers only
     neighbours: int | None = None  # masks that each contributor shares; even, or at least n - 1
-    bounds: tuple[tuple[int, int, int], ...] | None = None  # runs (low, high, count) of words whose totals lie within

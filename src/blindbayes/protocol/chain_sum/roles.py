@@ -46,13 +46,9 @@ def read_options(setting: SumSetup) -> Options:
         raise ConfigError("no contributor of a chain is named 'builder': the model builder brings no vector")
     if len(setting.contributors) < 2:
         raise ConfigError("a chain has at least 2 contributors: the sum of one is its vector")
-    bounds = options["bounds"]
-    if bounds is None:
-        bounds = [(-setting.bound, setting.bound, setting.length)]
+    ranges = setting.ranges or [(-setting.bound, setting.bound, setting.length)]
     # Every integer below N/2 in absolute value has its own residue, and N has exactly `key_bits` bits.
-    packing = Packing([(low, high, count) for low, high, count in bounds], options["key_bits"] - 2)
-    if packing.fields != setting.length:
-        raise ConfigError("bounds: triples (low, high, count) whose counts add up to the words of a vector")
+    packing = Packing(ranges, options["key_bits"] - 2)
     neighbours = neighbours_of(setting, options["neighbours"])
     return Options(options["key_bits"], bool(options["toy_keys"]), neighbours, packing)
 
