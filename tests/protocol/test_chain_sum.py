@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
@@ -21,7 +20,6 @@ from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes.protocol.chain_sum.chain_layout import ChainLayout
 from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
 from blindbayes.protocol.registry import SumSetup, simulate_roles, spec
-from blindbayes.study import Study
 from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Message, U64Array, decode
 from blindbayes.wire.transcript import Keep
@@ -643,12 +641,3 @@ def test_without_identities_nothing_is_sent() -> None:
     outcome = run_in_memory(simulate_roles(PROTOCOL, runs, setting, counts(3), coins()), check=False)
     require_clean_end(outcome, LocalProtocolError)
     assert outcome.cost.messages == 0
-
-
-def test_bounds_of_a_chain_with_noise_are_refused_as_the_study_is_made() -> None:
-    """They were taken, and every run ended before it began."""
-    book = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue")),), max_rows=10_000)
-    options = {"bounds": ((0, 10_000, 6),)}
-    assert Study(book, protocol="chain_sum", options=options).setting(("a", "b", "c")).length == 6
-    with pytest.raises(ConfigError, match="leave bounds out"):
-        Study(book, protocol="chain_sum", options=options, epsilon=1.0)

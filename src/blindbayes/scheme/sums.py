@@ -95,12 +95,7 @@ class SumScheme(Scheme):
     # -- what is agreed ------------------------------------------------------------------------------------------------
 
     def check(self, study: Study) -> None:
-        """What is counted under noise, and how large it gets, is planned when the parties are known."""
-        if study.epsilon is not None and study.options.get("bounds") is not None:
-            raise ConfigError(
-                "bounds are about the counts of an exact sum: with an epsilon the cells, and the room for their noise, are "
-                "planned for the parties; leave bounds out"
-            )
+        """Nothing beyond the options."""
 
     def quorum(self, parties: int) -> int | None:
         """The share of the parties that the protocol's page says; at least the fewest of an exact sum."""
