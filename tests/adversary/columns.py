@@ -26,7 +26,7 @@ from blindbayes.protocol import class_sums, matching, noisy_histograms, shared_m
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import counts
 from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import Entries
+from blindbayes.protocol.joined_sums.inputs import Entries, class_places
 from blindbayes.protocol.shared_argmax import compare_all, references
 from blindbayes.protocol.shared_argmax import roles as shared_argmax
 from blindbayes.protocol.shared_argmax.audit import Committed, Pledge
@@ -314,22 +314,23 @@ def all_compare(parties: int) -> ColumnArena:
 
 
 def joins() -> ColumnArena:
-    """joined_sums, with the bit and the estimate of joined identifiers, counted in both directions."""
-    shape = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 1, 2, counted=True)
-    back = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 0, 0, counted=True)
-    nothing = np.zeros((30, 0), dtype=np.uint64)
+    """joined_sums, with the bit and the estimate of joined identifiers, counted in both directions, and rows of each class."""
+    shape = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 2, 2, counted=True)
+    back = joined_sums.JoinedSumsSetup(MIN_ITEMS, MIN_ITEMS, 1, 1, counted=True)
+    places, one = class_places(2, MIN_ITEMS), np.ones((30, 1), dtype=np.uint64)
 
     def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
         forth, again = (tuple(anew(state) for state in _pair(name)) for name in ("join", "join back"))
         items = Coins.seeded(bytes(32)).derive("items").words(80).reshape(-1, 2)
-        rows = Entries(items[:30], data("rows").words(30).reshape(30, 1) % np.uint64(9))
-        labels = Entries(items[10:], data("labels").words(60).reshape(30, 2) % np.uint64(2))
+        rows = Entries(items[:30], np.concatenate([data("rows").words(30).reshape(30, 1) % np.uint64(9), one], axis=1))
+        labels = Entries(items[10:], np.eye(2, dtype=np.uint64)[data("labels").words(30) % np.uint64(2)])
 
         def first() -> Role[Any]:
             me, own = runs["rows"], coins.derive("r")
             links = forth[0], again[1]
             share = yield from joined_sums.row_holder(me, "labels", shape, rows, links, own)
-            other = yield from joined_sums.label_holder(me, "labels", back, Entries(items[:30], nothing), links, own)
+            known = share.sums[:, -1] @ places
+            other = yield from joined_sums.label_holder(me, "labels", back, Entries(items[:30], one), links, own, known)
             both = counts.Executions(share.matches, other.matches)
             yield from counts.enough(both, 5, False, own)
             return (yield from counts.noisy(both, 3, 20, False, own))
@@ -338,7 +339,8 @@ def joins() -> ColumnArena:
             me, own = runs["labels"], coins.derive("l")
             links = again[0], forth[1]
             share = yield from joined_sums.label_holder(me, "rows", shape, labels, links, own)
-            other = yield from joined_sums.row_holder(me, "rows", back, Entries(items[10:], nothing), links, own)
+            again_rows, known = Entries(items[10:], labels.words @ places), share.sums[:, -1] @ places
+            other = yield from joined_sums.row_holder(me, "rows", back, again_rows, links, own, known)
             both = counts.Executions(other.matches, share.matches)
             yield from counts.enough(both, 5, True, own)
             return (yield from counts.noisy(both, -1, 20, True, own))

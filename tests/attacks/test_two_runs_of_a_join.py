@@ -25,8 +25,8 @@ TELECOM = pd.DataFrame({"id": [f"p{at}" for at in range(MANY)], "plan": ["s", "m
 BANK = pd.DataFrame({"id": TELECOM["id"], "own": "0", "y": ["yes"] * CHOSEN + ["no", "yes"] * ((MANY - CHOSEN) // 2)})
 
 
-def train(telecom=TELECOM):
-    study = Study(BOOK, partition="columns", key="id", aligned=False, duplicates="first", epsilon=0.05)
+def train(telecom=TELECOM, **options):
+    study = Study(BOOK, partition="columns", key="id", aligned=False, duplicates="first", epsilon=0.05, options=options)
     return study.simulate({"bank": BANK, "telecom": telecom}, coins=coins("train"))
 
 
@@ -128,3 +128,32 @@ def test_one_person_asked_for_in_three_bins_of_a_run_is_caught(liar, monkeypatch
     monkeypatch.setattr(roles, "_placed", thrice)
     with pytest.raises(IntegrityError):
         train()
+
+
+def test_whoever_leaves_out_as_many_as_it_counts_twice_more_is_caught_by_their_classes(monkeypatch):
+    """A left join has a second run where an estimate of the joined identifiers is opened. Their number alone would be right."""
+    genuine, brought, classes = roles._placed, scheme._entries, {}
+
+    def watched(join, party, source, digests):
+        found = brought(join, party, source, digests)
+        if party == "bank":
+            classes.update(zip(map(bytes, found[0].items), found[0].words.argmax(axis=1), strict=True))
+        return found
+
+    def thrice(session, shape, entries, source):
+        items, table = genuine(session, shape, entries, source)
+        if shape.labels == 2:  # the telecom's rows
+            three = cuckoo.bins_of(session, entries.items, shape.bins)
+            at = np.flatnonzero((table[three] == len(entries)).sum(axis=1) == 2)[0]
+            own = classes[bytes(entries.items[at])]
+            others = [row for row in range(len(entries)) if classes[bytes(entries.items[row])] != own][:2]
+            left = np.flatnonzero(np.isin(table, others))
+            assert len(left) == 2
+            items[left], table[left] = source.words(4).reshape(2, 2), len(entries)
+            items[three[at]], table[three[at]] = entries.items[at], at
+        return items, table
+
+    monkeypatch.setattr(scheme, "_entries", watched)
+    monkeypatch.setattr(roles, "_placed", thrice)
+    with pytest.raises(IntegrityError):
+        train(join="left", overlap_epsilon=1.0)

@@ -267,7 +267,7 @@ _CHANGED = (
 )
 _EITHER = (
     "Nor is a record covered against another party whose changed software enters, for a row, words that no row has, or, where "
-    "the class holder brings no columns, asks for one identifier in several bins."
+    "the class holder brings no columns and no overlap_epsilon is set, asks for one identifier in several bins."
 )
 OUTSIDE: Mapping[Join, str] = {
     "aligned": f"Not covered: the number of rows, whose rows line up, the instances that are classified later. {_CHANGED}",

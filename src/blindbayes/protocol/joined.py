@@ -170,13 +170,12 @@ class JoinSetup:
         return JoinedSumsSetup(*bounds, layout.words + 1, classes, self.max_multiplicity, facts, self.counted, both)
 
     def own_shape(self, party: str) -> JoinedSumsSetup:
-        """The run in which the class holder brings its own columns, class by class, and the other its numbers of rows; or,
-        where it has none to bring, the identifiers alone."""
+        """The run in which the class holder brings its own columns, class by class, if it has any to bring, and the classes
+        again, and the other its numbers of rows."""
         bounds, layout = (self.bounds[self.class_holder], self.bounds[party]), self.own_layout
-        if layout is None:
-            return JoinedSumsSetup(*bounds, 0, 0, 1, self.facts(), True)
-        words = layout.words * len(self.codebook.classes) + self.class_places.shape[1]
-        return JoinedSumsSetup(*bounds, words, 1, self.max_multiplicity, layout.facts() + self.facts(), self.counted)
+        own, facts = (0, b"") if layout is None else (layout.words * len(self.codebook.classes), layout.facts())
+        words = own + self.class_places.shape[1]
+        return JoinedSumsSetup(*bounds, words, 1, self.max_multiplicity, facts + self.facts(), self.counted)
 
     @cached_property
     def class_places(self) -> U64Array:
@@ -314,7 +313,7 @@ def train_class_holder(
         both = ot_sender, ot_receiver
         share, matches, again = yield from joined_sums.label_holder(run, name, join.shape(name), labels, both, coins)
         if join.is_run_twice:
-            brought = own if join.own_layout is not None and own is not None else _identifiers(labels)
+            brought = own if own is not None else Entries(labels.items, labels.words @ join.class_places)
             facts = join.own_shape(name), brought, both, coins, _rows_known(join, share)
             mine[name] = yield from joined_sums.row_holder(run, name, *facts)
             again = mine[name].matches
@@ -371,8 +370,7 @@ def train_attribute_holder(
     share, count, again = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, both, coins)
     own_layout, theirs = join.own_layout, None
     if join.is_run_twice:
-        brought = numbers if own_layout is not None else _identifiers(rows)
-        facts = join.own_shape(run.me), brought, both, coins, _rows_known(join, share)
+        facts = join.own_shape(run.me), numbers, both, coins, _rows_known(join, share)
         theirs = yield from joined_sums.label_holder(run, other, *facts)
         again = theirs.matches
     counts = on_counts.Executions(count, again)
@@ -419,11 +417,6 @@ def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], 
     return committed
 
 
-def _identifiers(entries: Entries) -> Entries:
-    """The identifiers alone."""
-    return Entries(entries.items, np.zeros((len(entries), 0), dtype=np.uint64))
-
-
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:
     if noise is None or other not in noise:
         raise LocalProtocolError("an estimate of the joined identifiers is never told without noise")
@@ -431,8 +424,8 @@ def _noise(noise: Mapping[str, int] | None, other: str) -> int:
 
 
 def _rows_known(join: JoinSetup, share: U64Array) -> U64Array:
-    """The share of the joined rows of each class, as the run for the class holder's own columns counts them."""
-    return share[:, -1] @ join.class_places if join.own_layout is not None else joined_sums.NOTHING
+    """The share of the joined rows of each class, as the run with the roles swapped counts them."""
+    return share[:, -1] @ join.class_places
 
 
 def _own(join: JoinSetup, sums: U64Array) -> U64Array:

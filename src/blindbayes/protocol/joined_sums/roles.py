@@ -66,8 +66,8 @@ class JoinedSumsSetup:
     def __post_init__(self) -> None:
         if min(self.row_ids, self.label_ids) < MIN_BOUND or max(self.row_ids, self.label_ids) > MAX_BOUND:
             raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
-        if self.max_label < 1 or (min(self.words, self.labels) < 1 and not (self.words == self.labels == 0 and self.counted)):
-            raise LocalProtocolError("joined_sums needs words and labels, or counts alone")
+        if min(self.max_label, self.words, self.labels) < 1:
+            raise LocalProtocolError("joined_sums needs words and labels")
         if self.payload_words > MOST_WORDS:
             most = 64 * MOST_WORDS - self.tag_bits
             raise ConfigError(f"classes times bits of the multiplicity pass {most}; lower the multiplicity")
