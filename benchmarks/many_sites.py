@@ -2,11 +2,13 @@
 
     python benchmarks/many_sites.py                 # 200 sites, 10 of them killed before their vector
     python benchmarks/many_sites.py --sites 50
+    python benchmarks/many_sites.py --most 600      # gives up after ten minutes, and says who was missing
     python benchmarks/many_sites.py --quick         # 8 sites
 
 Every site is a process with its own folder, keys, table, journal and agent, over gRPC with mutual TLS. One more hosts the
 server and listens; the sites only dial, as behind firewalls. The processes are forked from one that has imported everything, so
 that the memory that only a site has (private pages) is told apart from libraries: an agent started by itself has 170 MB.
+How far they are is told on standard error.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import gc
 import json
 import os
 import resource
+import selectors
 import shutil
 import signal
 import statistics
@@ -68,7 +71,7 @@ def make_sites(folder: Path, number: int) -> dict[str, tuple[SiteFolder, Identit
     return found
 
 
-def make_study(sites: dict[str, tuple[SiteFolder, Identity]], step: float) -> StudyFile:
+def make_study(sites: dict[str, tuple[SiteFolder, Identity]], step: float, most: float) -> StudyFile:
     """A sum of all sites, approved by all."""
     cards = {name: identity.card for name, (_, identity) in sites.items()}
     parties = tuple(Party(name, card.identity.hex(), name != HUB, card.agreement.hex() or None) for name, card in cards.items())
@@ -78,7 +81,7 @@ def make_study(sites: dict[str, tuple[SiteFolder, Identity]], step: float) -> St
         parties=parties,
         codebook=BOOK.to_dict(),
         hosts=dict.fromkeys(agreed.hosts, HUB),
-        deadlines=Deadlines(step=step, join=900, run=3600),
+        deadlines=Deadlines(step=min(step, most), join=most, run=most),
     )
     for home, _ in sites.values():
         home.approvals.approve(study)
@@ -105,6 +108,7 @@ async def agent_of(home: SiteFolder, identity: Identity, study: StudyFile, say: 
     rollup = Path("/proc/self/smaps_rollup").read_text().splitlines()
     private = sum(int(line.split()[1]) for line in rollup if line.startswith("Private_"))
     told = {
+        "ended": True,
         "state": run.text(),
         "seconds": time.monotonic() - run.began,
         "cpu": used.ru_utime + used.ru_stime,
@@ -117,8 +121,8 @@ async def agent_of(home: SiteFolder, identity: Identity, study: StudyFile, say: 
     await agent.stop()
 
 
-def fork(home: SiteFolder, identity: Identity, study: StudyFile) -> tuple[int, Any]:
-    """An agent in a process of its own; its number, and what it says."""
+def fork(home: SiteFolder, identity: Identity, study: StudyFile) -> tuple[int, int]:
+    """An agent in a process of its own; its number, and where to hear it."""
     hear, say = os.pipe()
     child = os.fork()
     if child == 0:
@@ -132,10 +136,58 @@ def fork(home: SiteFolder, identity: Identity, study: StudyFile) -> tuple[int, A
         finally:
             os._exit(code)
     os.close(say)
-    return child, os.fdopen(hear)
+    return child, hear
 
 
-def measure(number: int, lost: float, step: float) -> dict[str, Any]:
+class Voices:
+    """What the agents say, up to a bound."""
+
+    def __init__(self, children: dict[str, tuple[int, int]], most: float) -> None:
+        self.said: dict[str, dict[str, Any]] = {name: {} for name in children}
+        self._begun, self._most, self._told = time.monotonic(), most, 0.0
+        self._half: dict[str, bytes] = dict.fromkeys(children, b"")
+        self._ears = selectors.DefaultSelector()
+        for name, (_, hear) in children.items():
+            self._ears.register(hear, selectors.EVENT_READ, name)
+
+    def wait(self, names: list[str], word: str) -> None:
+        """Until all of these have said it, or ended."""
+        while missing := [name for name in names if not {word, "gone"} & self.said[name].keys()]:
+            now = time.monotonic() - self._begun
+            if now - self._told > 5:
+                self._told = now
+                print(f"{now:4.0f} s: {len(names) - len(missing)} of {len(names)} {word}", file=sys.stderr, flush=True)
+            if now > self._most:
+                raise SystemExit(f"not {word} after {now:.0f} s: {len(missing)} of {len(names)}, such as {missing[0]}")
+            for key, _ in self._ears.select(1.0):
+                self._hear(key.data, key.fd)
+
+    def _hear(self, name: str, hear: int) -> None:
+        raw = os.read(hear, 1 << 16)
+        *lines, self._half[name] = (self._half[name] + raw).split(b"\n")
+        for line in lines:
+            self.said[name] |= json.loads(line)
+        if not raw:
+            self.said[name]["gone"] = True
+            self._ears.unregister(hear)
+
+
+def end(children: dict[str, tuple[int, int]]) -> None:
+    """Stop them all: by the end of ten seconds for certain."""
+    until, left = time.monotonic() + 10, set(children)
+    for child, hear in children.values():
+        os.kill(child, signal.SIGTERM)
+        os.close(hear)
+    while left:
+        for name in [name for name in left if os.waitpid(children[name][0], os.WNOHANG)[0]]:
+            left.discard(name)
+        if left and time.monotonic() > until:
+            for name in left:
+                os.kill(children[name][0], signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def measure(number: int, lost: float, step: float, most: float) -> dict[str, Any]:
     """One run."""
     import ibis.backends.duckdb  # noqa: F401, all libraries that a run imports: before the processes part
     import pyarrow  # noqa: F401
@@ -145,32 +197,26 @@ def measure(number: int, lost: float, step: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         begun = time.monotonic()
         sites = make_sites(Path(temporary), number)
-        study = make_study(sites, step)
+        study = make_study(sites, step, most)
         made = time.monotonic()
         gc.freeze()
         children = {name: fork(home, identity, study) for name, (home, identity) in sites.items()}
         try:
-            for _, said in children.values():
-                if not json.loads(said.readline() or "{}").get("ready"):
-                    raise SystemExit("an agent did not start")
+            voices = Voices(children, most)
+            voices.wait(list(children), "ready")
             ready = time.monotonic()
             os.kill(children[HUB][0], signal.SIGUSR1)
             victims = [name for name in children if name != HUB][: int(lost * number)]
             for name in victims:  # as soon as it computes, and so before or after its vector left
-                children[name][1].readline()
+                voices.wait([name], "computing")
                 os.kill(children[name][0], signal.SIGKILL)
-            told = {}
-            for name, (_, said) in children.items():
-                if name not in victims:
-                    said.readline()
-                    told[name] = json.loads(said.readline() or '{"state": "ended without a word"}')
+            staying = [name for name in children if name not in victims]
+            voices.wait(staying, "computing")
+            voices.wait(staying, "ended")
+            told = {name: {"state": "gone without a word"} | voices.said[name] for name in staying}
             ended = time.monotonic()
         finally:
-            for child, _ in children.values():
-                os.kill(child, signal.SIGTERM)
-            for child, said in children.values():
-                os.waitpid(child, 0)
-                said.close()
+            end(children)
     others = [each for name, each in told.items() if name != HUB]
     wrong = {name: each["state"] for name, each in told.items() if each["state"] != "done"}
     if wrong:
@@ -193,12 +239,13 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=200)
     parser.add_argument("--lost", type=float, default=0.05, help="share of the sites that are killed")
     parser.add_argument("--step", type=float, default=120.0, help="seconds that a site may be silent")
+    parser.add_argument("--most", type=float, default=1200.0, help="seconds from the first agent's start, then it gives up")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="8 sites, as a star, to see that it runs")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.sites, arguments.lost, role_runner._MESH = 8, 0.0, 4
-    found = measure(arguments.sites, arguments.lost, arguments.step)
+    found = measure(arguments.sites, arguments.lost, arguments.step, arguments.most)
     print(f"{found['sites']} sites, {found['lost']} killed: {found['run_s']} s from the wish to the last release")
     print(f"folders {found['folders_s']} s, agents start in {found['start_s']} s")
     for who in ("site", "server"):
