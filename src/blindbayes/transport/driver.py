@@ -29,7 +29,7 @@ from blindbayes.transport.sessions import Timing
 from blindbayes.wire import Message, decode, encode
 from blindbayes.wire.transcript import Amount, PartyCost, Way
 
-_BATCH_BYTES = 1024**2
+_BATCH_BYTES = 8 * 1024**2  # of messages, in one go of the role: each goes through the loop and back
 JOINED = -1  # the number of the wait before the first step: everybody comes to the run
 SAID_READY = -2  # this site can pay, and is about to say so
 ALL_READY = -3  # so can the others
