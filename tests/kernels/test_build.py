@@ -1,6 +1,8 @@
 """Kernels are built where there is a compiler, left out where there is none, and never used if they come from other sources."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 from blindbayes import kernels
 from blindbayes.errors import ConfigError
 from blindbayes.kernels import build
+from blindbayes.kernels.declared import DECLARED, DECLARED_ONCE
 
 ROOT = Path(__file__).parents[2]
 HAS_COMPILER = shutil.which("cc") is not None
@@ -142,22 +145,22 @@ def test_every_source_is_in_the_digest():
     assert {path.name for path in build.FOLDER.glob("*.[ch]")} == set(build.SOURCES)
 
 
+ASKED_BEFORE = {"kernels_digest", "kernels_sets"}  # as the library is loaded
 SANITIZED = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def under_sanitizers(tree, *command):
+def under_sanitizers(tree, *command, **environment):
     found = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
     options = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    return python(
-        *command, LD_PRELOAD=found, PYTHONMALLOC="malloc", PYTHONPATH=str(tree / "src"), BLINDBAYES_KERNELS="", **options
-    )
+    preloaded = {"LD_PRELOAD": found, "PYTHONMALLOC": "malloc", "PYTHONPATH": str(tree / "src"), "BLINDBAYES_KERNELS": ""}
+    return python(*command, **preloaded, **options, **environment)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
 def test_kernels_under_the_address_and_undefined_behaviour_sanitizers(clone):
-    """The whole conformance suite, every instruction set; and a planted fault, which must be seen."""
+    """The whole conformance suite, every function of every instruction set; and a planted fault, which must be seen."""
     source = clone / "src/blindbayes/kernels/words.c"
     planted = "EXPORT const char *kernels_digest(void) {"
     kept = source.read_text()
@@ -169,8 +172,14 @@ def test_kernels_under_the_address_and_undefined_behaviour_sanitizers(clone):
     shown = under_sanitizers(clone, "-m", "blindbayes", "--version", "-v")
     assert "stack-buffer-overflow" in shown.stderr or "out of bounds" in shown.stderr
     source.write_text(kept)
-    python("-m", "blindbayes.kernels.build", *SANITIZED, PYTHONPATH=str(clone / "src"))
+    built = python("-m", "blindbayes.kernels.build", *SANITIZED, PYTHONPATH=str(clone / "src"))
+    assert built.stdout == f"kernels: {', '.join(build.sets())}\n"
+    here = under_sanitizers(clone, "-c", "from blindbayes import kernels; print(*kernels.available())").stdout.split()
+    assert here == list(kernels.available() or here)  # what the processor has, and no set fewer
     suite = [str(ROOT / "tests/kernels" / name) for name in ("test_conformance.py", "test_rows.py")]
-    done = under_sanitizers(clone, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *suite)
+    options, noted = ("-q", "-x", "-p", "no:cacheprovider"), clone / "called.json"
+    done = under_sanitizers(clone, "-m", "pytest", *options, *suite, BLINDBAYES_CALLED=str(noted))
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "skipped" not in done.stdout
+    declared = DECLARED_ONCE + "".join(DECLARED.format(name) for name in here)
+    assert set(json.loads(noted.read_text())) == set(re.findall(r"(\w+)\(", declared)) - ASKED_BEFORE

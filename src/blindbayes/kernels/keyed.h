@@ -95,9 +95,9 @@ INLINE void expand_key256(keys256 *k, const uint8_t *key)
 }
 #endif
 
-/* A step of the stream in counter mode from block `at`, a multiple of STEP: the counter is the last 32 bits of a block,
+/* A step of the blocks of counter mode from block `at`, a multiple of STEP: the counter is the last 32 bits of a block,
    big-endian, `head` the rest; so within a step only the last byte counts. */
-INLINE void counted(const keys256 *k, block head, uint32_t at, vec *x)
+INLINE void counted(block head, uint32_t at, vec *x)
 {
     head[1] |= (uint64_t)__builtin_bswap32(at) << 32;
     vec next = spread(head);
@@ -105,7 +105,6 @@ INLINE void counted(const keys256 *k, block head, uint32_t at, vec *x)
     next += (vec){0, 0, 0, 1ull << 56};
 #endif
     EACH(j) { x[j] = next; next += pairs(0, (uint64_t)V << 56); }
-    encrypt256(x, k, U);
 }
 
 /* total (words): plus the streams of the first `plus` keys of n, minus the others'. */
@@ -117,7 +116,8 @@ KERNEL(masks)(const uint8_t *from, size_t n, size_t plus, size_t words, uint64_t
         uint64_t sign = 0 - (uint64_t)(i >= plus); /* -x is ~x + 1 */
         expand_key256(&k, from + 32 * i);
         for (size_t low = 0; low < words; low += 2 * STEP) {
-            counted(&k, (block){0, 0}, (uint32_t)(low / 2), x);
+            counted((block){0, 0}, (uint32_t)(low / 2), x);
+            encrypt256(x, &k, U);
             if (words - low >= 2 * STEP) {
                 uint64_t *to = total + low;
                 EACH(j) store(to + 2 * V * j, load(to + 2 * V * j) + (x[j] ^ pairs(sign, sign)) - pairs(sign, sign));
@@ -218,16 +218,16 @@ KERNEL(gcm)(const uint8_t *from, size_t n, const uint8_t *nonce, const uint8_t *
         uint64_t lengths[2] = {__builtin_bswap64(8 * (uint64_t)size), __builtin_bswap64(8 * (uint64_t)width)}, mask[2];
         block h = {0, 0};
         expand_key256(&k, from + 32 * i);
-        for (size_t low = 0; low < width + 32; low += sizeof stream) { /* block 0 is of no use, and 1 masks the tag */
-            counted(&k, head, (uint32_t)(low / 16), x);
+        for (size_t low = 0; low < width + 32; low += sizeof stream) { /* block 0 would be of no use, and 1 masks the tag */
+            counted(head, (uint32_t)(low / 16), x);
+            if (!low) x[0][0] = x[0][1] = 0; /* zeros in its place: the key of the hash */
+            if (width) encrypt256(x, &k, U);
+            else encrypt256(x, &k, ONE * 2 / V < U ? ONE * 2 / V : U);
             memcpy(stream, x, sizeof stream);
-            if (!low) memcpy(mask, stream + 16, 16);
+            if (!low) { h = written(load_block(stream)); memcpy(mask, stream + 16, 16); }
             for (size_t b = low ? 0 : 32; b < sizeof stream && low + b < width + 32; b++)
                 to[low + b - 32] = text[low + b - 32] ^ stream[b];
         }
-        EACH(j) x[j] = pairs(0, 0);
-        encrypt256(x, &k, ONE);
-        h = written(load_block(x));
         block total = absorb((block){0, 0}, h, associated, size);
         total = absorb(total, h, opens ? text : to, width);
         total = absorb(total, h, (const uint8_t *)lengths, 16);

@@ -345,6 +345,15 @@ INLINE void combine(const uint8_t *transfers, size_t n, size_t bits, uint8_t *ou
     }
 }
 
+/* What an entry's key is off that of entry 0: the sum of X^b times delta over the bits of its number, which is public. */
+INLINE block offset_of(size_t value, const uint8_t *delta, size_t bits)
+{
+    block offset = {0, 0}, power = load_block(delta);
+    for (size_t bit = 0; bit < bits; bit++, power = doubled(power))
+        offset ^= power & (block){0 - (value >> bit & 1), 0 - (value >> bit & 1)};
+    return offset;
+}
+
 /* All pads, (entries, n, words), from q (n, bits, 2). */
 KERNEL(sender_pads)(const uint8_t *schedule, const uint8_t *q, const uint8_t *delta, size_t n, size_t bits, size_t entries,
                     size_t words, uint64_t first, uint64_t domain, uint64_t *out)
@@ -357,9 +366,7 @@ KERNEL(sender_pads)(const uint8_t *schedule, const uint8_t *q, const uint8_t *de
         size_t here = n - low < TILE ? n - low : TILE;
         combine(q + 16 * low * bits, here, bits, own);
         for (size_t value = 0; value < entries; value++) {
-            block offset = {0, 0}, power = load_block(delta);
-            for (size_t bit = 0; bit < bits; bit++, power = doubled(power))
-                offset ^= power & (block){0 - (value >> bit & 1), 0 - (value >> bit & 1)}; /* public: the entry's number */
+            block offset = offset_of(value, delta, bits);
             for (size_t r = 0; r < here; r++) {
                 store_block(inner + 16 * r, load_block(own + 16 * r) ^ offset);
                 at[r] = first + (value * n + low + r) * blocks;

@@ -315,12 +315,7 @@ KERNEL(offer_digits)(const uint8_t *schedule, const uint8_t *q, const uint8_t *d
     uint8_t transfers[16 * TILE] = {0}, made[TILE], zero[TILE] = {0}, mine[TILE] = {0}, mask = (uint8_t)((1u << width) - 1);
     block offsets[MOST_ENTRIES];
     load_keys(&k, schedule);
-    for (size_t value = 0; value < entries; value++) {
-        block power = load_block(delta);
-        offsets[value] = (block){0, 0};
-        for (size_t bit = 0; bit < bits; bit++, power = doubled(power))
-            offsets[value] ^= power & (block){0 - (value >> bit & 1), 0 - (value >> bit & 1)}; /* public: the entry's number */
-    }
+    for (size_t value = 0; value < entries; value++) offsets[value] = offset_of(value, delta, bits);
     for (size_t low = 0; low < n; low += TILE) {
         size_t here = n - low < TILE ? n - low : TILE;
         combine(q + 16 * low * bits, here, bits, transfers);

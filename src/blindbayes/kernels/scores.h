@@ -101,9 +101,7 @@ INLINE void offer_rows(const uint8_t *schedule, const uint8_t *q, const uint8_t 
         combine(q + 16 * low * a.bits, here, a.bits, own);
         if (flips) turn(&a, table, apart, flips, low, here, turned);
         for (size_t value = 0; value < a.entries; value++) {
-            block offset = {0, 0}, power = load_block(delta);
-            for (size_t bit = 0; bit < a.bits; bit++, power = doubled(power))
-                offset ^= power & (block){0 - (value >> bit & 1), 0 - (value >> bit & 1)}; /* public: the entry's number */
+            block offset = offset_of(value, delta, a.bits);
             pads_of(&k, &a, own, offset, value, low, here, value ? pads : kept);
             if (!value) {
                 if (flips) add_words(kept, turned, size, a.limbs);

@@ -102,7 +102,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
 
     # 7. Tell every surviving neighbour which roster and survivors we were shown ...
     tags = terms.echoes(to_them + from_them, (me,) * len(dealers) + dealers, shown).reshape(2, len(dealers), TAG_BYTES)
-    ours, expected = tags[:, there]  # those that we send, and those that we should hear
+    ours, expected = tags.compress(there, axis=1)  # those that we send, and those that we should hear
     yield Send(SERVER, SurvivorsEchoed(ours.tobytes()))
 
     # 8. ... and go on only if enough of them were shown the same.
@@ -119,7 +119,8 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
         _require_tags(terms, terms.masked(from_them)[there], echoes.masked, surviving)
 
     # 9. One share per dealer, never both: of the seed if it survived, of the run key if not. Ours comes last.
-    answer = np.where(there[:, None], held[:, 1], held[:, 0]).tobytes() + own_share
+    given = np.stack([~there, there], axis=1).reshape(-1)
+    answer = held.reshape(-1, SHARE_BYTES).compress(given, axis=0).tobytes() + own_share
     yield Send(SERVER, SharesGiven(answer))
     del held, answer, to_them, from_them
 
