@@ -30,7 +30,7 @@ _SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processo
         "vaes": _VAES,
         "avx512": (*_VAES, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mgfni", "-mprefer-vector-width=256"),
     },
-    "aarch64": {**_ANY, "armv8": ("-march=armv8-a+crypto",)},
+    "aarch64": {**_ANY, "armv8": ("-mcpu=generic+crypto",)},
 }
 
 
