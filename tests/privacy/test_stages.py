@@ -19,7 +19,7 @@ from blindbayes.model.parameters import Histogram
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import stages
 from blindbayes.privacy.audit_release import STAGED_BOOK, audit_stages, spent_by
-from blindbayes.privacy.cells import even_shape, fine_cells, joined, look_edges, public_shape, seen_shape
+from blindbayes.privacy.cells import fine_cells, joined, likely_shape, look_edges, public_shape, seen_shape
 from blindbayes.privacy.intervals import Released, noise_interval, record_of
 from blindbayes.privacy.joint import fit_parameters, plan_release
 from blindbayes.privacy.stages import Look, plan_stages
@@ -178,7 +178,7 @@ def test_fine_cells_and_the_cells_of_a_look_cover_the_grid(feature: Numeric) -> 
     assert starts[0] == feature.code_low
     assert list(starts) == sorted(set(starts))
     assert starts[-1] <= feature.code_high
-    for shape in (public_shape(feature), even_shape(feature)):
+    for shape in (public_shape(feature), likely_shape(feature)):
         assert sum(shape.mass) == pytest.approx(1)
         assert min(shape.mass) > 0
         counted = shape.counted(feature)

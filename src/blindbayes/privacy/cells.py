@@ -28,6 +28,10 @@ FINE = 240
 LOOK_CELLS = 8
 """Cells of a first look at a number, which decides where those of the release lie."""
 _LINEAR = 120  # fine cells of equal width; the others are logarithmic
+LOW = 0.25
+"""The part of a range from zero on that holds half of the rows; the mean over such numbers in the tuning tables is .22."""
+NEAR_ZERO = 0.02
+"""Of the farther bound, how far from zero the nearer one may lie."""
 _PROBIT = 2.5
 """Deviations at which the normal coordinate of a number ends."""
 
@@ -77,11 +81,18 @@ def fine_cells(feature: Numeric) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def even_shape(feature: Numeric) -> CellShape:
-    """The fine cells, each as full as it is wide: equal cells come of it."""
+def likely_shape(feature: Numeric) -> CellShape:
+    """Where a number lies before anything is known: evenly over its range, or, where that begins at (about) zero, as amounts
+    and numbers of things do, half of it in the `LOW` part next to zero."""
     starts = fine_cells(feature)
-    widths = np.diff([*starts, feature.code_high + 1]) / feature.width
-    return CellShape(starts, tuple(float(value) for value in widths), even=True)
+    ends = np.array([*starts, feature.code_high + 1])
+    far = (ends - feature.code_low) / feature.width
+    low, high = sorted((abs(feature.low), abs(feature.high)))
+    if feature.low < 0 < feature.high or low >= NEAR_ZERO * high:
+        return CellShape(starts, tuple(float(value) for value in np.diff(far)), even=True)
+    power = np.log(0.5) / np.log(LOW)
+    below = far**power if feature.high > 0 else 1 - (1 - far) ** power
+    return CellShape(starts, tuple(float(value) for value in np.diff(below)))
 
 
 def _log_cells(feature: Numeric, most: int) -> list[int]:

@@ -3,7 +3,8 @@
 **Scores** are numbers of rows. Of a feature: how many the best rule on it alone gets right, in each of its cells the largest
 class; of a number the best of all cuts into two. Of a model, fixed by what was released before: how many it gets right. A row
 more raises the rows of one class in one cell by one, so every such sum of largest counts by 0 or 1, and so the largest of
-several sums; a model gets it right or not. So a row more raises every score by 0 to 1, and none falls; R rows by 0 to R.
+several sums; a model gets it right or not. So a row more raises every score by 0 to 1, and none falls; R rows by 0 to R. A
+candidate that is likely to be the best may start ahead by a public number of rows: what a row more adds stays the same.
 
 **Choice.** *Permute and flip* (McKenna and Sheldon 2020): in random order, take the first candidate whose coin of chance
 e^-(rate (best - score)) shows heads. It has the law of the largest of score + E, E exponential of this rate: those below the
@@ -36,6 +37,8 @@ CELLS = 8
 """Cells that the values of a category are joined into, at most, for its score: with very many, chance looks like skill."""
 SCALES = (1.0, 0.7, 0.35, 0.0)
 """What the evidence of a model may be multiplied by: features that repeat each other tell less than their sum; 0: nothing."""
+AHEAD = (2, 1, 0, 0)
+"""How far ahead of the last a model starts, in powers of e: what chance alone would choose costs less then."""
 
 
 def permute_and_flip(coins: Coins, scores: Sequence[int], rate: Fraction, count: int = 1) -> Integers:
@@ -108,7 +111,10 @@ class LastChoice:
         """The model chosen, and which it is in words: with a part of its evidence, or one of `others`."""
         told = [f"{scale:.0%} of the evidence" for scale in SCALES] + ["features with weights of their own"] * len(others)
         models = [parameters, *(tempered(parameters, scale) for scale in SCALES[1:]), *others]
-        at = int(permute_and_flip(coins, self.scores(models, rows), self.epsilon / self.rows_per_unit)[0])
+        rate = self.epsilon / self.rows_per_unit
+        ahead = [round(each / rate) for each in (*AHEAD, *[1] * len(others))]
+        scores = [score + extra for score, extra in zip(self.scores(models, rows), ahead, strict=True)]
+        at = int(permute_and_flip(coins, scores, rate)[0])
         return models[at], told[at]
 
 

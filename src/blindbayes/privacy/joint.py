@@ -23,7 +23,7 @@ import msgspec
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.privacy.cells import FINE, CellShape, even_shape, public_shape
+from blindbayes.privacy.cells import FINE, CellShape, likely_shape, public_shape
 from blindbayes.privacy.exact_events import Number, budget_floor
 from blindbayes.privacy.parameters import MANY_GRID_POINTS, fit_parameters
 from blindbayes.privacy.released import CENTRED, UNDECLARED_ROWS, WITH_DELTA, Cut, NoisyStatistics, ReleasePlan, Sized
@@ -118,7 +118,7 @@ def plan_release(
         if isinstance(each, Numeric) and each.bins is None and each.spacing == "log":
             shapes[each.name] = public_shape(each)
         elif isinstance(each, Numeric) and each.bins is None and each.width > MOST_EQUAL_POINTS:
-            shapes[each.name] = even_shape(each)
+            shapes[each.name] = likely_shape(each)
     if seen is not None:
         shapes |= seen.shapes
 

@@ -29,7 +29,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Parameters
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
-from blindbayes.privacy.cells import CellShape, even_shape, fine_codebook, is_cut, look_edges, public_shape, seen_shape
+from blindbayes.privacy.cells import CellShape, fine_codebook, is_cut, likely_shape, look_edges, public_shape, seen_shape
 from blindbayes.privacy.choosing import LastChoice, Screen
 from blindbayes.privacy.classwise import NUMBER_VARIANCE, Classwise, ReleasePart
 from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
@@ -248,7 +248,7 @@ class StagedPlan:
         """How features are likely to be released where the number of rows is declared."""
         screen = None if self.rows is None else self.screen(self.rows)
         some = None if screen is None else frozenset(screen.features[: screen.keep])
-        return self.last(self.epsilon, None, even_shapes(self.declared), some, screen is not None).cuts
+        return self.last(self.epsilon, None, likely_shapes(self.declared), some, screen is not None).cuts
 
     def _joint(self, cuts: Sequence[Cut], own: Fraction, epsilon: Fraction) -> bool:
         """Whether class counts are better released with these features, for `epsilon`, than for `own` in a stage."""
@@ -344,7 +344,7 @@ class StagedPlan:
         rows = found if self.rows is None else self.rows
         screen = self.screen(rows)
         left = self.epsilon - self.class_epsilon - self.kept_back(rows)
-        shapes: Mapping[str, CellShape] = even_shapes(self.declared)
+        shapes: Mapping[str, CellShape] = likely_shapes(self.declared)
         if screen is not None:
             stages["choice of features"] = screen.epsilon
             told.append(
@@ -394,10 +394,10 @@ class StagedPlan:
         return plan(True) if weak else found
 
 
-def even_shapes(codebook: Codebook) -> dict[str, CellShape]:
+def likely_shapes(codebook: Codebook) -> dict[str, CellShape]:
     """Cells of numbers that were declared by their bounds alone, before anything is known of them."""
     return {
-        each.name: even_shape(each) if each.spacing == "linear" else public_shape(each)
+        each.name: likely_shape(each) if each.spacing == "linear" else public_shape(each)
         for each in codebook.features
         if isinstance(each, Numeric) and is_cut(each)
     }
