@@ -21,7 +21,7 @@ from blindbayes.cli.plan import command
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit_release import audit_choices, spent_by
-from blindbayes.privacy.choosing import SCALES, LastChoice, Screen, permute_and_flip, tempered
+from blindbayes.privacy.choosing import AHEAD, SCALES, LastChoice, Screen, permute_and_flip, tempered
 from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.forecast import forecast, private_forecast
 from blindbayes.privacy.stages import plan_stages
@@ -215,6 +215,17 @@ def test_a_row_more_raises_the_score_of_every_model_by_at_most_one() -> None:
     after = choice.scores(models, block)
     assert all(late - early in (0, 1) for late, early in zip(after, before, strict=True))
     assert count_block(Layout(book), block).class_counts.sum() == 400
+
+
+def test_of_models_that_are_right_as_often_the_whole_one_is_chosen_most() -> None:
+    book, table = many(3), repeated(400, 3)
+    model = NaiveBayes(book).fit(table)
+    nobody = model._private_block(table, None, book).take(np.arange(0))
+    choice = LastChoice(Fraction(1, 10), 1)
+    told = [choice.choose(model.parameters_, nobody, COINS)[1] for _ in range(400)]
+    chances = [told.count(f"{scale:.0%} of the evidence") / 400 for scale in SCALES]
+    noise = np.random.default_rng(1).exponential(1.0, (40_000, 4)) + AHEAD
+    assert chances == pytest.approx(np.bincount(noise.argmax(axis=1)) / 40_000, abs=0.09)
 
 
 @pytest.mark.slow

@@ -191,6 +191,37 @@ def test_fine_cells_and_the_cells_of_a_look_cover_the_grid(feature: Numeric) -> 
     assert np.add.reduceat(np.array(seen.mass), edges[:-1]) == pytest.approx(shares / shares.sum())
 
 
+def test_before_anything_is_known_a_number_from_zero_on_is_cut_low_and_any_other_in_the_middle() -> None:
+    def middle(low: float, high: float) -> float:
+        feature = Numeric("x", low, high, 0.01)
+        edge = likely_shape(feature).cut(feature, 2, "").edges[1]
+        return (likely_shape(feature).starts[edge] + feature.centre) / feature.scale
+
+    assert middle(0, 100) == pytest.approx(25, abs=2)
+    assert middle(1, 100) == pytest.approx(26, abs=2)
+    assert middle(-100, 0) == pytest.approx(-25, abs=2)
+    assert [middle(-40, 60), middle(20, 100)] == pytest.approx([10, 60], abs=2)
+
+
+def test_a_table_of_amounts_tells_its_classes_apart_although_noise_leaves_two_cells_each() -> None:
+    """In the middle of its bounds hardly a row lies, and there are too few for a first look."""
+    names, rng = [f"x{at}" for at in range(10)], np.random.default_rng(2)
+    label = rng.random(300) < 0.5
+    columns = {name: np.minimum(np.round(rng.exponential(np.where(label, 9.0, 4.0))), 100) for name in names}
+    table = pa.table({**columns, "y": np.where(label, "b", "a")})
+    book = Codebook("y", ("a", "b"), tuple(Numeric(name, 0, 100) for name in names), max_rows=10**6)
+    assert plan_stages(book, epsilon=0.3, rows=300).look(300) is None
+    found = [accuracy(NaiveBayes(book, epsilon=0.3, expected_rows=300).fit(table), table) for _ in range(12)]
+    assert np.mean(found) > 0.58
+
+
+def test_few_features_that_are_chosen_have_pure_noise_although_a_delta_was_allowed() -> None:
+    book = categories(60, 4)
+    few, many = (plan_stages(book, epsilon=epsilon, delta=1e-6, rows=2000) for epsilon in (0.3, 2))
+    assert (few.mechanism, few.price.delta, few.screen(2000) is not None) == ("knorm", 0.0, True)
+    assert (many.mechanism, many.price.delta) == ("centred_gaussian", 1e-6)
+
+
 def test_a_number_on_a_grid_too_fine_for_equal_cells_is_released_all_the_same() -> None:
     book = Codebook("y", ("a", "b"), (Numeric("x", -1, 2, 2.0**-45),), max_rows=10**6)
     rng = np.random.default_rng(1)

@@ -33,7 +33,7 @@ from blindbayes.privacy.cells import CellShape, fine_codebook, is_cut, likely_sh
 from blindbayes.privacy.choosing import LastChoice, Screen
 from blindbayes.privacy.classwise import NUMBER_VARIANCE, Classwise, ReleasePart
 from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
-from blindbayes.privacy.joint import FEWEST, Seen, plan_release
+from blindbayes.privacy.joint import FEWEST, Seen, _signal, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.parameters import fit_parameters
 from blindbayes.privacy.released import CENTRED, Cut, NoisyStatistics, ReleasePlan, Sized
@@ -437,10 +437,21 @@ def plan_stages(
     than `most_read` of them, by what was declared or by the noisy class counts.
     """
     exact = budget_floor(epsilon)
-    expected = plan_release(
-        codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
-    )
-    plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, chooses and not codebook.texts, most_read)
-    if plan.rows is not None and most_read is not None:
-        plan = replace(plan, chooses=plan.chooses and plan.rows <= most_read, most_read=None)
+
+    def staged(delta: float) -> StagedPlan:
+        expected = plan_release(
+            codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
+        )
+        plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, chooses and not codebook.texts, most_read)
+        if plan.rows is not None and most_read is not None:
+            plan = replace(plan, chooses=plan.chooses and plan.rows <= most_read, most_read=None)
+        return plan
+
+    plan = staged(delta)
+    if mechanism == "auto" and plan.delta and plan.rows is not None:  # chosen features may be few enough for pure noise
+        pure = staged(0.0)
+        if pure.screen(plan.rows) is not None:
+            cuts = pure._likely_cuts
+            own, other = (_signal(replace(each.expected, cuts=cuts), plan.rows, average_cell=True) for each in (pure, plan))
+            return pure if own > other else plan
     return plan
