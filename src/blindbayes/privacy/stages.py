@@ -59,6 +59,8 @@ SCREEN_ROWS = 20
 """Rows times the epsilon of one choice among features: it then prefers one that is right for a tenth more rows by e^2."""
 SCREEN_PART = Fraction(1, 2)
 """The largest part of the features that is worth choosing."""
+PURE_PART = Fraction(1, 4)
+"""The largest part that is chosen, with pure noise, although Gaussian noise could bear all of them."""
 SCREEN_FROM = 12
 """Features from which on it is worth to choose some: noise in fewer is small where rows are enough to choose."""
 SCREEN_CLASSES = 3
@@ -450,7 +452,8 @@ def plan_stages(
     plan = staged(delta)
     if mechanism == "auto" and plan.delta and plan.rows is not None:  # chosen features may be few enough for pure noise
         pure = staged(0.0)
-        if pure.screen(plan.rows) is not None:
+        screen = pure.screen(plan.rows)
+        if screen is not None and screen.keep <= PURE_PART * len(screen.features):
             cuts = pure._likely_cuts
             own, other = (_signal(replace(each.expected, cuts=cuts), plan.rows, average_cell=True) for each in (pure, plan))
             return pure if own > other else plan
