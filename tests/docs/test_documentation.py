@@ -21,6 +21,7 @@ from playwright.sync_api import sync_playwright
 
 from blindbayes import Categorical, Codebook, Numeric, Text
 from blindbayes.cli import root
+from blindbayes.demo.ports import free_port
 from blindbayes.primitives.cuckoo import bin_count
 from blindbayes.report.spec import protocols
 
@@ -98,7 +99,9 @@ def pasted(page: str, folder: Path) -> str:
         else:
             script.append(text)
     script.append("wait")
-    done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=folder, capture_output=True, text=True, timeout=900)
+    ports: dict[str, str] = {}  # free ones, for those that the page names
+    text = re.sub(r"(?<=127\.0\.0\.1:)\d+", lambda found: ports.setdefault(found[0], str(free_port())), "\n".join(script))
+    done = subprocess.run(["bash", "-c", text], cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
 
