@@ -87,9 +87,8 @@ def _read_ours(records: Records, key_bits: int) -> int:
     """The builder tries every key it holds on every link of a run of chain_sum but the one meant for it."""
     names = tuple(f"contributor {index}" for index in range(len(records.owners)))
     length = records.label_count
-    setting = SumSetup(
-        names, length, options={"key_bits": key_bits, "toy_keys": True, "bounds": [[0, max(records.size, 1), length]]}
-    )
+    ranges = ((0, max(records.size, 1), length),)
+    setting = SumSetup(names, length, options={"key_bits": key_bits, "toy_keys": True}, ranges=ranges)
     seed = Coins.seeded(Coins.fresh_seed())
     runs = local_runs(PROTOCOL.roster(setting), coins=seed)
     vectors = {name: np.array(records.label_counts(index), dtype=np.uint64) for index, name in enumerate(names)}

@@ -177,8 +177,8 @@ def run_one_by_one(records: Records, key_bits: int, coins: Coins) -> tuple[int, 
     """
     names = tuple(f"contributor {index}" for index in range(len(records.owners)))
     length = records.label_count * (1 + records.value_count)
-    options = {"key_bits": key_bits, "toy_keys": key_bits < 2048, "bounds": [[0, records.size, length]]}
-    setting = SumSetup(names, length, options=options)
+    options = {"key_bits": key_bits, "toy_keys": key_bits < 2048}
+    setting = SumSetup(names, length, options=options, ranges=((0, records.size, length),))
     runs = local_runs(PROTOCOL.roster(setting), coins=coins)
     seeds = {name: coins.bytes(32) for name in names}
     clock = {BUILDER: 0.0, "contributors": 0.0}
