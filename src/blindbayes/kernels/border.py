@@ -295,6 +295,14 @@ class Kernels:
         self._call["gates"](key, offset, own, other, before, bits, lanes, first, domain, made, to, apart)
         return out
 
+    def _own(self, delta: U64Array | None, values: U64Array | None, bits: int, lanes: int) -> tuple[Any, Any, int]:
+        """The offset and the numbers (lanes, limbs) of who garbles, and their limbs; nothing of who evaluates."""
+        if delta is None or values is None:
+            _require(delta is values)
+            return self._null, self._null, 0
+        _require(bits <= 64 * values.shape[-1])
+        return self._array(delta, (2,)), self._array(values, (lanes, values.shape[-1])), values.shape[-1]
+
     def compare(
         self,
         schedule: Bytes,
@@ -312,13 +320,9 @@ class Kernels:
         `tables`: as many rows of 4 as there are gates and lanes."""
         bits, lanes, _ = labels.shape
         pairs = classes * (classes - 1) // 2
-        _require(2 <= classes <= MOST_COMPARED and lanes % pairs == 0 and bits > 0 and (delta is None) == (values is None))
+        _require(2 <= classes <= MOST_COMPARED and lanes % pairs == 0 and bits > 0)
         count = lanes // pairs
-        offset, own, limbs = self._null, self._null, 0
-        if delta is not None and values is not None:
-            limbs = values.shape[-1]
-            _require(bits <= 64 * limbs)
-            offset, own = self._array(delta, (2,)), self._array(values, (lanes, limbs))
+        offset, own, limbs = self._own(delta, values, bits, lanes)
         rows = (bits - 1) * lanes + (classes - 1) * (classes - 2) * count
         made = self._array(tables, (rows, 4), writes=delta is not None)
         behind, out = np.empty((lanes, 2), np.uint64), np.empty(((classes - 1).bit_length(), count, 2), np.uint64)
@@ -342,12 +346,9 @@ class Kernels:
         """Labels (lanes, 2) of whether tags are equal; keys (lanes, planes, 2) and colours (lanes, planes) of the planes behind
         them where they are. `values` (lanes, limbs) and `labels` (tag_bits + planes, lanes, 2) as in `compare`."""
         bits, lanes, _ = labels.shape
-        planes, offset, own, limbs = bits - tag_bits, self._null, self._null, 0
-        _require(0 < tag_bits <= MOST_TAG and planes >= 0 and (delta is None) == (values is None))
-        if delta is not None and values is not None:
-            limbs = values.shape[-1]
-            _require(bits <= 64 * limbs)
-            offset, own = self._array(delta, (2,)), self._array(values, (lanes, limbs))
+        planes = bits - tag_bits
+        _require(0 < tag_bits <= MOST_TAG and planes >= 0)
+        offset, own, limbs = self._own(delta, values, bits, lanes)
         made = self._array(tables, ((tag_bits - 1 + planes) * lanes, 4), writes=delta is not None)
         equal, keys = np.empty((lanes, 2), dtype=np.uint64), np.empty((lanes, planes, 2), dtype=np.uint64)
         colours = np.empty((lanes, planes), dtype=np.uint8)
