@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,18 @@ def test_a_torn_line_of_the_audit_log_is_recorded_and_does_not_count(tmp_path: P
     log.append("joined", run="r1")
     assert [entry["event"] for entry in log.entries()] == ["approved", "torn", "joined"]
     assert log.verify() == 3
+
+
+@pytest.mark.parametrize("change", ["one row", "another precision", "other names"])
+def test_no_change_of_its_own_data_lets_a_site_help_to_read_another(change: str) -> None:
+    """East takes west's place among them: it had west's statistics up to the row, or the grid, that changed at north."""
+    later = {
+        "one row": state("d1", "c1"),
+        "another precision": replace(state("d1", "c0", "another"), tables={"colour": "t1"}),
+        "other names": state("d1", "c0", "another", ("outcome", "hue")),
+    }[change]
+    replaced, first = study(("north", "south", "east")), replace(state(), tables={"colour": "t0"})
+    with pytest.raises(PrivacyError, match="single site"):
+        require_independent(Policy(), replaced, IDS["north"], later, [past("north", "south", "west", data=first)])
+    elsewhere = state("d1", "c7", "another", ("outcome", "hue"))
+    require_independent(Policy(), replaced, IDS["north"], elsewhere, [past("north", "south", "west")])

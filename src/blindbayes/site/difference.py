@@ -27,7 +27,7 @@ class Data:
     """The state of this site's data, by keyed digests: within one codebook by all statistics, else by class counts and tables.
 
     A column that two codebooks declare differently has, as a rule, different tables: it counts as changed, since nobody
-    can tell. Otherwise a slightly different codebook would be a way around the difference rule.
+    can tell. The rule asks both what a change would tell and what it tells if nothing, or next to nothing, changed.
     """
 
     codebook: str
@@ -42,6 +42,11 @@ class Data:
             return self.statistics == other.statistics
         common = self.tables.keys() & other.tables.keys()
         return self.class_counts == other.class_counts and all(self.tables[name] == other.tables[name] for name in common)
+
+    def meets(self, other: Data) -> bool:
+        """Whether both may be of the same rows: a column of one name or of one content, since a map or a view renames."""
+        same = self.class_counts == other.class_counts or not set(self.tables.values()).isdisjoint(other.tables.values())
+        return same or not self.columns.isdisjoint(other.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ def require_independent(
     names: Mapping[str, str] | None = None,
 ) -> None:
     """The difference rule for an exact sum, seen from the site with `identity`. Sums over other columns do not count."""
-    past = [each for each in past if each.data.columns & data.columns]
+    past = [each for each in past if each.data.meets(data)]
     if study.privacy.epsilon is not None or not past:
         return
     if not policy.repeated_exact_sums and any(each.data.codebook == data.codebook for each in past):
@@ -156,29 +161,31 @@ class _Rule:
                 states.append([])
             states[number].append(state)
             numbers.append(number)
-        # Each change of my data is a variable of its own; where changes may be opened, they are left out of the account.
-        self._mine = [
-            frozenset(f"{identity} #{step}" for step in range(1 if policy.changed_data else number + 1)) for number in numbers
-        ]
+        # What my data were, by variables: one for all states, since a change may be a single row or another grid, and others
+        # are then read up to that; and one more for each change, unless changes may be opened.
+        still = [frozenset([f"{identity} #0"])] * len(numbers)
+        grown = [frozenset(f"{identity} #{step}" for step in range(number + 1)) for number in numbers]
+        self._mine = [still] if policy.changed_data or grown == still else [still, grown]
 
     def finding(self, quorum_size: int) -> Finding | None:
         """What some history that is possible, with some sum that the quorum allows, would open."""
         contributors = {self._study.party(name).identity for name in self._study.contributors}
-        adds = {site: frozenset([site]) for site in contributors - {self._identity}}
-        if self._identity in contributors:
-            adds[self._identity] = self._mine[-1]
-        owned = {self._identity: frozenset(name for own in self._mine for name in own)}
-        for history in self._histories():
-            found = find_determined(Question(history, adds, owned, quorum_size, self._colluders))
-            if found is not None:
-                return found
+        for mine in self._mine:
+            adds = {site: frozenset([site]) for site in contributors - {self._identity}}
+            if self._identity in contributors:
+                adds[self._identity] = mine[-1]
+            owned = {self._identity: frozenset(name for own in mine for name in own)}
+            for history in self._histories(mine):
+                found = find_determined(Question(history, adds, owned, quorum_size, self._colluders))
+                if found is not None:
+                    return found
         return None
 
-    def _histories(self) -> Iterator[list[frozenset[str]]]:
+    def _histories(self, mine_then: Sequence[frozenset[str]]) -> Iterator[list[frozenset[str]]]:
         """The earlier equations: one list, or one for every choice of the sets that nobody knows."""
         choices = []
         total = 1
-        for each, mine in zip(self._past, self._mine, strict=False):
+        for each, mine in zip(self._past, mine_then, strict=False):
             sets = [each.included] if each.quorum_size is None else list(_allowed_sets(each.included, each.quorum_size))
             choices.append([(one - {self._identity}) | (mine if self._identity in one else frozenset()) for one in sets])
             total *= len(sets)
@@ -197,7 +204,7 @@ class _Rule:
             return names.get(site, f"a site of an earlier sum ({site[:8]})")
 
         reader = " and ".join(name(site) for site in found.coalition) or "anybody"
-        changed = found.site == self._identity and len(set(self._mine)) > 1
+        changed = found.site == self._identity and len(self._mine) > 1
         opened = f"a change in the data of {name(found.site)}" if changed else f"the statistics of {name(found.site)}"
         unsure = [each.run for each in self._past if each.quorum_size is not None]
         ways = []
