@@ -40,7 +40,7 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
     """Bring the backup FILE back into a new FOLDER. Stop the old agent for good before.
 
     Nothing runs there until its people say what is known of the time since the backup (`site acknowledge`), and approvals are
-    taken back. Sites that met this one since refuse it until their people say `site forget`.
+    taken back. Sites that met this one since refuse it until their people say `site forget`. Killed, it leaves no site.
 
     Example:
       blindbayes site restore north.backup north --passphrase-file backup.pass

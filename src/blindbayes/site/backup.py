@@ -8,6 +8,7 @@ made ahead: it serves once. So do keys that step on with every run: what was a s
 pieces are bound, so that none can be changed, dropped or moved.
 
 **Behind.** `restore` writes `restored` into the log, and takes approvals back: for how many runs they are good is not known.
+Both are done before there is a site: whenever it is killed, none is left that does not know.
 The agent refuses every run until `acknowledge` books the worst case: what may have been spent since the backup, and what exact
 sums and classifications may have told. Peers that saw newer heads refuse on their own, until their people forget them.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -29,11 +31,13 @@ from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.coins import Coins
 from blindbayes.site import kept_state
 from blindbayes.site.folder import SiteFolder
-from blindbayes.storage.files import make_private_folder, sync_folder
+from blindbayes.storage.files import make_private_folder, sync
 
 _MAGIC = b"blindbayes backup 1\n"
 _PIECE = 1 << 20
 _LEAST_PASSPHRASE = 12
+_MOST_FILES, _MOST_BYTES = 1 << 20, 1 << 36
+_DRAFT = ".restoring"
 _LEFT_OUT = {"operator.token", "agent.lock", "carrier.sock", "audit.log"}
 
 
@@ -107,6 +111,7 @@ def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = No
                     if _belongs(path, home.folder) and path.resolve() != ledger:
                         with contextlib.suppress(FileNotFoundError):  # a run that ended in the meantime
                             count += _add(tar, path.relative_to(home.folder).as_posix(), path.read_bytes())
+                            _require_room(count, tar.offset)
             sealing.finish()
             file.flush()
             os.fsync(file.fileno())
@@ -114,6 +119,11 @@ def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = No
         out.unlink(missing_ok=True)
         raise
     return count
+
+
+def _require_room(files: int, size: int) -> None:
+    if files > _MOST_FILES or size > _MOST_BYTES:
+        raise ConfigError(f"a backup holds at most {_MOST_FILES} files and {_MOST_BYTES >> 30} GiB; take old releases out")
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> int:
@@ -124,7 +134,13 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> int:
 
 
 def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
-    """Bring a backup back into a new folder. Nothing runs there before `acknowledge`."""
+    """Bring a backup back into a new folder. Nothing runs there before `acknowledge`.
+
+    It is unpacked, checked and marked in a hidden folder within; site.toml, which makes a folder a site, moves out last.
+    """
+    draft = folder / _DRAFT
+    if draft.exists():
+        raise ConfigError(f"{folder.name} holds what a restore left that did not end; it is no site: empty the folder first")
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder.name} is not empty: a backup is brought back into a new folder, never over an old one")
     try:
@@ -132,20 +148,31 @@ def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
             if source.read(len(_MAGIC)) != _MAGIC:
                 raise ConfigError(f"{file.name} is no backup of a site")
             key = _key(passphrase, source.read(16))
-            _unpack(_opened(source, key), make_private_folder(folder))
+            make_private_folder(folder)
+            draft.mkdir(mode=0o700)
+            _unpack(_opened(source, key), draft)
+        home = SiteFolder.open(draft)
+        home.audit.verify()
+        home.ledger.verify()
+        last = home.audit.entries()[-1]
+        home.audit.append("restored", of=last["time"], at=last["number"])
+        for study in home.approvals.all():
+            home.approvals.revoke(study.sha256, why="the site came back from a backup")
+        for path in (*draft.rglob("*"), draft):
+            sync(path)
+        for path in sorted(draft.iterdir(), key=lambda path: path.name == "site.toml"):
+            sync(folder)  # what came before is there before what follows
+            path.rename(folder / path.name)
+        draft.rmdir()
+        sync(folder)
+        sync(folder.resolve().parent)
     except IntegrityError:
         raise ConfigError("the passphrase does not open the backup, or it was changed; nothing can be used of it") from None
-    except tarfile.TarError:
+    except (tarfile.TarError, ValueError, IndexError, FileExistsError, NotADirectoryError):
         raise ConfigError(f"{file.name} holds no folder of a site") from None
-    sync_folder(folder)
-    home = SiteFolder.open(folder)
-    home.audit.verify()
-    home.ledger.verify()
-    last = home.audit.entries()[-1]
-    home.audit.append("restored", of=last["time"], at=last["number"])
-    for study in home.approvals.all():
-        home.approvals.revoke(study.sha256, why="the site came back from a backup")
-    return home
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return SiteFolder.open(folder)
 
 
 def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
@@ -164,10 +191,13 @@ def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
             return len(part)
 
     with tarfile.open(fileobj=io.BufferedReader(Reader()), mode="r|") as tar:
-        for entry in tar:
+        size = 0
+        for number, entry in enumerate(tar, 1):
             parts = PurePosixPath(entry.name).parts
             content = tar.extractfile(entry)
-            if not entry.isreg() or content is None or not parts or {"..", "/"} & set(parts):
+            size += entry.size
+            _require_room(number, size)
+            if not entry.isreg() or entry.issparse() or content is None or not parts or {"..", "/"} & set(parts):
                 raise ConfigError("the backup holds something that is no file of a site")
             target = make_private_folder(folder.joinpath(*parts[:-1])) / parts[-1]
             handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
