@@ -184,3 +184,44 @@ def test_a_stranger_cannot_sign_in_the_makers_place(sites: Loopback, good: dict[
         said = refused(verified(sites, forged, tmp_path / name))
         assert "key that the study does not name" in said or "does not say what claims.json says" in said
         shutil.rmtree(tmp_path / name)
+
+
+def unlearned(sites: Loopback, files: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
+    """North says that it learned nothing, lies, and seals what it likes alone."""
+    kept = {name: content for name, content in with_lie(files).items() if name in names or name in OF_A_PART}
+    kept["run.json"] = json.dumps({**json.loads(files["run.json"]), "included": None}).encode()
+    kept |= {"model-final.json": files["model.json"]} if "model-final.json" in names else {}
+    return seal_files(kept, {"north": sites.sites["north"].identity.signing})
+
+
+OF_A_PART = ("leakage.json", "leakage.html", "cost.json", "run.json", "statement.md", "study.toml")
+
+
+@pytest.mark.parametrize("names", [(), ("model-final.json", "model_card.md", "statement.json", "plots/priors.svg")])
+def test_a_learner_that_says_it_learned_nothing_still_needs_the_others(
+    sites: Loopback, good: dict[str, bytes], tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """On the code before, run.json and the name of the model decided who had to sign: this passed, with nobody missing."""
+    forged = unlearned(sites, good, *names)
+    result = verified(sites, forged, tmp_path / "release", "--everyone")
+    assert "north has not signed" in refused(result)
+    assert "not signed by: north, south, west" in result.output
+
+
+def test_a_folder_of_who_learned_nothing_holds_its_part_alone_and_says_so(
+    sites: Loopback, good: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blindbayes.cli.report.learners_of", lambda study: ("south",))
+    for name in ("model-final.json", "model_card.md", "statement.json", "plots/priors.svg", "explain.html"):
+        said = refused(verified(sites, unlearned(sites, good, name), tmp_path / name, "--partial"))
+        assert f"{name} is no file that north can have" in said
+    assert "is no file that north can have" in refused(verified(sites, good, tmp_path / "resealed"))
+    kept = {name: content for name, content in unlearned(sites, good).items() if name not in (*SEALS, "index.html")}
+    with_classes = seal_files({**kept, "classes.csv": b"row\n"}, {"north": sites.sites["north"].identity.signing})
+    assert "classes.csv is no file that north can have" in refused(verified(sites, with_classes, tmp_path / "classes"))
+    result = verified(sites, unlearned(sites, good), tmp_path / "part")
+    assert result.exit_code == 0, result.exception
+    assert "Nobody but north vouches for anything here" in result.output
+    assert "nobody is missing" not in result.output
+    assert "common to all" not in result.output
+    assert "nobody but north" in refused(verified(sites, unlearned(sites, good), tmp_path / "again", "--everyone"))

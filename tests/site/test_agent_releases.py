@@ -10,7 +10,7 @@ import pytest
 
 from blindbayes.report.common import COMMON_SIGNATURES, signed_by
 from blindbayes.report.vouching import Vouched, vouched
-from blindbayes.site.approval import learners_of
+from blindbayes.site.approval import classifies, learners_of
 from blindbayes.storage.folder import read_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import pair, predict, trained
@@ -30,7 +30,7 @@ def signed(office: Office, study: StudyFile, folders: Mapping[str, dict[str, byt
     for name in learners if COMMON_SIGNATURES in files else ():
         files = {**files, COMMON_SIGNATURES: signed_by(files, folders[name], name, office.net.sites[name].identity.signing)}
     keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}
-    return vouched(files, keys, learners, keys)
+    return vouched(files, keys, learners, keys, classifies=classifies(study))
 
 
 @pytest.mark.parametrize("epsilon", [None, 4.0])
@@ -47,7 +47,7 @@ def test_a_sum_is_signed_by_all_who_learned_it(tmp_path: Path, protocol: str, ep
             assert {name for name, files in folders.items() if "model.json" in files} == set(learners)
             for maker in NAMES:
                 found = signed(office, study, folders, maker)
-                assert found.missing == ()
+                assert (found.missing, found.alone) == ((), () if maker in learners else (maker,))
                 assert found.files["leakage.json"] == (maker,)
                 if maker in learners:
                     assert set(found.files["model.json"]) == set(found.files["claims.json"]) == set(learners)
@@ -69,8 +69,9 @@ def test_training_and_classes_over_columns_verify_too(tmp_path: Path, aligned: b
             run = next(iter(ended.values())).run_id
             for maker, files in releases(office, run).items():
                 keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}
-                found = vouched(files, keys, learners_of(study), keys)
-                assert found.makers == (maker,)
+                found = vouched(files, keys, learners_of(study), keys, classifies=classifies(study))
+                assert found.makers == found.alone == (maker,)
                 assert found.missing == ()  # each site's classes are its own
+                assert vouched(files, keys, learners_of(study), keys).missing == study.names  # by the study, not by run.json
 
     bounded(test)

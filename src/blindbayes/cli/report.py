@@ -22,7 +22,7 @@ from blindbayes.foreign import read_json_table, read_toml
 from blindbayes.report.checksums import Verified, verify_files
 from blindbayes.report.common import COMMON_SIGNATURES, common_of, digest_of, signatures_of, signed_by
 from blindbayes.report.vouching import vouched
-from blindbayes.site.approval import learners_of
+from blindbayes.site.approval import classifies, learners_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.folder import read_folder
 
@@ -230,7 +230,7 @@ def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
     show_default=True,
     help="Your site's site.toml, or its folder: its own card and its pins count like --card.",
 )
-@click.option("--everyone", is_flag=True, help="What it does anyhow: fail unless every party that learned the result signed.")
+@click.option("--everyone", is_flag=True, help="Fail too for a folder without a result, which only its maker signs.")
 @click.option("--partial", is_flag=True, help="Do not fail for signatures that are still missing.")
 @JSON
 def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, partial: bool, as_json: bool) -> None:
@@ -238,7 +238,8 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
 
     Every file is compared with the checksums, and every signature with the cards that you bring or your site has pinned: the
     keys in the folder itself count for nothing. It fails if the site that made the folder did not sign it, or if a party that
-    learned the result has not signed what is common to all.
+    learns the result by the study has not signed what is common to all. For a folder without a result (a site's part in a run,
+    or its classes) it says that nobody but its maker vouches for anything.
 
     Example:
       blindbayes report verify release --card north.toml --card south.toml --card west.toml
@@ -249,7 +250,7 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
     files = read_folder(folder)
     verify_files(files)
     study = _study_of(files)
-    found = vouched(files, _identities(study), learners_of(study), _keys(cards, config))
+    found = vouched(files, _identities(study), learners_of(study), _keys(cards, config), classifies=classifies(study))
     facts = {
         "title": study.title,
         "study": study.sha256,
@@ -258,6 +259,7 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
         "made by": list(found.makers),
         "signed by": {name: study.party(name).identity for name in found.signed},
         "not signed by": list(found.missing),
+        "nobody but": list(found.alone),
         "no card of": list(found.strangers),
         "common files": dict(found.common.digests),
         "vouched for by": {name: list(who) for name, who in found.files.items()},
@@ -267,6 +269,10 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
         print_json(facts)
     else:
         _show_vouched(facts, Screen())
+    if found.alone and everyone:
+        raise DataError(
+            f"nobody but {', '.join(found.alone)} vouches for anything here, and --everyone asks for all who learned"
+        )
     if found.missing and not partial:
         name = found.missing[0]
         if name in found.strangers:
@@ -297,11 +303,16 @@ def _show_vouched(facts: Mapping[str, Any], screen: Screen) -> None:
 
     line(f"study: {facts['title']}  {facts['study']}")
     line(f"run: {facts['run']}")
-    line(f"{facts['files']} files are as they were released, {len(facts['common files'])} of them common to all sites.")
+    if facts["nobody but"]:
+        line(f"{facts['files']} files are as {', '.join(facts['nobody but'])} wrote them.")
+        line(facts["not covered by all"].pop())
+    else:
+        line(f"{facts['files']} files are as they were released, {len(facts['common files'])} of them common to all sites.")
     line(f"made by {', '.join(facts['made by'])}")
     for name, key in facts["signed by"].items():
         line(f"signed by {name}: {key[:16]}… (the key on its card)")
-    line(f"not signed by: {', '.join(facts['not signed by']) or 'nobody is missing'}")
+    if not facts["nobody but"]:
+        line(f"not signed by: {', '.join(facts['not signed by']) or 'nobody is missing'}")
     if facts["no card of"]:
         line(f"signed, but you brought no card, so it does not count: {', '.join(facts['no card of'])}")
     table = Table("file", "who vouches for it")

@@ -18,14 +18,21 @@ from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.foreign import read_json_table
 from blindbayes.report.vouching import vouched
 from blindbayes.settings import line_of
-from blindbayes.site.approval import learners_of
+from blindbayes.site.approval import classifies, learners_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy
 from blindbayes.site.runs import require_run_id
 from blindbayes.storage.folder import read_folder
 from blindbayes.study.file import StudyFile
 
-_VOUCHED = {"made_by": "makers", "signed": "signed", "missing": "missing", "strangers": "strangers", "open": "not_covered"}
+_VOUCHED = {
+    "made_by": "makers",
+    "signed": "signed",
+    "missing": "missing",
+    "alone": "alone",
+    "strangers": "strangers",
+    "open": "not_covered",
+}
 _FIELDS = ("site", "run", "study", "state", "who", "why")
 
 
@@ -70,7 +77,7 @@ async def release(desk: Desk, run: str) -> dict[str, Any]:
         cards = {desk.agent.name: desk.agent.identity.card, **home.peers()}
         keys = {name: card.identity for name, card in cards.items()}
         named = {party.name: bytes.fromhex(party.identity) for party in file.members}
-        found = vouched(files, named, learners_of(file), keys)
+        found = vouched(files, named, learners_of(file), keys, classifies=classifies(file))
     except (BlindbayesError, UnicodeDecodeError) as error:
         problem = str(error)
     known = read_json_table(files["run.json"], "run.json") if "run.json" in files and not problem else {}

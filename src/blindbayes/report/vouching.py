@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.report.checksums import Verified, verify_files
-from blindbayes.report.common import LEAKAGE, OLD_FORMAT, OWN, SEALS, Common, common_of, signatures_of
+from blindbayes.report.common import CLAIMS, LEAKAGE, OLD_FORMAT, OWN, SEALS, STUDY, Common, common_of, signatures_of
+
+_ALONE = OWN | SEALS | {STUDY, CLAIMS, "statement.md"}  # all that a site has to tell that learned no result
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,15 @@ class Vouched:
     signed: tuple[str, ...]  # who signed what is common to all
     strangers: tuple[str, ...]  # parties that signed and whose card was not brought: their signatures count for nothing
     missing: tuple[str, ...]  # parties that learned the result and have not signed, or are strangers
+    alone: tuple[str, ...]  # the makers, if the folder holds no result that others could sign: all stands on their word
     files: Mapping[str, tuple[str, ...]]  # file -> who vouches for it
 
     @property
     def not_covered(self) -> tuple[str, ...]:
         """What the signatures leave open, one sentence each."""
         maker = ", ".join(self.makers)
+        if self.alone:
+            return (f"Nobody but {maker} vouches for anything here: the folder holds no result that others could have signed.",)
         lines = [f"What {maker} received and what the run cost it ({', '.join(sorted(OWN & set(self.files)))}): {maker} alone."]
         if self.common.format == OLD_FORMAT:
             lines.append(
@@ -40,12 +45,19 @@ class Vouched:
 
 
 def vouched(
-    files: Mapping[str, bytes], identities: Mapping[str, bytes], learners: Sequence[str], keys: Mapping[str, bytes]
+    files: Mapping[str, bytes],
+    identities: Mapping[str, bytes],
+    learners: Sequence[str],
+    keys: Mapping[str, bytes],
+    *,
+    classifies: bool = False,
 ) -> Vouched:
     """Check a release folder. `identities` are the keys that its study names, `keys` the reader's own.
 
-    `learners` are the parties that learned the result and so can sign it. Raises `DataError` for anything that is wrong, or
-    that nobody with a key of the reader's vouches for. Signatures that are only missing are left to the caller.
+    `learners` are the parties that learn the result and so can sign it, `classifies` says whether runs may also end in a site's
+    own classes: both by the study, which all signed. What run.json says of it is the maker's word. Raises `DataError` for
+    anything that is wrong, or that nobody with a key of the reader's vouches for. Signatures that are only missing are left to
+    the caller.
     """
     if not keys:
         raise ConfigError(
@@ -69,7 +81,12 @@ def vouched(
     signed = tuple(name for name in everyone if name in keys)
     if common.learned and not set(makers) <= set(signed):
         raise DataError(f"{makers[0]} made this folder and did not sign what is common to all; ask for the release again")
-    required = learners if common.learned else ()
+    alone = set(learners).isdisjoint(verified.signers) or (classifies and not common.learned)
+    if alone and (others := sorted(set(files) - (_ALONE if classifies else _ALONE - {"classes.csv"}))):
+        made = ", ".join(verified.signers)
+        raise DataError(
+            f"{others[0]} is no file that {made} can have of a run whose result it did not learn; do not rely on it"
+        )
     by_file = {
         name: tuple(dict.fromkeys((*makers, *(signed if name in common.digests else ()))))
         for name in sorted(files)
@@ -81,6 +98,7 @@ def vouched(
         makers,
         signed,
         tuple(name for name in dict.fromkeys((*verified.signers, *everyone)) if name not in keys),
-        tuple(name for name in required if name not in signed),
+        () if alone else tuple(name for name in learners if name not in signed),
+        makers if alone else (),
         by_file,
     )

@@ -84,6 +84,11 @@ def learners_of(study: StudyFile) -> tuple[str, ...]:
     return tuple(name for name in study.names if name in found)
 
 
+def classifies(study: StudyFile) -> bool:
+    """Whether runs of the study may also end in classes, which each site has for itself."""
+    return study.study.scheme.exposure(study.agreement).shares
+
+
 def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | None = None) -> Coalition | None:
     """How large a coalition the study bears in the setting that it runs in; without some options, or with another quorum.
     None: its protocol claims nothing, or no run can be so."""
