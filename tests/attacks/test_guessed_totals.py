@@ -40,7 +40,8 @@ def guess(monkeypatch: pytest.MonkeyPatch, threshold: int) -> None:
             return honest(self, seat, run, coins)
         setting = self.agreement.public.setting
         vector = np.zeros(setting.length, dtype=np.uint64)
-        vector[0] = setting.bound - threshold
+        most = setting.ranges[0][1] if self.agreement.study.protocol == "chain_sum" else setting.bound
+        vector[0] = most - threshold
         return registry.load(self.agreement.study.protocol).role(run, setting, vector, coins.derive("role"))
 
     monkeypatch.setattr(SumJob, "role", role)
