@@ -86,8 +86,9 @@ def test_a_disk_that_fills_up_leaves_nothing_and_what_a_kill_left_is_named(
             backups.restore(sealed, folder, PHRASE)
     assert not list(folder.iterdir())
     (folder / ".restoring").mkdir()
-    with pytest.raises(ConfigError, match="restore left that did not end"):
+    with pytest.raises(ConfigError, match="a restore did not end there"):
         backups.restore(sealed, folder, PHRASE)
+    assert (folder / ".restoring").exists()  # it may be that of a restore that still runs
     (folder / ".restoring").rmdir()
     assert not unaware(backups.restore(sealed, folder, PHRASE).folder)
 

@@ -138,18 +138,18 @@ def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
 
     It is unpacked, checked and marked in a hidden folder within; site.toml, which makes a folder a site, moves out last.
     """
-    draft = folder / _DRAFT
-    if draft.exists():
-        raise ConfigError(f"{folder.name} holds what a restore left that did not end; it is no site: empty the folder first")
-    if folder.exists() and any(folder.iterdir()):
+    draft = make_private_folder(folder) / _DRAFT
+    if any(folder.iterdir()) and (not draft.exists() or (folder / "site.toml").exists()):
         raise ConfigError(f"{folder.name} is not empty: a backup is brought back into a new folder, never over an old one")
+    try:
+        draft.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ConfigError(f"{folder.name} is no site: a restore did not end there, or runs still; empty it first") from None
     try:
         with file.open("rb") as source:
             if source.read(len(_MAGIC)) != _MAGIC:
                 raise ConfigError(f"{file.name} is no backup of a site")
             key = _key(passphrase, source.read(16))
-            make_private_folder(folder)
-            draft.mkdir(mode=0o700)
             _unpack(_opened(source, key), draft)
         home = SiteFolder.open(draft)
         home.audit.verify()
