@@ -74,9 +74,6 @@ class ToySum:
     def resists(self, setting):
         return False
 
-    def waits_for_all(self, setting):
-        return False
-
     def smallest(self, setting, corrupt, *, malicious):
         return Smallest(len(setting.contributors) - corrupt, 0.0)
 

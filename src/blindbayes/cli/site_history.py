@@ -40,7 +40,7 @@ def unsettled(home: SiteFolder, as_json: bool) -> None:
             "time": first["time"],
             "study": first["study"],
             "sites": sorted(names.get(site, site[:16]) for site in sum_.included),
-            "at_least": sum_.quorum_size or len(sum_.included),
+            "at_least": sum_.fewest,
         }
         for first, sum_ in home.history.unsettled()
     ]
@@ -78,9 +78,8 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, who: str 
     chosen = [name.strip() for name in (included or "").split(",") if name.strip()]
     if unknown := [name for name in chosen if identities.get(name) not in past.included]:
         raise ConfigError(f"{unknown[0]!r} was no contributor of that run")
-    least = past.quorum_size or len(past.included)
-    if chosen and len(chosen) < least:
-        raise ConfigError(f"the run's quorum was {least}: it cannot have opened a sum of fewer sites")
+    if chosen and len(chosen) < past.fewest:
+        raise ConfigError(f"the run's quorum was {past.fewest}: it cannot have opened a sum of fewer sites")
     home.audit.append(
         "settled", run=run, study=first["study"], included=[identities[name] for name in chosen], why=why, who=who
     )

@@ -134,14 +134,13 @@ class Door:
         found = self._sessions.get(key := request.cookies.get(COOKIE, ""))
         if found is None or found.until <= time.monotonic():
             return None
-        known = () if self.people is None else self.people.all()
-        if not known:
+        if self.people is None or not (known := self.people.all()):
             return found
-        person = next((each for each in known if each.name == found.name), None)
-        if person is None:  # removed since they signed in
+        roles = frozenset(each.role for each in known if each.name == found.name)
+        if not roles:  # removed since they signed in
             self.sign_out(key)
             return None
-        return replace(found, roles=frozenset((person.role,)))
+        return replace(found, roles=roles)
 
     def may_measure(self, request: Request) -> bool:
         """Whether a request may read the metrics: with their own token, which lasts, or as a visitor."""

@@ -9,6 +9,7 @@ Every protocol that sums the parties' vectors offers an object `PROTOCOL` in its
     PROTOCOL.check(setting)                   refuses a setting that no run can have
     PROTOCOL.params                           optional: its options, a typed struct
     PROTOCOL.bears(setting)                   optional: how many may collude; without it nothing is claimed
+    PROTOCOL.waits_for_all(setting)           optional: whether nothing opens without every contributor's word
     PROTOCOL.apart                            optional: roles that no one site may fill together
 
 `setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
@@ -127,6 +128,12 @@ def coalition_of(name: str, setting: SumSetup) -> Coalition | None:
     return found
 
 
+def waits_for_all(name: str, setting: SumSetup) -> bool:
+    """Whether nothing can be opened, by anybody, before every contributor has given its word on who is in the sum."""
+    claim = getattr(load(name), "waits_for_all", None) if name in ROWS else None
+    return claim is not None and bool(claim(setting))
+
+
 class SumProtocol(Protocol):
     """See the module's docstring."""
 
@@ -137,9 +144,6 @@ class SumProtocol(Protocol):
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
-
-    def waits_for_all(self, setting: SumSetup) -> bool:
-        """Whether nothing can be opened, by anybody, before every contributor has given its word on who is in the sum."""
 
     def check(self, setting: SumSetup) -> None: ...
 

@@ -58,6 +58,11 @@ class PastSum:
     quorum_size: int | None = None  # if set: nobody knows which sites; at least so many of `included`, or none at all
     run: str = ""
 
+    @property
+    def fewest(self) -> int:
+        """Of so many sites at least, if it was opened."""
+        return len(self.included) if self.quorum_size is None else self.quorum_size
+
 
 def data_state(key: bytes, statistics: Statistics) -> Data:
     """The state of the rows by digests that mean nothing without the site's key."""

@@ -26,11 +26,6 @@ def names_of(protocol: str) -> dict[str, str]:
     return {name: str(kind) for name, kind in found.items()}
 
 
-def waits_for_all(study: StudyFile) -> bool:
-    """Whether nothing can be opened before this site has given its word on who is in the sum."""
-    return study.protocol in registry.ROWS and registry.load(study.protocol).waits_for_all(study.setting)
-
-
 class MomentLog:
     """Writes the moments of one contributor's role down, once per run."""
 

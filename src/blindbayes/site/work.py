@@ -14,6 +14,7 @@ from blindbayes.data.persons import Persons
 from blindbayes.data.sources import Source
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
+from blindbayes.protocol import registry
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.scheme.ahead import AheadJob
 from blindbayes.scheme.job import Bounded, Charge, Job
@@ -22,7 +23,6 @@ from blindbayes.site.ahead import FolderShelf
 from blindbayes.site.bases import most_moved
 from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.moments import waits_for_all
 from blindbayes.site.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.site.release import outcome_of, write_release
 from blindbayes.site.runs import RunId, read_run_id
@@ -154,7 +154,7 @@ class FolderSite:
                 "tables": [f"{digest} {column}" for column, digest in sorted(state.tables.items())],
                 "fewest": quorum_size,
                 "moments": True,
-                "waits_for_all": waits_for_all(study),
+                "waits_for_all": registry.waits_for_all(study.protocol, study.setting),
                 "contributors": [study.party(name).identity for name in study.contributors],
             }
         else:

@@ -278,10 +278,6 @@ class ChainSum:
         """Only where all share masks with all."""
         return self.bears(setting).active >= 0
 
-    def waits_for_all(self, setting: SumSetup) -> bool:
-        """Nobody is asked: a chain holds everybody."""
-        return False
-
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """So few colluders leave the honest in one part."""
         found = self.bears(setting)

@@ -39,10 +39,6 @@ class ObliviousSum:
         """The miner may deviate."""
         return True
 
-    def waits_for_all(self, setting: SumSetup) -> bool:
-        """Without a quorum nobody is asked; with one the word of some may be missing."""
-        return False
-
     def bears(self, setting: SumSetup) -> Coalition:
         """See SPEC.md, Threat model."""
         terms = ObliviousSumSetup(_NO_RUN, setting)

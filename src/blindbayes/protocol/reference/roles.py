@@ -59,10 +59,6 @@ class Reference:
         """It claims nothing."""
         return False
 
-    def waits_for_all(self, setting: SumSetup) -> bool:
-        """The collector has every vector when it arrives."""
-        return False
-
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """The collector sees every vector by itself."""
         return Smallest(1)

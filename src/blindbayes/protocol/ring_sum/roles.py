@@ -141,10 +141,6 @@ class RingSum:
         """The law of the rings holds for parties that deviate too."""
         return True
 
-    def waits_for_all(self, setting: SumSetup) -> bool:
-        """Nobody is asked: a ring holds everybody."""
-        return False
-
     def bears(self, setting: SumSetup) -> Coalition:
         """Fewer than twice as many colluders as rings, whatever they do; everybody reads."""
         most = 2 * ring_count(setting) - 1
