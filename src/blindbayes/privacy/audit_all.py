@@ -18,6 +18,7 @@ from blindbayes.privacy.audit_release import (
     audit_choices,
     audit_plan_loss,
     audit_plan_sensitivity,
+    audit_rules,
     audit_stages,
     audit_weights,
 )
@@ -69,6 +70,7 @@ def audit(
     if "knorm" in mechanisms:
         report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
         report.checks += audit_choices(coins, claimed, min(draws, DRAWS))
+        report.checks += audit_rules(coins, claimed)
         report.checks += audit_weights(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
     report.checks += [each for book in (TEXT_BOOK, codebook) if book is not None for each in audit_sensitivity(Query(book))]

@@ -20,7 +20,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.model.parameters import estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, control_check, loss_check, records, statistics_of
-from blindbayes.privacy.choosing import Screen, permute_and_flip
+from blindbayes.privacy.choosing import LastChoice, Screen, permute_and_flip
 from blindbayes.privacy.classwise import Centred, Classwise
 from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.exact_events import Number, below, budget_floor
@@ -28,6 +28,7 @@ from blindbayes.privacy.gaussian import length_delta, length_for
 from blindbayes.privacy.joint import ReleasePlan
 from blindbayes.privacy.quotient import CentredGaussian
 from blindbayes.privacy.released import WITH_DELTA
+from blindbayes.privacy.rules import all_sides
 from blindbayes.privacy.stages import Look, StagedPlan, plan_stages
 from blindbayes.privacy.weighing import Gradient
 from blindbayes.statistics import CodedRows, Statistics
@@ -275,6 +276,30 @@ def audit_weights(coins: Coins, epsilon: Number, draws: int = DRAWS, gradient: t
     yield loss_check("weights: a record that moves every number", claim, partial(attack, ask))
     weak = partial(attack, gradient(parameters, claimed * LESS_NOISE, 1))
     yield control_check("weights: control with a fifth less noise is refuted", claim, weak)
+
+
+def audit_rules(coins: Coins, epsilon: Number, choice: type[LastChoice] = LastChoice) -> Iterator[Check]:
+    """Models that are chosen last, with rules and without: a record more raises the score of each by 0 or 1; steps add up."""
+    plan = plan_stages(WEIGHED_BOOK, epsilon=epsilon, rows=1)
+    space, claimed = records(plan.codebook), budget_floor(epsilon)
+    model = estimate(Statistics(Layout(plan.codebook), statistics_of(plan.codebook, space[::3])))
+    falls = rises = candidates = 0
+    for alone, step in ((True, 0), (False, 0), (True, 1)):
+        ask = choice(claimed, 1, all_sides(plan.declared, plan.codebook), splits=True, alone=alone, steps=2)
+        for size in (1, 2, 7):
+            rows = [space[at] for at in below(coins, np.full(size, len(space)))]
+            before, *after = (
+                np.concatenate([each.scores for each in ask.candidates(model, coded(plan.codebook, table), step=step)])
+                for table in (rows, *([*rows, record] for record in space))
+            )
+            change = np.stack(after) - before
+            falls, rises = min(falls, int(change.min())), max(rises, int(change.max()))
+            candidates = max(candidates, len(before))
+    found = f"a record changes scores by {falls} to {rises}, of 0 to 1 allowed, {candidates} models, {len(space)} records"
+    yield Check("sensitivity", "choices: scores of models and rules", falls == 0 and rises <= 1, found, rises - falls, 1)
+    spent = ask.rate * ask.steps
+    told = f"{ask.steps} choices of {float(ask.rate):g} each, {float(claimed):g} claimed"
+    yield Check("sensitivity", "choices: rules one after the other", spent <= claimed, told, float(spent), float(claimed))
 
 
 def coded(codebook: Codebook, table: Sequence[Record]) -> CodedRows:

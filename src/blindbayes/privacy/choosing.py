@@ -27,8 +27,10 @@ import numpy as np
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.primitives.coins import Coins
+from blindbayes.privacy import rules as rule
 from blindbayes.privacy.classwise import _permutations
 from blindbayes.privacy.exact_events import Integers, survives
+from blindbayes.privacy.rules import Candidates, Sides
 from blindbayes.privacy.weighing import told as features_told
 from blindbayes.privacy.weighing import weighed
 from blindbayes.statistics import CodedRows, Statistics
@@ -37,13 +39,16 @@ CELLS = 8
 """Cells that the values of a category are joined into, at most, for its score: with very many, chance looks like skill."""
 SCALES = (1.0, 0.7, 0.35, 0.0)
 """What the evidence of a model may be multiplied by: features that repeat each other tell less than their sum; 0: nothing."""
+MENDED = 2
+"""The place of the scale that rules are tried on, too: a model that is believed less is mended more easily."""
 AHEAD = (2, 1, 0, 0)
 """How far ahead of the last a model starts, in powers of e: what chance alone would choose costs less then."""
 
 
-def permute_and_flip(coins: Coins, scores: Sequence[int], rate: Fraction, count: int = 1) -> Integers:
+def permute_and_flip(coins: Coins, scores: Sequence[int] | Integers, rate: Fraction, count: int = 1) -> Integers:
     """`count` independent places, each of a score that is likely to be among the largest.  [choosing]"""
-    behind = max(scores) - np.array(scores, dtype=np.int64)
+    values = np.asarray(scores, dtype=np.int64)
+    behind = values.max() - values
     order = _permutations(coins, np.repeat(np.arange(count), len(behind))).reshape(count, -1) % len(behind)
     heads = survives(coins, behind[order].ravel(), rate).reshape(order.shape)
     return np.asarray(order[np.arange(count), heads.argmax(axis=1)])
@@ -90,10 +95,23 @@ class Screen:
 
 @dataclass(frozen=True)
 class LastChoice:
-    """How far a released model is believed (`SCALES`), by how many rows of the table it then gets right; for epsilon."""
+    """How far a released model is believed (`SCALES`), and whether rules mend it or take its place (`privacy.rules`), by how
+    many rows of the table are right then; for epsilon.
+
+    `alone`: nothing of the features was released, and the model is made of rules. `splits`: one rule may take the place of all.
+    """
 
     epsilon: Fraction
     rows_per_unit: int
+    sides: tuple[Sides, ...] = ()
+    splits: bool = False
+    alone: bool = False
+    steps: int = 1
+
+    @property
+    def rate(self) -> Fraction:
+        """Of one choice."""
+        return self.epsilon / (self.steps * self.rows_per_unit)
 
     def scores(self, models: Sequence[Parameters], rows: CodedRows) -> list[int]:
         """Rows that each model gets right; one whose class is not known is none of them."""
@@ -105,17 +123,41 @@ class LastChoice:
             out.append(int((answers == rows.labels).sum()))
         return out
 
+    def candidates(
+        self, parameters: Parameters, rows: CodedRows, others: Sequence[Parameters] = (), step: int = 0, told: str = ""
+    ) -> list[Candidates]:
+        """The models of one choice, those that are alike together, each with the rows it gets right and its start ahead."""
+        known = rows.known_labels >= 0
+        rows = rows if known.all() else rows.take(np.flatnonzero(known))
+        sides = self.sides if all(isinstance(term, Histogram) for term in parameters.terms.values()) else ()
+        if self.alone and step == 0:
+            return [rule.constants(parameters, rows.known_labels), rule.splits(parameters, rows, sides)]
+        scales = SCALES if step == 0 else SCALES[:1]
+        models = [parameters, *(tempered(parameters, scale) for scale in scales[1:]), *others]
+        words = [f"{scale:.0%} of the evidence" for scale in scales] if step == 0 else [told]
+        words += ["features with weights of their own"] * len(others)
+        ahead = [round(each / self.rate) for each in (*AHEAD[: len(scales)], *[1] * len(others))]
+        scores = np.array([score + extra for score, extra in zip(self.scores(models, rows), ahead, strict=True)])
+        found = [Candidates(scores, lambda at: (models[at], words[at]))]
+        if sides:
+            found += [rule.rules(models[at], rows, sides, words[at]) for at in (0, MENDED) if at < len(scales)]
+            if self.splits and step == 0:
+                found.append(rule.splits(parameters, rows, sides))
+        return found
+
     def choose(
         self, parameters: Parameters, rows: CodedRows, coins: Coins, others: Sequence[Parameters] = ()
     ) -> tuple[Parameters, str]:
-        """The model chosen, and which it is in words: with a part of its evidence, or one of `others`."""
-        told = [f"{scale:.0%} of the evidence" for scale in SCALES] + ["features with weights of their own"] * len(others)
-        models = [parameters, *(tempered(parameters, scale) for scale in SCALES[1:]), *others]
-        rate = self.epsilon / self.rows_per_unit
-        ahead = [round(each / rate) for each in (*AHEAD, *[1] * len(others))]
-        scores = [score + extra for score, extra in zip(self.scores(models, rows), ahead, strict=True)]
-        at = int(permute_and_flip(coins, scores, rate)[0])
-        return models[at], told[at]
+        """The model chosen, and which it is in words: with a part of its evidence, with rules, or one of `others`."""
+        told = ""
+        for step in range(self.steps):
+            found = self.candidates(parameters, rows, others if step == 0 else (), step, told)
+            scores = np.concatenate([each.scores for each in found])
+            at = int(permute_and_flip(coins, scores, self.rate)[0])
+            ends = np.cumsum([len(each.scores) for each in found])
+            kind = int(np.searchsorted(ends, at, side="right"))
+            parameters, told = found[kind].model(at - int(ends[kind]) + len(found[kind].scores))
+        return parameters, told
 
 
 def tempered(parameters: Parameters, scale: float) -> Parameters:

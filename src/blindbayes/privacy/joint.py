@@ -156,6 +156,8 @@ def plan_release(
     else:
         few = _fewer(plan, size) if joins else plan.cuts
     some = sum(cut.kind != "nothing" for cut in few)
+    if kept is not None and not kept:
+        return draft(chosen, few, plan.signal, (reasons[0], "class counts alone: the model is made of rules"))
     if some < len(few):
         which = "those chosen" if seen is not None and seen.chosen else "evenly over the codebook"
         reasons.append(f"{some} of {len(few)} features, {which}: noise would bury all of them")

@@ -7,8 +7,9 @@
 Where nobody declared the number of rows, a noisy count of them comes first. Where features are many and rows few, a few of
 the features are chosen (`privacy.choosing`). Where numbers were declared by their bounds
 alone, pooled counts (over all classes) of a few cells show, with noise, where they lie; the release then takes cells that
-are about equally full. Where rows are many and at hand, how far the model is believed is chosen last, down to not at all, by
-how many rows it gets right. A stage is left out where public facts, or the noise of the stage before, say that it would not
+are about equally full. Where rows are at hand, how far the model is believed, down to not at all, and which rule mends it
+(`privacy.rules`) is chosen last, by how many rows are right then; where they are too few for any table, the model is made of
+rules alone. A stage is left out where public facts, or the noise of the stage before, say that it would not
 help; what it would have cost goes to the release. The stages' epsilons add up to the price exactly.
 """
 
@@ -37,6 +38,7 @@ from blindbayes.privacy.joint import FEWEST, Seen, _signal, plan_release
 from blindbayes.privacy.mechanisms import Price
 from blindbayes.privacy.parameters import fit_parameters
 from blindbayes.privacy.released import CENTRED, Cut, NoisyStatistics, ReleasePlan, Sized
+from blindbayes.privacy.rules import Sides, all_sides
 from blindbayes.privacy.weighing import Weighing
 from blindbayes.statistics import CodedRows, Statistics
 
@@ -71,6 +73,20 @@ CHOICE_SHARE = Fraction(5, 100)
 CHOICE_ROWS = (40, 400)
 """Rows times the epsilon of the last choice: below the first it could not tell a good model from a bad one, above the second
 it would tell apart what makes no difference."""
+ALONE_SHARE = Fraction(9, 10)
+ALONE_ROWS = 320
+"""Rows times epsilon below which a model of two classes is made of rules alone: noise would hide most features' tables."""
+ALONE_FROM, ALONE_EACH = 80, (5, 1)
+"""With three classes, or more, rules alone say too little to replace tables, unless these are buried: from so many rows times
+epsilon on, where there are fewer than so many for each feature and class."""
+SECOND_RULE = 160
+"""Rows times epsilon from which on a second rule is worth half of what is spent on rules."""
+RULE_SHARES = (Fraction(30, 100), Fraction(50, 100))
+RULE_ROWS = (320, 1500, 10_000)
+"""Where a rule may mend a model: from so many rows times epsilon on, a choice among all rules gets as many of them, within its
+shares; at most the second; above the last there is hardly anything left to mend, and scoring all rules would take its time."""
+RULE_CLASSES, SPLIT_CLASSES = 6, 3
+"""Classes up to which one rule changes much, and up to which it may take the place of a model."""
 WEIGH_SHARE = Fraction(15, 100)
 WEIGH_ROWS = (16, 160)
 """Rows times the epsilon of weights, for each feature and class: below the first noise hides them, above the second they are
@@ -155,6 +171,7 @@ class StagedPlan:
     rows: int | None
     chooses: bool = False  # rows are at hand for a last choice
     most_read: int | None = None  # noisy rows beyond which they are not: those of a source are read again for it
+    rules: bool = False  # the mechanism was left open, so that rules may mend the model or take its place
 
     @property
     def declared(self) -> Codebook:
@@ -215,6 +232,10 @@ class StagedPlan:
     def reasons(self) -> tuple[str, ...]:
         """Why it has these stages, and why its last one is as it is."""
         whole, rows = self.epsilon, self.rows
+        if rows is not None and self.alone(rows) and (choice := self.choice(rows)) is not None:
+            many = "rule" if choice.steps == 1 else f"{choice.steps} rules"
+            why = f"noise would hide the tables: instead the {many} by which most rows are right, for {float(ALONE_SHARE):.0%}"
+            return (why, *self.expected.reasons)
         share = float(self.class_epsilon / whole)
         told = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
         if not share:
@@ -222,14 +243,16 @@ class StagedPlan:
         if rows is None:
             told.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
         elif (look := self.look(rows)) is not None:
-            told.append(f"a first look at {len(look.features)} numbers, for {float(LOOK_SHARE):.0%}: then equally full cells")
+            part = float(look.epsilon / whole)
+            told.append(f"a first look at {len(look.features)} numbers, for {part:.0%}: then equally full cells")
         if rows is not None and (screen := self.screen(rows)) is not None:
-            told.append(f"the {screen.keep} of {len(screen.features)} features that tell most, for {float(SCREEN_SHARE):.0%}")
+            part = float(screen.epsilon / whole)
+            told.append(f"the {screen.keep} of {len(screen.features)} features that tell most, for {part:.0%}")
         if rows is not None and (choice := self.choice(rows)) is not None:
             if (weighing := self.weighing(rows)) is not None:
                 told.append(f"how much features are worth beside each other: for {float(weighing.epsilon / whole):.1%}")
-            part = float(choice.epsilon / whole)
-            told.append(f"last, how far the model is believed, by how many rows it gets right: for {part:.1%}")
+            part, mended = float(choice.epsilon / whole), ", and which rule mends it" if choice.sides else ""
+            told.append(f"last, how far the model is believed{mended}, by how many rows it gets right: for {part:.1%}")
         elif rows is not None or not self.chooses:
             told.append(self._unchosen)
         return (*told, *self.expected.reasons)
@@ -239,18 +262,22 @@ class StagedPlan:
         """What a stage of their own costs the class counts; 0 where they are released with the features."""
         if self.rows is None:
             return UNDECLARED_SHARE * self.epsilon
-        least, most = (share * self.epsilon for share in CLASS_SHARES)
+        if self.alone(self.rows):
+            return Fraction(0)
+        whole = self.before_rules(self.rows)
+        least, most = (share * whole for share in CLASS_SHARES)
         if most * self.rows < FEW * self.rows_per_unit:
             most /= 2
         share = max(least, min(most, Fraction(ENOUGH * self.rows_per_unit, self.rows)))
-        return Fraction(0) if self._joint(self._likely_cuts, share, self.epsilon) else share
+        return Fraction(0) if self._joint(self._likely_cuts, share, whole) else share
 
     @cached_property
     def _likely_cuts(self) -> tuple[Cut, ...]:
         """How features are likely to be released where the number of rows is declared."""
         screen = None if self.rows is None else self.screen(self.rows)
         some = None if screen is None else frozenset(screen.features[: screen.keep])
-        return self.last(self.epsilon, None, likely_shapes(self.declared), some, screen is not None).cuts
+        whole = self.epsilon if self.rows is None else self.before_rules(self.rows)
+        return self.last(whole, None, likely_shapes(self.declared), some, screen is not None).cuts
 
     def _joint(self, cuts: Sequence[Cut], own: Fraction, epsilon: Fraction) -> bool:
         """Whether class counts are better released with these features, for `epsilon`, than for `own` in a stage."""
@@ -266,29 +293,58 @@ class StagedPlan:
 
     def screen(self, rows: int) -> Screen | None:
         """The choice of a few features by the rows of a table of about this size, if there are many."""
-        epsilon = SCREEN_SHARE * self.epsilon
+        epsilon = SCREEN_SHARE * self.before_rules(rows)
         keep = math.floor(rows * epsilon / (SCREEN_ROWS * self.rows_per_unit))
         names = tuple(cut.feature for cut in self.expected.cuts if cut.kind in ("cells", "moments"))
         fit = self.mechanism == "knorm" and len(self.declared.classes) <= SCREEN_CLASSES and len(names) >= SCREEN_FROM
         fit = fit and FEWEST <= keep <= SCREEN_PART * len(names)
         return Screen(names, keep, epsilon, self.rows_per_unit) if fit else None
 
+    def alone(self, rows: int) -> bool:
+        """Whether the model of a table of about this many rows is made of rules alone: only class counts are released."""
+        size, classes = rows * self.epsilon / self.rows_per_unit, len(self.declared.classes)
+        if not self.rules or not self._reads(rows) or size >= ALONE_ROWS or classes < 2:
+            return False
+        each = classes * len(self.declared.features)
+        return classes == 2 or (size >= ALONE_FROM and size < ALONE_EACH[classes > SPLIT_CLASSES] * each)
+
     def choice(self, rows: int) -> LastChoice | None:
         """The last choice from a table of about this many rows, if it helps."""
+        if not self._reads(rows):
+            return None
+        size, classes = rows * self.epsilon / self.rows_per_unit, len(self.declared.classes)
+        if self.alone(rows):
+            steps = 1 if classes == 2 and size < SECOND_RULE else 2
+            return LastChoice(ALONE_SHARE * self.epsilon, self.rows_per_unit, self._sides, alone=True, steps=steps)
+        if self.rules and classes <= RULE_CLASSES and RULE_ROWS[0] <= size < RULE_ROWS[2]:
+            least, most = RULE_SHARES if classes <= SPLIT_CLASSES else RULE_SHARES[:1] * 2
+            share = min(most, max(least, RULE_ROWS[0] / size), RULE_ROWS[1] / size)
+            return LastChoice(share * self.epsilon, self.rows_per_unit, self._sides, splits=classes <= SPLIT_CLASSES)
         least, most = (Fraction(each * self.rows_per_unit, rows) for each in CHOICE_ROWS)
         epsilon = min(CHOICE_SHARE * self.epsilon, most)
-        there = self.chooses and (self.most_read is None or rows <= self.most_read)
-        return LastChoice(epsilon, self.rows_per_unit) if there and epsilon >= least else None
+        return LastChoice(epsilon, self.rows_per_unit) if epsilon >= least else None
+
+    def before_rules(self, rows: int) -> Fraction:
+        """Epsilon of all stages but a choice among rules, of which the others take their shares."""
+        choice = self.choice(rows)
+        return self.epsilon if choice is None or not choice.sides else self.epsilon - choice.epsilon
+
+    def _reads(self, rows: int) -> bool:
+        return self.chooses and (self.most_read is None or rows <= self.most_read)
+
+    @cached_property
+    def _sides(self) -> tuple[Sides, ...]:
+        return all_sides(self.declared, self.codebook)
 
     def weighing(self, rows: int) -> Weighing | None:
         """Weights of features, as candidates of the last choice, if rows are enough to tell them."""
-        if self.choice(rows) is None:
+        if self.choice(rows) is None or self.alone(rows):
             return None
         screen = self.screen(rows)
         features = sum(cut.kind != "nothing" for cut in self.expected.cuts) if screen is None else screen.keep
         numbers = (features + len(self.declared.classes)) * self.rows_per_unit
         least, most = (Fraction(each * numbers, rows) for each in WEIGH_ROWS)
-        epsilon = min(WEIGH_SHARE * self.epsilon, most)
+        epsilon = min(WEIGH_SHARE * self.before_rules(rows), most)
         return Weighing(epsilon, self.rows_per_unit, rows) if epsilon >= least else None
 
     def kept_back(self, rows: int) -> Fraction:
@@ -297,7 +353,7 @@ class StagedPlan:
 
     def look(self, rows: int, kept: frozenset[str] | None = None) -> Look | None:
         """The first look at a table of about this many rows, if it helps."""
-        return _look(self.declared, LOOK_SHARE * self.epsilon, self.rows_per_unit, rows, kept)
+        return _look(self.declared, LOOK_SHARE * self.before_rules(rows), self.rows_per_unit, rows, kept)
 
     def fit(
         self, statistics: Statistics, rows: CodedRows | Callable[[], CodedRows] | None, coins: Coins, alpha: float = 1.0
@@ -344,7 +400,7 @@ class StagedPlan:
             told.append(f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each")
         found = self.declared.max_rows if sized is None else min(sized.rows, self.declared.max_rows)
         rows = found if self.rows is None else self.rows
-        screen = self.screen(rows)
+        screen = None if self.alone(rows) else self.screen(rows)
         left = self.epsilon - self.class_epsilon - self.kept_back(rows)
         shapes: Mapping[str, CellShape] = likely_shapes(self.declared)
         if screen is not None:
@@ -355,6 +411,8 @@ class StagedPlan:
             )
             left -= screen.epsilon
             kept = screen.choose(statistics, coins)
+        elif self.alone(rows):
+            kept = frozenset()
         else:  # which features are left in is decided before any is looked at
             cuts = self.last(left, sized, shapes).cuts
             kept = frozenset(cut.feature for cut in cuts if cut.kind != "nothing")
@@ -444,12 +502,18 @@ def plan_stages(
         expected = plan_release(
             codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
         )
-        plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, chooses and not codebook.texts, most_read)
+        reads = chooses and not codebook.texts
+        plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, reads, most_read, mechanism == "auto")
         if plan.rows is not None and most_read is not None:
             plan = replace(plan, chooses=plan.chooses and plan.rows <= most_read, most_read=None)
         return plan
 
     plan = staged(delta)
+    if plan.rows is not None and plan.alone(plan.rows):  # class counts need no delta
+        left = plan.epsilon - plan.kept_back(plan.rows)
+        plan = staged(0.0)
+        last = plan.last(left, None, likely_shapes(codebook), frozenset())
+        return replace(plan, expected=replace(last, reasons=(*plan.expected.reasons[:1], *last.reasons[1:])))
     if mechanism == "auto" and plan.delta and plan.rows is not None:  # chosen features may be few enough for pure noise
         pure = staged(0.0)
         screen = pure.screen(plan.rows)
