@@ -174,8 +174,9 @@ class JointFit(PrivateFit):
             f"{self.plan.unit} touches one class count, in a first look at the numbers (where one is taken) one cell of each, "
             "and in each released table one cell of one class; in every stage noise is calibrated to all of them moving at "
             "once; features, how far the model is believed, and rules that mend it or take its place, are chosen (where they "
-            "are) by scores that a record moves by at most one; a gradient by which features are weighed (where they are) has one number per feature and class, "
-            "each moved at most by its bound; and the epsilons of the stages add up to the price"
+            "are) by scores that a record moves by at most one; a gradient by which features are weighed (where they are) has "
+            "one number per feature and class, each moved at most by its bound; and the epsilons of the stages add up to the "
+            "price"
         )
         return PrivacyStatement.of(
             self,

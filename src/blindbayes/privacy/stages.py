@@ -63,8 +63,9 @@ SCREEN_PART = Fraction(1, 2)
 """The largest part of the features that is worth choosing."""
 PURE_PART = Fraction(1, 4)
 """The largest part that is chosen, with pure noise, although Gaussian noise could bear all of them."""
-SCREEN_FROM = 12
-"""Features from which on it is worth to choose some: noise in fewer is small where rows are enough to choose."""
+SCREEN_FROM, SCREEN_BESIDE_RULES = 12, 24
+"""Features from which on it is worth to choose some: noise in fewer is small where rows are enough to choose. A rule finds the
+one that tells most by itself, so that where rules are tried it takes more of them."""
 SCREEN_CLASSES = 3
 """Classes up to which a rule on one feature says what the feature is worth: of many classes it can only name a few."""
 MOST_READ = 200_000
@@ -293,10 +294,11 @@ class StagedPlan:
 
     def screen(self, rows: int) -> Screen | None:
         """The choice of a few features by the rows of a table of about this size, if there are many."""
-        epsilon = SCREEN_SHARE * self.before_rules(rows)
+        whole = self.before_rules(rows)
+        epsilon, fewest = SCREEN_SHARE * whole, SCREEN_FROM if whole == self.epsilon else SCREEN_BESIDE_RULES
         keep = math.floor(rows * epsilon / (SCREEN_ROWS * self.rows_per_unit))
         names = tuple(cut.feature for cut in self.expected.cuts if cut.kind in ("cells", "moments"))
-        fit = self.mechanism == "knorm" and len(self.declared.classes) <= SCREEN_CLASSES and len(names) >= SCREEN_FROM
+        fit = self.mechanism == "knorm" and len(self.declared.classes) <= SCREEN_CLASSES and len(names) >= fewest
         fit = fit and FEWEST <= keep <= SCREEN_PART * len(names)
         return Screen(names, keep, epsilon, self.rows_per_unit) if fit else None
 
