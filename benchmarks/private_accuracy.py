@@ -1,6 +1,6 @@
 """Accuracy of private fits on many tables: the share of the gap from the majority class to the best model without privacy.
 
-python benchmarks/private_accuracy.py [--part tuning|earlier|untouched|all] [--splits 10] [--draws 10] [--packages FOLDER]
+python benchmarks/private_accuracy.py [--part tuning|earlier|untouched|fresh|all] [--splits 10] [--draws 10] [--packages FOLDER]
     [--folder CSV_FOLDER] [--tree old=SOURCE_TREE] [--csv out.csv]
 
 Each table is split --splits times into 70% to learn from and 30% to score; each split is counted once and released --draws
@@ -210,7 +210,7 @@ def _tables(options: argparse.Namespace) -> Any:
 def main() -> None:
     """Print shares per table and their means, with standard errors."""
     parser = Options(__doc__)
-    parser.add_argument("--part", choices=("tuning", "earlier", "untouched", "all"), default="all")
+    parser.add_argument("--part", choices=("tuning", "earlier", "untouched", "fresh", "all"), default="all")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--tables", default="", help="only these, separated by commas")
