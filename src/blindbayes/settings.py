@@ -115,9 +115,11 @@ SETTINGS = {
     "site.tls.authority": Setting("PEM file of the authority's certificates"),
     "site.tls.certificate": Setting("PEM chain for this site's own key, made from `blindbayes site request`"),
     "site.policy.protocols": Setting("the protocols that may run"),
-    "site.policy.min_parties": Setting("fewest sites in a sum", "rows", "Over columns nothing is opened, and two will do"),
+    "site.policy.min_parties": Setting(
+        "fewest sites in a sum, or in a model of rows in shares", "rows", "Over columns nothing is opened, and two will do"
+    ),
     "site.policy.min_rows": Setting("fewest rows of this site in a sum, or in training over columns"),
-    "site.policy.exact_sums": Setting("`false`: nothing without epsilon"),
+    "site.policy.exact_sums": Setting("`false`: no sum, and no model of rows in shares, without epsilon"),
     "site.policy.repeated_exact_sums": Setting("`false`: one exact sum per codebook, ever"),
     "site.policy.difference_colluders": Setting(
         "sites that may pool their own statistics and all exact sums over time without learning a single other site's",
@@ -133,7 +135,7 @@ SETTINGS = {
         "runs in 24 hours that one other site begins here and that end before anything is computed"
     ),
     "site.policy.max_queries": Setting(
-        "the most that `options.queries` may ask for, of each trained model",
+        "the most that `options.queries` may ask for",
         "columns",
         "A study that does not limit its queries is refused",
     ),

@@ -243,10 +243,10 @@ class RatioScheme(Scheme):
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """Probabilities that fix counts are an exact sum; noisy ones are paid for; of shares there are classifications."""
-        study = agreement.study
+        study, everybody = agreement.study, len(agreement.contributors)
         if agreement.public.ratios is None:
-            return Exposure(shares=True, queries=study.options.get("queries"))
-        exact, everybody = study.epsilon is None, len(agreement.contributors)
+            return Exposure(shares=True, queries=study.options.get("queries"), quorum_size=everybody)
+        exact = study.epsilon is None
         return Exposure(exact=exact, quorum_size=everybody, epsilon=study.epsilon or 0.0, delta=study.delta)
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
@@ -318,9 +318,9 @@ class RatioJob(CountingJob):
         return noisy
 
     def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, difference rule, ledger; once per run."""
+        """Approval, rate, difference rule, ledger; once per run. A model in shares counts as an exact sum: answers tell it."""
         public: Ratio = self.agreement.public
-        exact = public.ratios is not None and public.noise is None
+        exact = public.noise is None
         self.site.authorise_and_charge(
             self.agreement, self.run_id, SCHEME.price(public), state=self.state, quorum_size=len(public.names), exact=exact
         )

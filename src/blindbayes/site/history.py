@@ -56,12 +56,15 @@ class History:
         return self.audit.of("run", run_id)
 
     def past_sums(self) -> list[PastSum]:
-        """Exact sums this site put a vector into, or may have.
+        """Exact sums this site put a vector into, or may have; a model of them that stays in shares too, since answers tell it.
 
-        A run that has ended before anything of the vector left opened nothing. One whose survivors were confirmed opened those,
-        or nothing. Of any other whose end is not known every set counts that its quorum allowed; people can settle it.
+        A run that has ended before anything of the vector left opened nothing, nor did a model whose share was destroyed here
+        before anybody asked it: no answer comes without this site. A run whose survivors were confirmed opened those, or
+        nothing. Of any other whose end is not known every set counts that its quorum allowed; people can settle it.
         """
-        runs = [e["run"] for e in self.audit.of("event", "computing") if e.get("exact") and not e.get("base")]
+        begun = [e["run"] for e in self.audit.of("event", "computing") if e.get("exact") and not e.get("base")]
+        asked = {entry["model"] for entry in self.audit.of("event", "classifying")}
+        runs = [run for run in begun if run in asked or not self.was_destroyed(run)]
         found = (_past_sum(run, {entry["event"]: entry for entry in self.of_run(run)}) for run in runs)
         return [each for each in found if each is not None]
 
@@ -191,12 +194,12 @@ class History:
         """Whether this site's people said that its share of a model shall be no more."""
         return any(entry["event"] == "destroyed" for entry in self.of_run(run_id))
 
-    def classified(self, model: str, *, but: str = "") -> int:
-        """Instances classified with a model, by the audit log; without the run `but`."""
+    def classified(self, study: str, *, but: str = "") -> int:
+        """Instances classified with any model of a study, by the audit log; without the run `but`."""
         return sum(
             entry["instances"]
             for entry in self.audit.of("event", "classifying")
-            if entry["model"] == model and entry["run"] != but
+            if entry["study"] == study and entry["run"] != but
         )
 
 

@@ -66,7 +66,7 @@ def require_agreement(policy: Policy, agreement: Agreement) -> None:
     for option, why in opens.unsafe.items():
         if not (option == "modulus" and policy.given_modulus):
             raise PrivacyError(why)
-    if opens.exact and not policy.exact_sums:
+    if opens.quorum_size is not None and not opens.epsilon and not policy.exact_sums:  # in shares too: answers tell it
         raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
     if opens.exact and opens.quorum_size is not None and opens.quorum_size < 3:
         raise PrivacyError("an exact sum of two sites tells each the other's statistics")

@@ -69,7 +69,7 @@ def again(home: SiteFolder, study: StudyFile) -> list[str]:
     starts, left = len(home.history.starts(study.sha256)), home.approvals.runs_left(study.sha256)
     told = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
     opens = study.study.scheme.exposure(study.agreement)
-    if starts and opens.exact and opens.quorum_size is not None:
+    if starts and not opens.epsilon and opens.quorum_size is not None:
         if not home.config.policy.repeated_exact_sums:
             told.append("This site's policy allows one exact sum per codebook: another run is refused.")
         elif opens.quorum_size < len(study.contributors):

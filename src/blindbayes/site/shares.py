@@ -60,7 +60,7 @@ class ShareFolder:
             if self.history.was_destroyed(path.stem):  # a copy that came back, from a backup for example
                 continue
             share = self.load(path.stem, ShareHead)
-            spent = max(share.spent, self.history.classified(path.stem))
+            spent = max(share.spent, self.history.classified(share.study))
             found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": spent})
         return found
 

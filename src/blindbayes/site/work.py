@@ -236,7 +236,7 @@ class FolderSite:
 
     def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
         """Enough of the budget is left."""
-        share.require_budget(count, run_id, known=self.home.history.classified(model, but=run_id))
+        share.require_budget(count, run_id, known=self.home.history.classified(share.study, but=run_id))
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
         """Approval, budget, log."""
@@ -244,7 +244,7 @@ class FolderSite:
         if home.approvals.find(study) is None:
             raise PrivacyError("the study's approval was taken back")
         home.approvals.require_in_time(study)
-        home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(model, but=run_id))
+        home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(study, but=run_id))
         if home.history.has_computed(run_id):
             return
         home.audit.append("classifying", run=run_id, study=study, model=model, instances=count)

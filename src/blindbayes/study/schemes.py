@@ -69,7 +69,7 @@ class Exposure:
     """What a run of a study would open, for a site's policy to judge."""
 
     exact: bool = False  # a sum of statistics without noise
-    quorum_size: int | None = None  # the fewest sites in what is opened; None: nothing of several sites is added up and opened
+    quorum_size: int | None = None  # the fewest sites in a sum that is opened, or that answers tell; None: there is no such sum
     epsilon: float = 0.0  # the largest that any site spends on it
     delta: float = 0.0
     shares: bool = False  # classifications follow, whose number policy limits
