@@ -41,9 +41,11 @@ def test_the_circuit_counts_ones(count):
     assert gates.and_count == count - count.bit_count()
 
 
-def test_a_list_of_one_does_not_pass():
+@pytest.mark.parametrize("reveal", ["nothing", "matching"])
+def test_a_list_of_one_does_not_pass(reveal):
+    """Nor where both learn whom they share: there min_overlap was refused, and a model of one person told its class at once."""
     with pytest.raises(PrivacyError, match="fewer than 10"):
-        train()
+        train(reveal=reveal)
 
 
 @pytest.mark.parametrize("liar", ["row holder", "label holder"])

@@ -10,7 +10,7 @@ import pytest
 import blindbayes.protocol.matching as package
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.errors import ConfigError, DataError, PeerProtocolError
+from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.primitives.cuckoo import MIN_ITEMS
 from blindbayes.protocol.matching import MatchingSetup, asker, owner, roles
 from blindbayes.protocol.matching.messages import MatchesTold, ValuesListed
@@ -151,7 +151,10 @@ def test_a_study_that_reveals_the_matching_lines_rows_up():
         study("join").simulate(frames)
     with pytest.raises(DataError, match="reject"):
         study("reject").simulate(frames)
-    with pytest.raises(ConfigError, match="min_overlap"):
-        study("first", min_overlap=5).simulate(frames)
+    assert study("first", min_overlap=200).simulate(frames).model.statistics() == hidden.model.statistics()
+    with pytest.raises(PrivacyError, match="fewer than 201 identifiers match"):
+        study("first", min_overlap=201).simulate(frames)
+    with pytest.raises(ConfigError, match="never be reached"):
+        study("first", min_overlap=5000).simulate(frames)
     with pytest.raises(DataError, match="no identifier"):
         study("first").simulate({"alice": left.slice(0, 50), "bob": right})

@@ -139,7 +139,7 @@ CASES = {
     ),
     "matched": Case(
         by_people,
-        columns_study(rows=None, options={"bounds": BOUNDS["bounds"], "queries": 100, "reveal": "matching"}, **KEYED),
+        columns_study(rows=None, options={**BOUNDS, "reveal": "matching"}, **KEYED),
     ),
     "joined and audited": Case(by_people, columns_study(rows=None, options={**BOUNDS, "audit_rate": 0.2}, **KEYED)),
     "joined and audited, with small cells at zero": Case(
@@ -150,7 +150,7 @@ CASES = {
         by_people,
         columns_study(
             rows=None,
-            options={"bounds": BOUNDS["bounds"], "queries": 100, "reveal": "matching", "audit_rate": 0.2},
+            options={**BOUNDS, "reveal": "matching", "audit_rate": 0.2},
             **KEYED,
         ),
     ),
@@ -381,6 +381,18 @@ REFUSALS: dict[
         by_people,
         columns_study(rows=None, options={"bounds": BOUNDS["bounds"], "queries": 9, "reveal": "matching"}, **KEYED),
         Policy(min_overlap=0),
+        None,
+    ),
+    "a matching that may be of one": (
+        by_people,
+        columns_study(rows=None, options={**BOUNDS, "min_overlap": 0, "reveal": "matching"}, **KEYED),
+        Policy(reveal_matches=True),
+        None,
+    ),
+    "a matching below the least overlap": (
+        by_people,
+        columns_study(rows=None, options={**BOUNDS, "min_overlap": 31, "reveal": "matching"}, **KEYED),
+        EVERYTHING,
         None,
     ),
     "an overlap below the least": (

@@ -11,7 +11,7 @@ Rows stay outside: these roles take entries (keyed digests and words) and return
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -47,6 +47,14 @@ from blindbayes.protocol.transfer.roles import agree
 from blindbayes.wire import U64Array
 
 IntArray = npt.NDArray[np.int64]
+
+
+def require_reachable(min_overlap: int, bounds: Iterable[int]) -> None:
+    """Refuse a least overlap that no run could have."""
+    if min_overlap < 0:
+        raise ConfigError("min_overlap is not negative")
+    if min_overlap > min(bounds):
+        raise ConfigError("min_overlap is larger than the bounds of a join: it could never be reached")
 
 
 @dataclass(frozen=True)
@@ -91,10 +99,7 @@ class JoinSetup:
             )
         if self.rows >= 1 << 31:
             raise ConfigError("a bound times the multiplicity squared passes 2^31 rows; lower the multiplicity or the bounds")
-        if self.min_overlap < 0:
-            raise ConfigError("min_overlap is not negative")
-        if any(self.min_overlap > min(self.bounds[self.class_holder], self.bounds[name]) for name in self.holders):
-            raise ConfigError("min_overlap is larger than the bounds of a join: it could never be reached")
+        require_reachable(self.min_overlap, self.bounds.values())
 
     @cached_property
     def columns(self) -> ColumnsSetup:

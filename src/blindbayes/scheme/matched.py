@@ -10,12 +10,13 @@ import numpy as np
 
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import rows_at
-from blindbayes.errors import ConfigError, DataError, LocalProtocolError
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import matching
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
+from blindbayes.protocol.joined import require_reachable
 from blindbayes.protocol.joined_sums.inputs import merge
 from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme import aligned, joined
@@ -36,7 +37,7 @@ class MatchedTraining:
         digests = joined.digests_of(study, source)  # reads the table, once
         self._source = source
         self._entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
-        self._bounds = joined.params_of(study).bounds
+        self._bounds, self._least = joined.params_of(study).bounds, joined.params_of(study).min_overlap
         joined.require_bound(party, len(self._entries), self._bounds[party])
         self._training: ColumnTraining | None = None
 
@@ -60,6 +61,8 @@ class MatchedTraining:
             found = yield from matching.owner(run, first, sizes, items, ot_receiver, own)
         if not len(found):
             raise DataError("the parties share no identifier")
+        if len(found) < self._least:  # a model of a few tells their classes, and a party chooses whom it brings
+            raise PrivacyError(f"fewer than {self._least} identifiers match, the study's min_overlap; nothing was trained")
         # Entries stand in the order of their digests at both parties, so what matches lines up.
         places = self._entries.words[found, 0].astype(np.int64)
         lined_up = replace(open_columns(rows_at(self._source, places), self._study.codebook), total=self._source.total)
@@ -93,10 +96,8 @@ class MatchedScheme(ShareScheme):
         params = joined.params_of(study)
         if study.duplicates == "join":
             raise ConfigError("rows that are to line up need duplicates = 'first' or 'reject'")
-        if params.min_overlap or params.join == "left" or params.overlap_epsilon is not None:
-            raise ConfigError(
-                "reveal = 'matching' takes neither min_overlap nor overlap_epsilon nor join: the overlap is known then"
-            )
+        if params.join == "left" or params.overlap_epsilon is not None:
+            raise ConfigError("reveal = 'matching' takes neither overlap_epsilon nor join: the overlap is known then")
 
     def agree(self, agreement: Agreement) -> ColumnsSetup:
         """Who holds what, of at most as many rows as the smaller bound."""
@@ -104,6 +105,7 @@ class MatchedScheme(ShareScheme):
         if len(agreement.names) != 2:
             raise ConfigError("the matching is revealed between two parties; with more, leave the option reveal out")
         joined.require_bounds(bounds, agreement.names)
+        require_reachable(joined.params_of(study).min_overlap, bounds.values())
         require_learner(study.reveal_to, agreement.names)
         rows = min(*bounds.values(), study.codebook.max_rows)
         agreed = columns_for(study, rows, agreement.owners, held.labelled)
@@ -134,7 +136,7 @@ class MatchedScheme(ShareScheme):
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """Classifications, and whom the parties share."""
-        return replace(super().exposure(agreement), matches=True)
+        return replace(super().exposure(agreement), matches=True, overlap=joined.params_of(agreement.study).min_overlap)
 
     def opens(self, agreement: Agreement) -> list[str]:
         """Whom the parties share."""
