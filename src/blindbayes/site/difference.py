@@ -137,8 +137,13 @@ def require_independent(
         raise PrivacyError(rule.words(found, known))
 
 
-def require_unchanged(policy: Policy, data: Data, before: Data | None) -> None:
+def require_unchanged(policy: Policy, data: Data, before: Data | None, *, gone: bool) -> None:
     """The rule for an exact sum of changes: the others may bring none, so that it is this site's alone."""
+    if gone:  # whatever the policy says of changes
+        raise PrivacyError(
+            "an exact sum of changes would tell what this site takes back, its whole table. Run it with an epsilon, or leave "
+            "the rows in earlier totals: `blindbayes site withdraw --undo`"
+        )
     if before is None:
         raise PrivacyError(
             "an exact sum of changes could be all statistics of a site that is new in it. Run it with an epsilon, or without a "

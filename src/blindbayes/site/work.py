@@ -144,7 +144,7 @@ class FolderSite:
                 if self.base is None:
                     require_independent(policy, study, own, state, home.history.past_sums(), names=names)
                 else:
-                    require_unchanged(policy, state, home.history.data_at(study.sha256, self._since))
+                    require_unchanged(policy, state, home.history.data_at(study.sha256, self._since), gone=self._gone)
             facts |= {
                 "withdrawn": self._gone,
                 "codebook": state.codebook,
