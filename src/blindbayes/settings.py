@@ -157,7 +157,8 @@ SETTINGS = {
         "signed, or compares otherwise, is caught",
     ),
     "site.policy.max_overlap_bits_per_day": Setting(
-        "how often in 24 hours one other site is told whether at least `min_overlap` identifiers match; 0 for never", "keyed"
+        "how often in 24 hours one other site is told whether at least `min_overlap` identifiers match, or which; 0 for never",
+        "keyed",
     ),
     "site.policy.reveal_matches": Setting(
         "let another site learn whom of its people this site has too", "keyed", 'By scope shared, or `reveal = "matching"`'

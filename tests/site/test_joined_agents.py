@@ -166,16 +166,18 @@ def test_bits_about_the_overlap_are_limited_per_day_and_partner(tmp_path: Path) 
     frame = people()
 
     async def test() -> None:
-        async with office_of(tmp_path, tables(frame), policy=Policy(min_overlap=0, max_overlap_bits_per_day=1)) as office:
+        policy = Policy(min_overlap=0, max_overlap_bits_per_day=1, reveal_matches=True)
+        async with office_of(tmp_path, tables(frame), policy=policy) as office:
             study = study_of(office, min_overlap=10)
             await train(office, study, runs=3)
             again = await office.run(study)
             assert {type(run.error) for run in again.values()} <= {PrivacyError, PeerLost}
             assert any("at most 1 times a day" in str(run.error) for run in again.values())
             assert office.net.sites["bank"].home.history.overlap_bits()[0][1] == study.party("telecom").identity
-            other = study_of(office, min_overlap=11)  # a study of another hash is no way around it
-            office.net.approve(other)
-            assert any("times a day" in str(run.error) for run in (await office.run(other)).values())
+            # A study of another hash is no way around it, nor one that tells more: who matches.
+            for other in (study_of(office, min_overlap=11), study_of(office, reveal="matching")):
+                office.net.approve(other)
+                assert any("times a day" in str(run.error) for run in (await office.run(other)).values())
             plain = study_of(office, min_overlap=0)
             assert await train(office, plain)
 

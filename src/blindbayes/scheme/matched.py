@@ -123,6 +123,10 @@ class MatchedScheme(ShareScheme):
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> MatchedTraining:
         return MatchedTraining(agreement.study, self.columns(agreement), party, source)
 
+    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
+        """The other party: it is told more than a bit, and so no more often."""
+        return tuple(name for name in agreement.names if name != party)
+
     def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
         return (
             "Before training, both parties learned which identifiers they share (matching): who is a customer of both is known "
