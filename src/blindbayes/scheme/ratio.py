@@ -410,7 +410,7 @@ def _follows(public: Ratio) -> str:
         return (
             f"Nothing is opened: the model stays in shares of {first} and {second}. A classification, for which every site's "
             f"people ask, opens the class to the site whose instance it is. {limit}; repeated queries let the "
-            f"model be read off, and so the sum of all counts: some 25 answers tell {first} or {second} one number of it."
+            "model be read off, and so the sum of all counts: some 25 answers tell one number of it."
         )
     bits = f"probabilities at {ratios.fraction} bits"
     if ratios.opening == "fine":
