@@ -123,8 +123,8 @@ SETTINGS = {
     "site.policy.repeated_exact_sums": Setting("`false`: one exact sum per codebook, ever"),
     "site.policy.difference_colluders": Setting(
         "sites that may pool their own statistics and all exact sums over time without learning a single other site's",
-        more="A sum that would tell them is refused. None: 1, and 2 where a study has ten contributors or fewer; never more "
-        "than the quorum less two, which one sum already tells",
+        more="A sum that would tell them is refused, whether or not they are in it; what a sum of so few sites tells by itself "
+        "does not count. None: 1, and 2 where a study has ten contributors or fewer",
     ),
     "site.policy.changed_data": Setting("allow an exact sum that would open how this site's data changed since an earlier one"),
     "site.policy.max_epsilon_per_run": Setting("largest epsilon of one run; the total stands in the ledger"),

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from adversary.knowledge import Form, _functionals
+from blindbayes.site import difference
 from blindbayes.site.determined import Question, find_determined
+from blindbayes.site.policy import Policy
 
 
 def determined(sums: Sequence[str], coalition: Collection[str]) -> set[str]:
@@ -56,3 +60,26 @@ def test_the_sites_rule_sees_what_the_kit_sees() -> None:
             assert (find_determined(question) is not None) == expected, (rosters, colluders)
             seen[expected] += 1
     assert min(seen.values()) > 20
+
+
+def test_no_walk_of_rosters_that_every_site_lets_pass_opens_a_site_to_two_others() -> None:
+    """Each site knows the sums that it was in. Before, one colluder was counted for a sum of three, whoever was not in it."""
+    rng = np.random.default_rng(5)
+    longest = 0
+    for _ in range(40):
+        past: list[str] = []
+        for _ in range(6):
+            now = "".join(sorted(rng.choice(list("abcdefg"), rng.integers(3, 8), replace=False)))
+            own = {site: frozenset((site,)) for site in now}
+            study: Any = SimpleNamespace(setting=SimpleNamespace(contributors=now, quorum_size=len(now)))
+            most = difference.colluders(Policy(), study)
+            seen = ([frozenset(each) for each in past if site in each] for site in now)
+            if all(find_determined(Question(equations, own, {}, len(now), most)) is None for equations in seen):
+                past.append(now)
+        longest = max(longest, len(set(past)))
+        for site, size in itertools.product("abcdefg", range(3)):
+            sums = sorted({each for each in past if site in each})
+            for who in itertools.combinations("abcdefg", size):
+                for read in determined(sums, who):
+                    assert any(set(each) <= {read, *who} for each in sums), (past, who, read)  # n - 1 of a sum read the last
+    assert longest > 2

@@ -117,6 +117,8 @@ def test_noise_is_accounted_elsewhere() -> None:
 def test_changed_data_would_open_the_change() -> None:
     with pytest.raises(PrivacyError, match="single site"):
         independent(study(), past("north", "south", "west"), data="d1")
+    with pytest.raises(PrivacyError, match="a change in the data of"):  # where all of a sum may collude, too
+        independent(study(), past("north", "south", "west"), data="d1", policy=Policy(difference_colluders=5))
     independent(study(), past("north", "south", "west"), data="d1", policy=Policy(changed_data=True))
     with pytest.raises(PrivacyError, match="one exact sum"):
         independent(study(), past("north", "south", "west"), policy=Policy(repeated_exact_sums=False))
@@ -195,6 +197,11 @@ def test_the_refusal_says_who_would_read_whom_and_what_to_change() -> None:
 def test_two_colluders_count_in_a_small_consortium_or_where_the_policy_says_so() -> None:
     assert refusal("a", "abcdg", "abcdef") is not None  # g - e - f: e and f read g
     assert refusal("a", "abcdg", "abcdef", policy=Policy(difference_colluders=1)) is None
+    # However small the new sum is: who reads need not be in it.
+    assert refusal("a", "abc", "abdx") is not None  # c and x read d
+    assert refusal("a", "abc", "abcdef") is not None  # d and e read f
+    assert refusal("a", "abc", "abcdef", policy=Policy(difference_colluders=1)) is None
+    assert refusal("a", "abc", "abcdefg") is None
     assert refusal("a", "abcdefghijkn", "abcdefghijklm") is None
     assert refusal("a", "abcdefghijkn", "abcdefghijklm", policy=Policy(difference_colluders=2)) is not None
 
@@ -216,7 +223,8 @@ def test_too_many_sets_to_compare_are_refused_with_a_way_out() -> None:
 
 
 def brute_force(equations: list[frozenset[str]], others: list[str], quorum_size: int, colluders: int) -> bool:
-    """Over the rationals, every set and every coalition: does an allowed sum add a vector on few sites to the row space?"""
+    """Over the rationals, every set and every coalition: does an allowed sum add a vector on few sites to the row space, other
+    than itself?"""
     names = sorted({name for equation in equations for name in equation} | set(others) | {"me"})
 
     def rank(rows: list[list[float]]) -> int:
@@ -231,7 +239,9 @@ def brute_force(equations: list[frozenset[str]], others: list[str], quorum_size:
             new = [float(name in chosen) for name in names]
             if rank([*old, new]) == rank(old):
                 continue
-            for few in itertools.combinations(names, colluders + 1):
+            for few in itertools.chain(*(itertools.combinations(names, few + 1) for few in range(colluders + 1))):
+                if set(chosen) <= set(few):
+                    continue
                 beside = [*old, *(unit(name) for name in few)]
                 if rank([*beside, new]) == rank(beside):
                     return True
@@ -239,13 +249,17 @@ def brute_force(equations: list[frozenset[str]], others: list[str], quorum_size:
 
 
 @given(
-    st.lists(st.frozensets(st.sampled_from(["a", "b", "c", "d", "x", "y", "me"]), min_size=3), max_size=4),
-    st.integers(3, 5),
-    st.integers(0, 2),
+    st.lists(st.frozensets(st.sampled_from(["a", "b", "c", "d", "x", "y", "me"]), min_size=2), max_size=4),
+    st.integers(2, 5),
+    st.integers(0, 3),
+    st.integers(1, 4),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_difference_rule_equals_brute_force(equations: list[frozenset[str]], quorum_size: int, colluders: int) -> None:
-    others = ["a", "b", "c", "d"]
+def test_the_difference_rule_equals_brute_force(
+    equations: list[frozenset[str]], quorum_size: int, colluders: int, many: int
+) -> None:
+    others = ["a", "b", "c", "d"][:many]
+    quorum_size = min(quorum_size, many + 1)
     adds = {name: frozenset([name]) for name in [*others, "me"]}
     found = find_determined(Question(equations, adds, {}, quorum_size, colluders))
     assert (found is not None) == brute_force(equations, others, quorum_size, colluders)

@@ -3,6 +3,8 @@
 An exact sum is one linear equation in the sites' vectors. A coalition C learns something of a site j alone if the row space of
 the equations holds a vector that lies on C and j and nowhere else. So the question is whether a new equation s brings a vector
 on at most `colluders` + 1 sites that was not there before: s is not in the row space W, and is in W + span(e_i, e_j, ...).
+Where s itself lies on these few sites it is all that is new to them: so small a sum tells that without any other, and does
+not count.
 
 All of it happens in the quotient by W: every site has an image there (`_Space.images`), s is the sum of its members' images,
 and the question is whether that sum is a combination of few images. Arithmetic is modulo two random primes of 31 bits; a wrong
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +58,10 @@ class Question:
 def find_determined(question: Question) -> Finding | None:
     """The first finding, or None. Raises `TooManySums` if the quorum allows more sets than can be searched."""
     coins = Coins.system()
-    for prime in _primes(coins):
-        found = _search(question, prime, coins)
+    # Fewer sites are among these, unless the others would bring the whole sum among them, which does not count.
+    least = question.colluders if question.quorum_size > question.colluders + 1 else 0
+    for prime, colluders in itertools.product(_primes(coins), range(question.colluders, least - 1, -1)):
+        found = _search(replace(question, colluders=colluders), prime, coins)
         if found is not None:
             return found
     return None
@@ -182,7 +186,8 @@ class _Search:
             base = {site for at, bit in classes.items() if bit for site in self._classes[at]}
             chosen = dict(zip(mine, pattern, strict=True))
             included = frozenset(site for site in question.contributors if chosen.get(site, site in base))
-            return self._named(sites, included)
+            if not included.issubset(sites):
+                return self._named(sites, included)
         return None
 
     def _named(self, sites: tuple[str, ...], included: frozenset[str]) -> Finding:
