@@ -229,7 +229,7 @@ def acknowledge(home: SiteFolder, why: str, *, charges: int | None = None, who: 
     if booked:
         home.ledger.book(max(epsilon, 0.0), max(delta, 0.0), purpose="lost with a disk: the worst case")
     if charges != 0:
-        for share in home.shares.all():
+        for share in {each["study"]: each for each in home.shares.all()}.values():  # its models share one budget
             left = None if share["queries"] is None else share["queries"] - share["spent"]
             if left:
                 facts = {"study": share["study"], "model": share["run"], "instances": left}
