@@ -17,7 +17,7 @@ import pytest
 
 from blindbayes import Codebook, Study
 from blindbayes.codebook import Categorical
-from blindbayes.errors import PrivacyError
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives import limbs
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
@@ -125,6 +125,32 @@ def test_a_model_trained_again_on_one_row_more_is_refused_unless_the_first_was_d
                 home.audit.append("settled", run=begun["run"], study=study.sha256, included=[])
             third = done(await here.run(study))
             assert third != again
+
+    bounded(test, 60)
+
+
+@pytest.mark.slow
+def test_no_answer_comes_without_a_site_that_destroyed_its_share(tmp_path: Path) -> None:
+    """South holds no share of a table; north and west, who do, answer nobody without it."""
+
+    async def test() -> None:
+        async with office(tmp_path, EVERYBODY[:3]) as here:
+            study = study_of(here, EVERYBODY[:3], deadlines=Deadlines(step=3, join=3, run=20))
+            model = done(await here.run(study))
+            here.net.sites[SOUTH].home.shares.destroy(model)
+            pd.DataFrame({"colour": ["red"]}).to_csv(tmp_path / "new.csv", index=False)
+            asked: dict[str, dict[str, Any]] = {NORTH: {"rows": str(tmp_path / "new.csv"), "to": NORTH}}
+            asked[WEST] = {"count": 1, "to": NORTH}
+            runs = [
+                here.agents[name].predict(study.sha256, {"model": model, "batch": "without", **fields})
+                for name, fields in asked.items()
+            ]
+            for run in runs:
+                await run.done.wait()
+            assert {run.state for run in runs} == {"failed"}
+            assert here.net.sites[WEST].home.history.classified(study.sha256) == 0
+            with pytest.raises(ConfigError, match="holds no share"):
+                here.agents[SOUTH].predict(study.sha256, {"model": model, "batch": "without", "count": 1, "to": NORTH})
 
     bounded(test, 60)
 
