@@ -176,6 +176,14 @@ def test_exact_counts_tell_one_persons_class_and_a_least_cell_does_not():
     assert len(answers) == 1
 
 
+def test_nobody_passes_a_least_cell_by_writing_one_person_several_times():
+    """Where rows of an identifier are joined, four rows of one person filled a counter of four: an answer told the class."""
+    tables = {"clinic": pd.DataFrame({"id": ["p1"], "hiv": ["neg"]}), "gym": pd.DataFrame({"id": ["p1"] * 4, "x": ["1"] * 4})}
+    book = Codebook("hiv", ("neg", "pos"), (Categorical("x", ("0", "1"), optional=True),))
+    with pytest.raises(ConfigError, match="min_cell an identifier stands for one record"):
+        Study(book, partition="columns", key="id", aligned=False, duplicates="join", min_cell=4).simulate(tables)
+
+
 def test_a_least_cell_falls_to_whoever_brings_the_others_as_the_page_says():
     """Four people whose class is known stand beside the one: whether the counter is there tells."""
     rows, least = 400, 5

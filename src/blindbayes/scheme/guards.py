@@ -40,11 +40,6 @@ def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | No
                 "counted in shares"
             )
         return _plan(study, agreed.owners, agreed.class_holder, agreed.rows, "aligned")
-    if agreed.max_multiplicity != 1:
-        raise ConfigError(
-            "with epsilon an identifier stands for one record at each party: set duplicates = 'first' or 'reject', or "
-            "multiplicity = 1"
-        )
     return _plan(study, agreed.owners, agreed.class_holder, agreed.joined, "inner" if agreed.inner else "left")
 
 
@@ -69,6 +64,11 @@ def guarded(study: Study, agreed: S) -> S:
     """The public facts of a study with its guard; as they came without one."""
     if study.epsilon is None and not study.min_cell:
         return agreed
+    if isinstance(agreed, JoinSetup) and agreed.max_multiplicity != 1:  # who writes a person several times fills a cell alone
+        raise ConfigError(
+            "with epsilon or min_cell an identifier stands for one record at each party: set duplicates = 'first' or 'reject', "
+            "or multiplicity = 1"
+        )
     noise = noise_of(study, agreed)
     book = agreed.codebook if noise is None else noise.counted
     if isinstance(agreed, ColumnsSetup):
