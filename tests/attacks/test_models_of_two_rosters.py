@@ -91,6 +91,16 @@ def study_of(here: Office, names: tuple[str, ...], protocol: str = "private_rati
     return study
 
 
+async def predict(here: Office, study: StudyFile, model: str, brings: dict[str, Path | int]) -> list[Any]:
+    """North's instances, at the sites whose people ask for it."""
+    told = {name: {"count": own} if isinstance(own, int) else {"rows": str(own)} for name, own in brings.items()}
+    asked = {name: {"model": model, "batch": "one", "to": NORTH, **own} for name, own in told.items()}
+    runs = [here.agents[name].predict(study.sha256, fields) for name, fields in asked.items()]
+    for run in runs:
+        await run.done.wait()
+    return runs
+
+
 def refusals(runs: dict[str, Any]) -> str:
     assert {run.state for run in runs.values()} == {"failed"}
     return "; ".join(str(run.error) for run in runs.values() if isinstance(run.error, PrivacyError))
@@ -139,14 +149,7 @@ def test_no_answer_comes_without_a_site_that_destroyed_its_share(tmp_path: Path)
             model = done(await here.run(study))
             here.net.sites[SOUTH].home.shares.destroy(model)
             pd.DataFrame({"colour": ["red"]}).to_csv(tmp_path / "new.csv", index=False)
-            asked: dict[str, dict[str, Any]] = {NORTH: {"rows": str(tmp_path / "new.csv"), "to": NORTH}}
-            asked[WEST] = {"count": 1, "to": NORTH}
-            runs = [
-                here.agents[name].predict(study.sha256, {"model": model, "batch": "without", **fields})
-                for name, fields in asked.items()
-            ]
-            for run in runs:
-                await run.done.wait()
+            runs = await predict(here, study, model, {NORTH: tmp_path / "new.csv", WEST: 1})
             assert {run.state for run in runs} == {"failed"}
             assert here.net.sites[WEST].home.history.classified(study.sha256) == 0
             with pytest.raises(ConfigError, match="holds no share"):
@@ -174,17 +177,25 @@ def test_training_again_brings_no_new_budget_of_queries(tmp_path: Path) -> None:
             study = study_of(here, EVERYBODY[:3], options={"queries": 4})
             first, second = done(await here.run(study)), done(await here.run(study))
             pd.DataFrame({"colour": ["red", "blue", "green"]}).to_csv(tmp_path / "new.csv", index=False)
-            for model, batch in ((first, "one"), (second, "two")):
-                asked: dict[str, dict[str, Any]] = {name: {"count": 3, "to": NORTH} for name in (SOUTH, WEST)}
-                asked[NORTH] = {"rows": str(tmp_path / "new.csv"), "to": NORTH}
-                runs = [
-                    here.agents[name].predict(study.sha256, {"model": model, "batch": batch, **fields})
-                    for name, fields in asked.items()
-                ]
-                for run in runs:
-                    await run.done.wait()
+            for model in (first, second):
+                runs = await predict(here, study, model, {NORTH: tmp_path / "new.csv", SOUTH: 3, WEST: 3})
                 errors = [str(run.error) for run in runs]
                 assert all(("query budget" in each) == (model == second) for each in errors), errors
             assert {share["spent"] for share in here.net.sites[WEST].home.shares.all()} == {3}
+
+    bounded(test, 60)
+
+
+def test_a_site_that_only_stands_by_charges_for_what_is_answered(tmp_path: Path) -> None:
+    """Before, south's people were told of one instance, the others of three, and nobody noticed."""
+
+    async def test() -> None:
+        async with office(tmp_path, EVERYBODY[:3]) as here:
+            study = study_of(here, EVERYBODY[:3])
+            model = done(await here.run(study))
+            pd.DataFrame({"colour": ["red", "blue", "green"]}).to_csv(tmp_path / "new.csv", index=False)
+            runs = await predict(here, study, model, {NORTH: tmp_path / "new.csv", SOUTH: 1, WEST: 3})
+            assert {run.state for run in runs} == {"failed"}
+            assert any("do not agree on the public facts" in str(run.error) for run in runs)
 
     bounded(test, 60)

@@ -186,16 +186,18 @@ class RowLinks:
 
 
 def connect(run: Run, rows: SharedRowsSetup, count: int, asker: str, coins: Coins) -> Role[RowLinks]:
-    """Agree on what is public about a classification, and set up its transfers."""
+    """Agree on what is public about a classification, and set up its transfers. Who only stands by agrees with both that
+    compute, since it charges its budget for so many instances."""
     query, links = rows.query(count, asker), RowLinks()
     pairs = [(query.class_holder, holder) for holder in query.holders]
     if len(query.holders) > 1:
         pairs.append((query.holders[1], asker))  # the asker looks up in both computing parties' tables
-    mine = [pair for pair in pairs if run.me in pair]
-    for sender, chooser in mine:
-        other = chooser if run.me == sender else sender
-        yield from transfer.agree(run, other, "classification", rows.facts() + repr((count, asker)).encode(), coins)
-    for sender, chooser in mine:
+    others = rows.parties if run.me in rows.computing else rows.computing
+    met = {other: "classification" for other in others if other != run.me}
+    yield from transfer.agree_all(run, met, rows.facts() + repr((count, asker)).encode(), coins)
+    for sender, chooser in pairs:
+        if run.me not in (sender, chooser):
+            continue
         if run.me == sender:
             links.ot_senders[chooser] = yield from transfer.ot_sender(run, chooser, coins)
         else:
