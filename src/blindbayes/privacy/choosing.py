@@ -131,7 +131,9 @@ class LastChoice:
         rows = rows if known.all() else rows.take(np.flatnonzero(known))
         sides = self.sides if all(isinstance(term, Histogram) for term in parameters.terms.values()) else ()
         if self.alone and step == 0:
-            return [rule.constants(parameters, rows.known_labels), rule.splits(parameters, rows, sides)]
+            always = rule.constants(parameters, rows.known_labels)
+            always = replace(always, scores=always.scores + round(AHEAD[0] / self.rate))
+            return [always, rule.splits(parameters, rows, sides)]
         scales = SCALES if step == 0 else SCALES[:1]
         models = [parameters, *(tempered(parameters, scale) for scale in scales[1:]), *others]
         words = [f"{scale:.0%} of the evidence" for scale in scales] if step == 0 else [told]
