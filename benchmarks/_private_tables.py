@@ -91,7 +91,7 @@ regression/housing regression/abalone"""
 FRESH = """regression/ailerons regression/autohorse regression/autompg regression/bank32nh regression/bodyfat
 regression/breasttumor regression/cholesterol regression/delta.elevators regression/machine.cpu regression/meta
 regression/pharynx regression/puma32H regression/pwlinear regression/sensory regression/strike regression/triazines
- statlib/nominal/analcatdata_halloffame statlib/nominal/analcatdata_reviewer
+statlib/nominal/analcatdata_halloffame statlib/nominal/analcatdata_reviewer
 statlib/nominal/analcatdata_broadwaymult statlib/nominal/analcatdata_braziltourism
 statlib/nominal/analcatdata_marketing statlib/nominal/backache classification/flags statlib/numeric/cps_85_wages
 statlib/numeric/colleges_aaup statlib/numeric/colleges_usnews statlib/numeric/pollen statlib/numeric/socmob
