@@ -254,8 +254,10 @@ def _what_if(parameters: Parameters, noise_interval: NoiseInterval | None, stati
     """The model for the page's own form, in JSON: what was released, of values that somebody has. Texts are not asked for."""
     features: list[dict[str, Any]] = []
     for name, term in parameters.terms.items():
-        if isinstance(term, Gaussian) and np.isfinite(term.mean).all() and (term.variance > 0).all():
-            features.append({"name": name, "mean": term.mean.tolist(), "variance": term.variance.tolist()})
+        if isinstance(term, Gaussian) and np.isfinite(term.variance).all():
+            numeric = parameters.codebook.numeric(name)  # the page puts a number on the grid and clamps it, as prediction does
+            grid = {"low": numeric.grid_low, "high": numeric.grid_high, "scale": numeric.scale}
+            features.append({"name": name, "mean": term.mean.tolist(), "variance": term.variance.tolist(), **grid})
         elif isinstance(term, Histogram):
             found = [weight for weight in weights(parameters, name, noise_interval, statistics) if weight.seen]
             values = [

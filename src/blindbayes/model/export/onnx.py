@@ -1,8 +1,8 @@
 """ONNX: the same arithmetic as `Parameters`, as a graph.
 
 One input per feature, shaped (rows, 1): text for a categorical feature (a text that the codebook does not list counts as
-missing, as in prediction), a double for a numeric one (NaN is missing; a number is put on the grid and clamped). Text is shaped
-(rows, words): doubles that count its words. Outputs:
+missing, or as the feature's `other`, as in prediction), a double for a numeric one (NaN is missing; a number is put on the grid
+and clamped). Text is shaped (rows, words): doubles that count its words. Outputs:
 `label`, shaped (rows,), and `probabilities`, shaped (rows, classes), in the codebook's order.
 """
 
@@ -26,12 +26,15 @@ def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
         from onnx import TensorProto, checker, helper
     except ImportError:
         raise ConfigError("ONNX export needs the extra: pip install 'blindbayes[onnx]'") from None
-    graph = _Graph(helper, TensorProto)
     codebook = parameters.codebook
+    if taken := {"label", "probabilities"} & set(codebook.names):
+        raise ConfigError(
+            f"feature {min(taken)!r} is called like an output of the ONNX model: rename the column, and train again"
+        )
+    graph = _Graph(helper, TensorProto, codebook.names)
     scores = graph.constant("log_prior", np.where(np.isinf(parameters.log_prior), -1e300, parameters.log_prior)[np.newaxis, :])
     inputs = []
     for at, feature in enumerate(codebook.features):
-        source = f"input_{at}"
         kind = TensorProto.STRING if isinstance(feature, Categorical) else TensorProto.DOUBLE
         own = parameters.terms[feature.name]
         wide = own.log_prob.shape[1] if isinstance(own, Words) else 1
@@ -39,17 +42,17 @@ def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
         if isinstance(own, Words):
             term = _words_term(graph, own, feature.name, at)
         else:
-            graph.node("Reshape", [feature.name, graph.constant(f"flat_{at}", np.array([-1]))], source)
-            term = _feature_term(graph, feature, own, source, at)
+            source = graph.node("Reshape", [feature.name, graph.constant(f"flat_{at}", np.array([-1]))], f"input_{at}")
+            term = _feature_term(graph, feature, own, codebook.markers(feature), source, at)
         scores = graph.node("Add", [scores, term], f"score_{at}")
     best = graph.node("ArgMax", [scores], "best", axis=1, keepdims=0, select_last_index=0)
     whole = label_kind == "integer"
     labels: Any = np.array([int(label) for label in codebook.classes]) if whole else list(codebook.classes)
-    graph.node("Gather", [graph.constant("labels", labels), best], "label", axis=0)
+    graph.output("Gather", [graph.constant("labels", labels), best], "label", axis=0)
     top = graph.node("ReduceMax", [scores, graph.constant("class_axis", np.array([1]))], "top", keepdims=1)
     shares = graph.node("Exp", [graph.node("Sub", [scores, top], "shifted")], "shares")
     total = graph.node("ReduceSum", [shares, graph.constant("sum_axis", np.array([1]))], "total", keepdims=1)
-    graph.node("Div", [shares, total], "probabilities")
+    graph.output("Div", [shares, total], "probabilities")
     label_type = TensorProto.INT64 if whole else TensorProto.STRING
     outputs = [
         helper.make_tensor_value_info("label", label_type, ["rows"]),
@@ -67,16 +70,25 @@ def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
 
 
 class _Graph:
-    def __init__(self, helper: Any, types: Any) -> None:
+    """Nodes and constants under names of their own: ONNX takes one that is called like an input for that input's default."""
+
+    def __init__(self, helper: Any, types: Any, inputs: tuple[str, ...]) -> None:
         self.helper, self.types = helper, types
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self._own = "own:"
+        while any(name.startswith(self._own) for name in inputs):
+            self._own += ":"
 
-    def node(self, kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
-        self.nodes.append(self.helper.make_node(kind, inputs, [output], domain=domain, **attributes))
-        return output
+    def node(self, kind: str, inputs: list[str], name: str, domain: str = "", **attributes: Any) -> str:
+        return self.output(kind, inputs, self._own + name, domain, **attributes)
+
+    def output(self, kind: str, inputs: list[str], name: str, domain: str = "", **attributes: Any) -> str:
+        self.nodes.append(self.helper.make_node(kind, inputs, [name], domain=domain, **attributes))
+        return name
 
     def constant(self, name: str, value: Any) -> str:
+        name = self._own + name
         if isinstance(value, list):
             encoded = [text.encode() for text in value]
             self.constants.append(self.helper.make_tensor(name, self.types.STRING, [len(encoded)], encoded))
@@ -87,7 +99,9 @@ class _Graph:
         return name
 
 
-def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, source: str, at: int) -> str:
+def _feature_term(
+    graph: _Graph, feature: Feature, term: Histogram | Gaussian, markers: tuple[str, ...], source: str, at: int
+) -> str:
     """ln P(value | class) of one feature, shaped (rows, classes)."""
     if isinstance(feature, Categorical):
         codes = graph.node(
@@ -95,9 +109,9 @@ def _feature_term(graph: _Graph, feature: Feature, term: Histogram | Gaussian, s
             [source],
             f"code_{at}",
             domain="ai.onnx.ml",
-            keys_strings=list(feature.values),
-            values_int64s=list(range(feature.size)),
-            default_int64=feature.size,
+            keys_strings=[*feature.values, *markers],
+            values_int64s=[*range(feature.size), *[feature.size] * len(markers)],
+            default_int64=feature.size if feature.other is None else feature.values.index(feature.other),
         )
         return _look_up(graph, term, codes, at)
     if not isinstance(feature, Numeric):

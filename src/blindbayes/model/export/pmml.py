@@ -36,6 +36,8 @@ def to_pmml(parameters: Parameters, *, label_kind: str = "text") -> str:
             field = tree.SubElement(fields, "DataField", {"name": feature.name, "optype": "categorical", "dataType": "string"})
             for value in feature.values:
                 tree.SubElement(field, "Value", {"value": value})
+            for marker in codebook.markers(feature):
+                tree.SubElement(field, "Value", {"value": marker, "property": "missing"})
         else:
             tree.SubElement(fields, "DataField", {"name": feature.name, "optype": "continuous", "dataType": "double"})
     model = tree.SubElement(root, "NaiveBayesModel", {"functionName": "classification", "threshold": "0"})
@@ -43,24 +45,24 @@ def to_pmml(parameters: Parameters, *, label_kind: str = "text") -> str:
     tree.SubElement(schema, "MiningField", {"name": codebook.target, "usageType": "target"})
     for feature in codebook.features:
         attributes = {"name": feature.name}
-        if isinstance(feature, Categorical):
+        if isinstance(feature, Categorical) and feature.other is None:
             attributes["invalidValueTreatment"] = "asMissing"
+        elif isinstance(feature, Categorical) and feature.other is not None:
+            attributes |= {"invalidValueTreatment": "asValue", "invalidValueReplacement": feature.other}
         tree.SubElement(schema, "MiningField", attributes)
     output = tree.SubElement(model, "Output")
-    tree.SubElement(
-        output, "OutputField", {"name": "label", "feature": "predictedValue", "dataType": kind, "optype": "categorical"}
-    )
+    names = frozenset(codebook.names)
+    answer = {"name": _apart("label", names), "feature": "predictedValue"}
+    tree.SubElement(output, "OutputField", {**answer, "dataType": kind, "optype": "categorical"})
+    names |= {codebook.target}
     for label in codebook.classes:
-        tree.SubElement(
-            output,
-            "OutputField",
-            {"name": f"P({label})", "feature": "probability", "value": label, "dataType": "double", "optype": "continuous"},
-        )
+        answer = {"name": _apart(f"P({label})", names), "feature": "probability", "value": label}
+        tree.SubElement(output, "OutputField", {**answer, "dataType": "double", "optype": "continuous"})
     numbers = [feature for feature in codebook.features if isinstance(feature, Numeric)]
     if numbers:
         transformations = tree.SubElement(model, "LocalTransformations")
         for feature in numbers:
-            _on_grid(transformations, feature, codebook.names)
+            _on_grid(transformations, feature, names)
     inputs = tree.SubElement(model, "BayesInputs")
     for feature in codebook.features:
         term = parameters.terms[feature.name]
@@ -68,12 +70,12 @@ def to_pmml(parameters: Parameters, *, label_kind: str = "text") -> str:
             entry = tree.SubElement(inputs, "BayesInput", {"fieldName": feature.name})
             _pairs(entry, feature.values, term, codebook.classes)
         elif isinstance(feature, Numeric) and isinstance(term, Histogram):
-            entry = tree.SubElement(inputs, "BayesInput", {"fieldName": _grid_name(feature, codebook.names)})
+            entry = tree.SubElement(inputs, "BayesInput", {"fieldName": _grid_name(feature, names)})
             _pairs(entry, tuple(str(at) for at in range(feature.size)), term, codebook.classes)
         elif isinstance(feature, Numeric) and isinstance(term, Gaussian):
             if not np.isfinite(term.variance).all():
                 continue  # no class has a value: the feature says nothing
-            entry = tree.SubElement(inputs, "BayesInput", {"fieldName": _grid_name(feature, codebook.names)})
+            entry = tree.SubElement(inputs, "BayesInput", {"fieldName": _grid_name(feature, names)})
             stats = tree.SubElement(entry, "TargetValueStats")
             for label, mean, variance in zip(codebook.classes, term.mean, term.variance, strict=True):
                 one = tree.SubElement(stats, "TargetValueStat", {"value": label})
@@ -83,17 +85,29 @@ def to_pmml(parameters: Parameters, *, label_kind: str = "text") -> str:
     prior = tree.SubElement(model, "BayesOutput", {"fieldName": codebook.target})
     counts = tree.SubElement(prior, "TargetValueCounts")
     for label, log_prior in zip(codebook.classes, parameters.log_prior, strict=True):
-        share = math.exp(log_prior) if math.isfinite(log_prior) else _SMALLEST
+        share = _share(log_prior) if math.isfinite(log_prior) else _SMALLEST
         tree.SubElement(counts, "TargetValueCount", {"value": label, "count": repr(share)})
     tree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tree.tostring(root, encoding="unicode") + "\n"
 
 
-def _grid_name(feature: Numeric, names: tuple[str, ...]) -> str:
-    name = f"{feature.name} on grid"
+def _grid_name(feature: Numeric, names: frozenset[str]) -> str:
+    return _apart(f"{feature.name} on grid", names)
+
+
+def _apart(name: str, names: frozenset[str]) -> str:
+    """A name that no other field has."""
     while name in names:
         name += "_"
     return name
+
+
+def _share(log: float) -> float:
+    """The probability; one that PMML's numbers hold as 0 would make a class impossible that is not."""
+    share = math.exp(log)
+    if share < _SMALLEST:
+        raise ConfigError("the model has a probability that is too small for PMML: take ONNX, or more smoothing (alpha)")
+    return share
 
 
 def _apply(parent: tree.Element, function: str) -> tree.Element:
@@ -104,7 +118,7 @@ def _constant(parent: tree.Element, value: float) -> None:
     tree.SubElement(parent, "Constant", {"dataType": "double"}).text = repr(float(value))
 
 
-def _on_grid(parent: tree.Element, feature: Numeric, names: tuple[str, ...]) -> None:
+def _on_grid(parent: tree.Element, feature: Numeric, names: frozenset[str]) -> None:
     """min(max(floor(x * scale + 0.5), low), high), then back to the unit or on to the bin."""
     binned = feature.bins is not None
     attributes = {"name": _grid_name(feature, names), "optype": "categorical" if binned else "continuous"}
@@ -166,5 +180,5 @@ def _pairs(entry: tree.Element, values: tuple[str, ...], term: Histogram, classe
         pair = tree.SubElement(entry, "PairCounts", {"value": value})
         counts = tree.SubElement(pair, "TargetValueCounts")
         for position, label in enumerate(classes):
-            share = math.exp(term.log_prob[position, at])
+            share = _share(term.log_prob[position, at])
             tree.SubElement(counts, "TargetValueCount", {"value": label, "count": repr(share)})

@@ -15,7 +15,7 @@ const answer = () => {
     if (field.value === "") continue;
     score.forEach((_, at) => {
       if (feature.values) score[at] += feature.values[field.value][1][at];
-      else { const gap = Number(field.value) - feature.mean[at], spread = feature.variance[at]; score[at] -= gap * gap / (2 * spread) + Math.log(spread) / 2; }
+      else { const point = Math.min(Math.max(Math.floor(Number(field.value) * feature.scale + 0.5), feature.low), feature.high), gap = point / feature.scale - feature.mean[at], spread = feature.variance[at]; score[at] -= gap * gap / (2 * spread) + Math.log(spread) / 2; }
     });
   }
   const top = Math.max(...score), part = score.map((each) => Math.exp(each - top)), all = part.reduce((a, b) => a + b, 0);
