@@ -139,12 +139,19 @@ def _show_model(path: str, as_json: bool, *, alone: bool) -> None:
     if not alone:
         raise ConfigError(f"{Path(path).name!r} is a file: several folders, cards and the registry are for release folders")
     model = load(path)
-    private = hasattr(model, "privacy_")
-    statement = model.statement_.to_dict() if private else None
-    text = model.statement_.text if private else NO_PROMISE
-    note = "A model file carries no checksums and no signature; `blindbayes train --release` writes a folder that does."
-    facts = {"model": path, "codebook": model.approved_codebook_, "statement": statement}
-    show_facts(facts, [f"{text}\n{note}"], as_json=as_json)
+    privacy = getattr(model, "privacy_", None)
+    statement = model.statement_ if privacy is not None and "statement" in privacy else None
+    if privacy is not None and statement is None:
+        text = "The file says that noise was added, and holds no statement of what that promises.\n"
+    else:
+        text = NO_PROMISE if statement is None else statement.text
+    note = (
+        "Nobody vouches for what the file says of itself: a model file carries no checksums and no signature; "
+        "`blindbayes train --release` writes a folder that does."
+    )
+    promised = None if statement is None else statement.to_dict()
+    facts = {"model": path, "codebook": model.approved_codebook_, "statement": promised}
+    show_facts(facts, [note, text], as_json=as_json)
 
 
 @command.command("cover")

@@ -236,8 +236,8 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _adopt_codebook(self, codebook: Codebook, label_kind: str) -> None:
         self.codebook_ = codebook
-        self.label_kind_ = label_kind
         self.classes_ = native_labels(codebook.classes, label_kind)
+        self.label_kind_ = "text" if self.classes_.dtype.kind == "U" else label_kind
         self.n_features_in_ = len(codebook.features)
 
     def _finish(self, statistics: Statistics) -> Self:
@@ -444,7 +444,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
     def statement_(self) -> PrivacyStatement:
         """The promise of a private fit, for the privacy officer."""
         check_is_fitted(self, "privacy_")
-        return PrivacyStatement(**self.privacy_["statement"])
+        return PrivacyStatement.from_dict(self.privacy_.get("statement"))
 
 
 def _is_small(source: Any) -> bool:
@@ -468,6 +468,8 @@ def load(path: str | os.PathLike[str]) -> NaiveBayes:
     except (OSError, UnicodeDecodeError) as cause:
         raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
     record = parse_model(text)
+    if record.privacy is not None and "statement" in record.privacy:
+        PrivacyStatement.from_dict(record.privacy["statement"])
     settings = record.settings
     codebook, cut = record.parameters.codebook, settings.get("numeric", {})
     codebook = codebook.with_features(

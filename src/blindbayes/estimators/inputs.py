@@ -208,15 +208,15 @@ def is_whole(value: Any) -> bool:
 
 
 def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
-    """Labels in the type that the caller trained with."""
+    """Labels in the type that the caller trained with; as text where they do not read so, or two would become one."""
     try:
-        if kind == "integer":
+        if kind == "integer" and all(str(int(label)) == label for label in classes):
             return np.array([int(label) for label in classes], dtype=np.int64)
-        if kind == "real":
-            return np.array([float(label) for label in classes], dtype=np.float64)
+        if kind == "real" and np.isfinite(numbers := np.array([float(label) for label in classes])).all():
+            return numbers if len({*numbers.tolist()}) == len(classes) else np.array(classes, dtype=str)
         if kind == "boolean" and set(classes) <= {"true", "false"}:
             return np.array([label == "true" for label in classes], dtype=bool)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     return np.array(classes, dtype=str)
 

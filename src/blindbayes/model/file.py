@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric, Text
+from blindbayes.codebook.features import LARGEST
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_json
 from blindbayes.model.histograms import histograms
@@ -78,7 +79,7 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     if set(section) != {"log_prior", "terms"} or set(section["terms"]) != set(codebook.names):
         raise ConfigError("the model file's parameters do not fit its codebook")
     log_prior = _numbers(section["log_prior"], null=-math.inf)
-    if log_prior.shape != (classes,) or not np.isfinite(log_prior).any():
+    if log_prior.shape != (classes,) or not np.isfinite(log_prior).any() or not _are_logs(log_prior[np.isfinite(log_prior)]):
         raise ConfigError("the model file's prior does not fit its codebook")
     terms: dict[str, Term] = {}
     for feature in codebook.features:
@@ -87,6 +88,8 @@ def _record(document: dict[str, Any]) -> ModelRecord:
             table = np.array([_numbers(row) for row in stated["log_prob"]])
             if set(stated) != {"log_prob"} or table.shape != (classes, feature.size):
                 raise ConfigError(f"feature {feature.name!r}: the model file's table has the wrong shape")
+            if not _are_logs(-table if isinstance(feature, Text) and feature.model == "complement" else table):
+                raise ConfigError(f"feature {feature.name!r}: the model file holds what is no logarithm of a probability")
             if isinstance(feature, Text) and feature.once and (table >= 0).any():
                 raise ConfigError(f"feature {feature.name!r}: the model file holds a probability that is not below one")
             terms[feature.name] = Words(table, feature.once) if isinstance(feature, Text) else Histogram(table)
@@ -97,7 +100,7 @@ def _record(document: dict[str, Any]) -> ModelRecord:
                 set(stated) != {"mean", "variance"}
                 or mean.shape != (classes,)
                 or variance.shape != (classes,)
-                or (variance <= 0).any()
+                or not _are_moments(mean, variance, feature)
             ):
                 raise ConfigError(f"feature {feature.name!r}: the model file's mean and variance do not fit")
             terms[feature.name] = Gaussian(mean, variance)
@@ -114,6 +117,12 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     if not isinstance(cut, dict) or not all(name in terms and scale in ("linear", "log") for name, scale in cut.items()):
         raise ConfigError("the model file's settings are not those of this version")
     alpha, smoothing, *_ = _numbers([settings[name] for name in ("alpha", "var_smoothing", "weight_step") if name in settings])
+    if not (alpha > 0 and smoothing >= 0):
+        raise ConfigError("the model file's smoothing is no smoothing")
+    if "priors" in settings:  # those that the prior was made from: who reads the one sees what the other says
+        own = np.exp(parameters.weighed(_numbers(settings["priors"]).tolist()).log_prior)
+        if not np.allclose(own, np.exp(log_prior), rtol=1e-9, atol=1e-300):
+            raise ConfigError("the model file's prior is not that of its settings")
     if not (privacy is None or isinstance(privacy, dict)):
         raise ConfigError("the model file's privacy statement is not a table")
     if statistics is not None and privacy is None:
@@ -129,6 +138,20 @@ def _require_same(stated: Parameters, made: Parameters) -> None:
         pairs += [(getattr(term, each.name), getattr(made.terms[name], each.name)) for each in fields(term)]
     if not all(np.allclose(left, right, rtol=1e-12, atol=1e-300) for left, right in pairs):
         raise ConfigError("the model file's parameters are not those of its statistics")
+
+
+def _are_logs(table: npt.NDArray[np.float64]) -> bool:
+    """Of probabilities, up to rounding; and none so small that a sum of them is no number any more."""
+    return bool((table <= 1e-9).all() and (table >= -LARGEST).all())
+
+
+def _are_moments(mean: npt.NDArray[np.float64], variance: npt.NDArray[np.float64], feature: Numeric) -> bool:
+    """Moments under which every number within the bounds has a score; null where no class has any."""
+    if np.isinf(variance).any():
+        return bool(np.isinf(variance).all() and (np.abs(mean) <= LARGEST).all())
+    ends = np.array([[feature.grid_low], [feature.grid_high]]) / feature.scale
+    with np.errstate(over="ignore"):
+        return bool((variance > 0).all() and ((ends - mean) ** 2 <= LARGEST * variance).all())
 
 
 def _numbers(values: Any, *, null: float | None = None) -> npt.NDArray[np.float64]:

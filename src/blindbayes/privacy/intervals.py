@@ -23,15 +23,16 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from fractions import Fraction
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Numeric, Text
-from blindbayes.errors import ConfigError
+from blindbayes.codebook import Codebook, Feature, Numeric, Text
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.foreign import well_formed
 from blindbayes.lazy import lazy
 from blindbayes.model.explain import NoiseInterval, WordDraws
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters
@@ -39,6 +40,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import samplers
 from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.privacy.exact_events import fraction, positive
 from blindbayes.privacy.released import Cut, NoisyStatistics, ReleaseItem, ReleasePlan, Sized
 
 special = lazy("scipy.special")
@@ -46,7 +48,9 @@ special = lazy("scipy.special")
 Floats = npt.NDArray[np.float64]
 DRAWS = 199
 FORMAT = "blindbayes.released/1"
+_UNREADABLE = "what the model file says of its noise is not readable; ask for the release again"
 _LEAST_ROWS = 0.5
+_MOST_CELLS = 1 << 18  # each is drawn 199 times: half a gigabyte
 
 
 # -- the record in the model file ------------------------------------------------------------------------------------------
@@ -84,6 +88,21 @@ def _listed(noisy: NoisyStatistics, item: ReleaseItem, table: Floats) -> list[li
     ]
 
 
+def _cut(feature: Feature, name: str, kind: Any, edges: list[int], missing: bool) -> Cut:
+    """How a feature was released, as its record says; raises `ValueError` for what cannot be so."""
+    cells = feature.size if feature.counted else 0
+    rising = len(edges) > 1 and edges[0] == 0 and edges[-1] == cells and all(low < high for low, high in pairwise(edges))
+    fits = {
+        "cells": feature.counted and rising,
+        "moments": isinstance(feature, Numeric) and not feature.counted,
+        "words": isinstance(feature, Text),
+        "nothing": True,
+    }
+    if name != feature.name or not fits[kind] or type(missing) is not bool or not all(type(edge) is int for edge in edges):
+        raise ValueError
+    return Cut(name, kind, tuple(edges), missing)
+
+
 @dataclasses.dataclass(frozen=True)
 class Released:
     """A release as its record tells it."""
@@ -100,32 +119,20 @@ class Released:
         try:
             if record["format"] != FORMAT:
                 raise ValueError
-            cuts = tuple(
-                Cut(name, kind, tuple(map(int, edges)), bool(missing)) for name, kind, edges, missing in record["cuts"]
-            )
-            if [cut.feature for cut in cuts] != list(codebook.names):
-                raise ValueError
-            epsilon, mechanism = Fraction(record["epsilon"]), record["mechanism"]
+            cuts = tuple(_cut(feature, *said) for feature, said in zip(codebook.features, record["cuts"], strict=True))
+            epsilon, mechanism = positive(record["epsilon"], "epsilon"), record["mechanism"]
             sized, recounted = None, False
             if "sized" in record:
                 counts = tuple(int(count) for count in record["sized"]["counts"])
-                sized = Sized(counts, Fraction(record["sized"]["scale"]))
+                sized = Sized(counts, positive(record["sized"]["scale"], "scale"))
                 recounted = record["sized"].get("recounted", False)
-                if len(counts) != len(codebook.classes) or sized.scale <= 0 or type(recounted) is not bool:
+                if len(counts) != len(codebook.classes) or type(recounted) is not bool:
                     raise ValueError
+            delta, rows_per_unit = float(record["delta"]), int(record["rows_per_unit"])
+            if not (0 <= delta < 1 and 1 <= rows_per_unit <= codebook.max_rows):
+                raise ValueError
             plan = ReleasePlan(
-                codebook,
-                codebook,
-                cuts,
-                mechanism,
-                epsilon,
-                float(record["delta"]),
-                None,
-                int(record["rows_per_unit"]),
-                0.0,
-                (),
-                sized,
-                recounted,
+                codebook, codebook, cuts, mechanism, epsilon, delta, None, rows_per_unit, 0.0, (), sized, recounted
             )
             tables = tuple(np.array(table, dtype=np.float64) for table in record["tables"])
             shapes = [(len(codebook.classes), item.cells) for item in plan.items]
@@ -135,12 +142,12 @@ class Released:
             if "sum" in record:
                 facts = dict(record["sum"])
                 shares = int(facts.pop("shares"))
-                facts |= {"epsilon": Fraction(facts["epsilon"]), "variance": Fraction(facts["variance"])}
+                facts |= {"epsilon": positive(facts["epsilon"], "epsilon"), "variance": fraction(facts["variance"])}
                 drawn = DistributedNoise(**facts, bounds=(1,))
-                if shares < 1:
+                if min(shares, drawn.honest, drawn.touched, drawn.reach) < 1 or drawn.variance < 0:
                     raise ValueError
-        except (KeyError, TypeError, ValueError, ArithmeticError):
-            raise ConfigError("what the model file says of its noise is not readable; ask for the release again") from None
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, ConfigError, PrivacyError):
+            raise ConfigError(_UNREADABLE) from None
         text = json.dumps(record, sort_keys=True, separators=(",", ":"))
         return cls(plan, tables, drawn, shares, hashlib.sha256(text.encode()).digest())
 
@@ -181,8 +188,11 @@ def _by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
 # -- from draws to models --------------------------------------------------------------------------------------------------
 
 
+@well_formed("what the model file says of its noise", error=ConfigError)
 def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, alpha: float) -> NoiseInterval | None:
     """The models that the exact table may have given; None for an exact model, or one that does not say how it was released.
+
+    None, too, for one of very many cells.
 
     The mechanisms that release parameter by parameter (`smooth`, `global`) do not say: the width of `smooth`'s noise is
     itself private.
@@ -191,6 +201,11 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
     if not isinstance(record, Mapping):
         return None
     released = Released.of(record, parameters.codebook)
+    if (
+        sum(table.size for item, table in zip(released.plan.items, released.tables, strict=True) if item.kind != "words")
+        > _MOST_CELLS
+    ):
+        return None
     drawn = zip(released.plan.items, released.tables, released.noise(DRAWS), strict=True)
     tables = [noise if item.kind == "words" else table - noise for item, table, noise in drawn]
     rows = _class_counts(released, tables)

@@ -202,7 +202,11 @@ class PrivacyStatement:
     @classmethod
     def from_json(cls, text: str) -> PrivacyStatement:
         """From `to_json`. Unknown and missing fields are refused."""
-        found = read_json(text, "the privacy statement")
+        return cls.from_dict(read_json(text, "the privacy statement"))
+
+    @classmethod
+    def from_dict(cls, found: Any) -> PrivacyStatement:
+        """From `to_dict`, of whatever a file holds in its place. Unknown and missing fields are refused."""
         names = {item.name for item in fields(cls)}
         if not isinstance(found, dict) or set(found) != names:
             raise ConfigError("privacy statement: fields are missing or unknown")

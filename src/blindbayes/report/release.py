@@ -47,7 +47,7 @@ def release_files(
     known: dict[str, Any] = {**cover.facts}
     statement = NO_PROMISE
     if record.privacy is not None:
-        promise = PrivacyStatement(**record.privacy["statement"])
+        promise = PrivacyStatement.from_dict(record.privacy.get("statement"))
         known |= {"mechanism": promise.mechanism, "epsilon": promise.epsilon, "delta": promise.delta}
         statement = promise.text
     head, _, rest = statement.partition("\n\n")

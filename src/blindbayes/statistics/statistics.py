@@ -167,10 +167,12 @@ class Statistics:
             table = np.array(part, dtype=object)
             if table.size != group.columns * len(codebook.classes) or not all(type(cell) is int for cell in table.flat):
                 raise DataError(f"statistics: {group.kind} of {group.feature.name if group.feature else 'classes'} do not fit")
-            try:
-                vector[layout.slice(group)] = table.reshape(-1)
-            except OverflowError:
-                raise DataError(f"statistics: a {group.kind} is outside what the codebook's max_rows can give") from None
+            most = 1 << (
+                max(63, group.bound.bit_length() + 16) if layout.is_wide else 63
+            )  # noise may pass the bound, and not by so much
+            if not all(-most <= cell < most for cell in table.flat):
+                raise DataError(f"statistics: a {group.kind} is outside what the codebook's max_rows can give")
+            vector[layout.slice(group)] = table.reshape(-1)
         if used != 1 + sum(len(named[section]) for section in keys.values()):
             raise DataError("statistics: a feature stands there that the codebook does not have")
         return cls(layout, vector)
