@@ -125,6 +125,8 @@ def unpack(raw: bytes | memoryview, *, sender: str | None = None) -> Frame:
         raise PeerProtocolError("an envelope is not well formed", party=sender) from cause
     if isinstance(frame, Sealed) and (min(frame.counter, frame.index, frame.part, frame.parts) < 0 or frame.counter >> 64):
         raise PeerProtocolError("an envelope is not well formed", party=sender)
+    if len(raw) - (len(frame.body) if isinstance(frame, Sealed) else 0) > CLEAR_AFTER:  # as `pack` has it
+        raise PeerProtocolError("the names of an envelope are too long", party=sender)
     return frame
 
 

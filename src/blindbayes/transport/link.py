@@ -31,6 +31,7 @@ _MAX_STEP = 64
 _ACK_DELAY = 0.005
 _OWN_WORD = 10  # retries: whoever refuses answers an offer in two, on a loaded machine later
 _INBOX_BYTES = 48 * 1024**2
+_FRAME_BYTES = 512  # what a frame takes in memory beside its bytes
 
 
 class Link:
@@ -86,7 +87,7 @@ class Link:
         self._outbox = Outbox(timing.window, SentDigest(*names, journal.secrets.get(pair.peer, b"")))
         self._room = asyncio.Event()
         # incoming
-        self._inbox: deque[Frame] = deque()
+        self._inbox: deque[tuple[Frame, int]] = deque()
         self._inbox_bytes = 0
         self._arrived = asyncio.Event()
         self._parts: list[bytes] = []  # of the message that is coming in
@@ -190,11 +191,12 @@ class Link:
         self._forget_sessions()
         self._wake_driver()
 
-    def accept(self, frame: Frame) -> None:
-        """A frame for this link. Dropped when more than the window arrives: an honest peer never sends that."""
-        size = len(frame.body) if isinstance(frame, Sealed) else 256
-        if self._inbox_bytes + size <= _INBOX_BYTES:
-            self._inbox.append(frame)
+    def accept(self, frame: Frame, size: int) -> None:
+        """A frame for this link, which came in `size` bytes: its names hold memory as its content does. Dropped when more than
+        the window arrives, which an honest peer never sends, and when nobody reads here any more."""
+        size += _FRAME_BYTES
+        if self.failure is None and self._inbox_bytes + size <= _INBOX_BYTES:
+            self._inbox.append((frame, size))
             self._inbox_bytes += size
             self._arrived.set()
 
@@ -325,8 +327,8 @@ class Link:
         while not self._closing:
             self._arrived.clear()
             while self._inbox:
-                frame = self._inbox.popleft()
-                self._inbox_bytes -= len(frame.body) if isinstance(frame, Sealed) else 256
+                frame, size = self._inbox.popleft()
+                self._inbox_bytes -= size
                 try:
                     if isinstance(frame, Offer):
                         self._take_offer(frame)

@@ -94,7 +94,7 @@ class Router:
         else:
             found = self._sessions.get((envelope.session, envelope.receiver))
         if found is not None and found[0] == sender:
-            found[1].accept(envelope)
+            found[1].accept(envelope, len(frame))
 
     def _another_version(self, sender: str, frame: bytes) -> None:
         """A site whose envelopes are all of another version never joins: say why, and do not wait for the deadline."""
