@@ -217,7 +217,8 @@ class Agent:
             found, why = (refusal[0], 0), refusal[1]
         if found is None:
             full = Counter(self.proposed_studies.values())[site] >= _KEEP_SEEN
-            if offer.study not in self.proposed_studies and not full and _HASH.fullmatch(offer.study):
+            new = offer.study not in self.proposed_studies and not full and _HASH.fullmatch(offer.study)
+            if new and self._is_of(site, offer):
                 self.proposed_studies[offer.study] = site
                 log_event("study_proposed", site=site, study=offer.study)
             self.counters["offers_refused"] += 1
@@ -272,6 +273,20 @@ class Agent:
         except BlindbayesError as error:  # its log cannot be written: the others need not wait for their deadline
             self.answers.tell_ended(site, pair, {"state": "failed", "exit_code": error.code})
             raise
+
+    def _is_of(self, site: str, offer: Offer) -> bool:
+        """Whether the site itself offers this: a relay or an engine can write any name, and people are shown it."""
+        if self.board.courier.vouches(site):
+            return True
+        card = self.home.peers().get(site)
+        if card is None:
+            return False
+        pair = EnvelopePair(offer.study, offer.run_id, offer.receiver, offer.sender, card.identity, self.identity.signing)
+        try:
+            pair.require_offer(offer)
+        except IntegrityError:
+            return False
+        return True
 
     def _answer(self, site: str, pair: EnvelopePair, why: str, error: BlindbayesError) -> None:
         """A party of a study that people here decided about is told at once; the policy's words stay here."""

@@ -98,9 +98,9 @@ class Router:
 
     def _another_version(self, sender: str, frame: bytes) -> None:
         """A site whose envelopes are all of another version never joins: say why, and do not wait for the deadline."""
-        if frame and frame[0] != ENVELOPE:
+        if frame and frame[0] != ENVELOPE and self.courier.vouches(sender):
             self.versions[sender] = {"envelope": str(frame[0])}
-            if self.refused_frames[sender] >= _STRANGE and self.courier.vouches(sender):
+            if self.refused_frames[sender] >= _STRANGE:
                 why = f"speaks envelope version {frame[0]}, this site {ENVELOPE}: use one release of blindbayes at all sites"
                 for site, link in list(self._links.values()):
                     if site == sender:
