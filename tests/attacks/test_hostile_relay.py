@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
+import msgspec
 import pytest
 
+from blindbayes.errors import IntegrityError, PeerLost
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
-from blindbayes.transport.envelope import EnvelopePair, Offer, pack
+from blindbayes.protocol.core import Role, Run, receive
+from blindbayes.transport.envelope import EnvelopePair, Offer, Sealed, pack
+from blindbayes.transport.versions import ENVELOPE
+from blindbayes.wire import Message, Trust
+from support.mesh import Mesh, Site
 from support.sites import BOOK, Office, bounded
+
+
+class Nothing(Message, frozen=True):
+    trust: ClassVar[Trust] = Trust.CLEAR
 
 
 def test_a_relay_proposes_no_study_in_a_sites_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +55,38 @@ def test_a_relay_says_of_no_site_what_it_runs(tmp_path: Path, monkeypatch: pytes
                 monkeypatch.setattr(type(board.courier), "vouches", lambda courier, peer, known=vouches: known)
                 board.frame_arrived("south", b"\x09nonsense")
                 assert ("south" in board.versions) == vouches
+
+    bounded(attack)
+
+
+def waits(run: Run, coins: Coins) -> Role[None]:
+    yield from receive(run.others[0], Nothing)
+
+
+@pytest.mark.parametrize("vouches", [False, True])
+def test_a_relay_that_garbles_frames_does_not_have_their_sender_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vouches: bool
+) -> None:
+    """A failed check that names a site is an accusation: over its own connection only."""
+
+    async def attack() -> None:
+        mesh = Mesh(tmp_path, ("north", "south"))
+        sites = {name: Site(mesh, name, waits) for name in mesh.names}
+        board = sites["north"].board
+        monkeypatch.setattr(type(board.courier), "vouches", lambda courier, peer: vouches)
+        tasks = {name: asyncio.create_task(site.go()) for name, site in sites.items()}
+        link = sites["north"].links["south"]
+        while link.failure is None:
+            if link._current is not None:
+                frame = Sealed("run-1", "north", link._current.id, 1 << 40, "beat", 0, 0, 1, memoryview(bytes(64)))
+                board.frame_arrived("south", bytes([ENVELOPE]) + msgspec.msgpack.encode(frame))
+            await asyncio.sleep(0.01)
+        with pytest.raises(IntegrityError if vouches else PeerLost) as caught:
+            await tasks["north"]
+        assert caught.value.party == "south"
+        for site in sites.values():
+            await site.stop()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
 
     bounded(attack)
 

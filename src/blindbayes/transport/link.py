@@ -295,7 +295,8 @@ class Link:
             self._fruitless = self._fruitless + 1 if place == self._asked_for else 0
             self._asked_for = place
             if self._fruitless > _MAX_FORGERIES:  # whoever carries the frames lets us live, and keeps these from us
-                raise IntegrityError(party=self.pair.peer)
+                self._fail(self._spoilt())
+                return False
             await self._commit()  # what is said to be held is on disk
             await self._seal_out(session, control.AGAIN, msgspec.msgpack.encode(place))
             return True
@@ -336,19 +337,26 @@ class Link:
                         self._take_sealed(frame)
                     else:
                         self._take_word(frame)
-                except IntegrityError as error:
+                except IntegrityError:
                     if isinstance(frame, Sealed):  # an unsigned offer or end may come from anyone: it changes nothing
-                        self._forged(error)
+                        self._forged()
                 except (BlindbayesError, OSError) as error:
                     self._fail(error)
                     return
             await self._arrived.wait()
 
-    def _forged(self, error: IntegrityError) -> None:
+    def _spoilt(self) -> BlindbayesError:
+        """Frames of the peer came changed, or not at all, again and again: whose fault it is, is known only if the connection
+        is the peer's own. A relay or an engine must not have it blamed."""
+        if self._way.vouches():
+            return IntegrityError(party=self.pair.peer)
+        return PeerLost("what it sends comes changed, or not at all: look at the relay or engine between", party=self.pair.peer)
+
+    def _forged(self) -> None:
         """Anyone on the way can garble a frame, so one makes a fresh session; many end the run."""
         self._forgeries += 1
         if self._forgeries > _MAX_FORGERIES:
-            self._fail(error)
+            self._fail(self._spoilt())
             return
         self._forget_sessions()
         self._pump_event.set()

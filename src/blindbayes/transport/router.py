@@ -36,6 +36,9 @@ class Route:
     def is_up(self) -> bool:
         return self.site == self.board.site or self.board.courier.is_up(self.site)
 
+    def vouches(self) -> bool:
+        return self.site == self.board.site or self.board.courier.vouches(self.site)
+
 
 _STRANGE = 8  # one frame may have been garbled on the way
 

@@ -38,6 +38,8 @@ class Way(Protocol):
 
     def is_up(self) -> bool: ...
 
+    def vouches(self) -> bool: ...
+
 
 class Sessions:
     """See the module's docstring. `listen` is told (session, True) to route its frames here, (session, False) to stop."""
