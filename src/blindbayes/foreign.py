@@ -11,6 +11,7 @@ import contextlib
 import difflib
 import json
 import math
+import os
 import re
 import tomllib
 import unicodedata
@@ -47,6 +48,13 @@ class _Unreadable(Exception):
 
 
 # -- readers -------------------------------------------------------------------------------------------------------------
+
+
+def bytes_of(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
+    """What a file holds; of one that is too long a byte too many, for which the readers refuse it: a terabyte of nothing takes
+    no room on a disk."""
+    with open(path, "rb") as file:
+        return file.read(most_bytes + 1)
 
 
 def read_json(

@@ -313,3 +313,18 @@ def test_a_ledger_whose_amounts_fill_the_memory_is_refused(tmp_path: Path, reade
     assert raw != readers.good["ledger"]
     with pytest.raises(LedgerError):
         _chained(tmp_path / "ledger.jsonl", raw)
+
+
+@pytest.mark.parametrize("kind", ["codebook", "study", "card", "model", "ledger", "audit log"])
+def test_a_terabyte_of_nothing_is_refused_without_being_read(readers: Readers, tmp_path: Path, kind: str) -> None:
+    """A sparse file takes no room on the disk it comes on. It took all the memory there is."""
+    from blindbayes.transport.identity import read_card
+
+    path = tmp_path / "sparse"
+    path.write_bytes(readers.good[kind])
+    os.truncate(path, 1 << 40)
+    reads = {**READERS, "card": lambda path, raw: read_card(path)}
+    start = time.process_time()
+    with pytest.raises(BlindbayesError):
+        reads[kind](path, b"")
+    assert time.process_time() - start < SECONDS

@@ -18,7 +18,7 @@ from blindbayes.cli.options import HOME, JSON, PASSPHRASE, passphrase_of
 from blindbayes.cli.options import show as show_facts
 from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.foreign import read_json_table, read_toml
+from blindbayes.foreign import bytes_of, read_json_table, read_toml
 from blindbayes.report.checksums import Verified, verify_files
 from blindbayes.report.common import COMMON_SIGNATURES, common_of, digest_of, signatures_of, signed_by
 from blindbayes.report.vouching import vouched
@@ -363,11 +363,11 @@ def _require_one_run(releases: list[_Release]) -> None:
 
 
 def _require_cards(paths: tuple[str, ...], signers: Mapping[str, bytes]) -> list[str]:
-    from blindbayes.transport.identity import Card
+    from blindbayes.transport.identity import read_card
 
     names = []
     for path in paths:
-        card = Card.from_toml(Path(path).read_text(encoding="utf-8"))
+        card = read_card(Path(path))
         if signers.get(card.name) != card.identity:
             raise DataError(f"no folder is signed with the key on the card of {card.name}; ask {card.name} for its release")
         names.append(card.name)
@@ -381,7 +381,7 @@ def _registry(release: _Release, path: Path) -> str:
         raise ConfigError("this release is not differentially private; the registry is for those that are")
     promise = PrivacyStatement.from_json(release.files["statement.json"].decode())
     names = {item.name for item in fields(Deployment)}
-    found = read_toml(path.read_bytes(), path.name)
+    found = read_toml(bytes_of(path), path.name)
     if wrong := sorted(names ^ set(found)):
         raise ConfigError(f"{path.name}: {wrong[0]!r} is missing or unknown; it needs {', '.join(sorted(names))}")
     if not isinstance(found["published"], date) or isinstance(found["published"], datetime):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from blindbayes.foreign import read_toml
+from blindbayes.foreign import bytes_of, read_toml
 
 if TYPE_CHECKING:
     from blindbayes.data import Source
@@ -41,7 +40,7 @@ def opened(data: str, *, map_path: str | None, sheet: str | None, partly: bool =
 
     rules = None
     if map_path is not None:
-        rules = read_toml(Path(map_path).read_text(encoding="utf-8"), "the map", hint="column = expression")
+        rules = read_toml(bytes_of(map_path), "the map", hint="column = expression")
         rules = rules.get("map", rules)
     found = open_table(data, map=rules, table=sheet, partly=partly, **dialect)
     if found.dialect is not None and found.dialect.delimiter not in (None, ",", dialect["delimiter"]):

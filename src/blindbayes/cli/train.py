@@ -12,6 +12,7 @@ from blindbayes.cli import print_json
 from blindbayes.cli.tables import opened, table_options
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
+from blindbayes.foreign import bytes_of
 
 if TYPE_CHECKING:
     from blindbayes.primitives.signatures import SigningKey
@@ -148,7 +149,7 @@ def _papers(
     from blindbayes.report.cover import Cover
     from blindbayes.transport.identity import Identity
 
-    content, name = (Path(cover).read_bytes(), Path(cover).name) if cover is not None else (b"", "")
+    content, name = (bytes_of(cover), Path(cover).name) if cover is not None else (b"", "")
     made = Cover.from_toml(content, name, title=title, owner=owner)
     if site is None:
         return made, {}

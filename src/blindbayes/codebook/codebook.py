@@ -39,7 +39,7 @@ from blindbayes.codebook.features import (
 )
 from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import convert, read_toml
+from blindbayes.foreign import bytes_of, convert, read_toml
 
 _INFERENCE = "blindbayes.data.infer"
 DEFAULT_MAX_ROWS = 10**9
@@ -183,13 +183,13 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     def from_toml(cls, path: str | os.PathLike[str]) -> Codebook:
         """Read a codebook file."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = bytes_of(path)
         except FileNotFoundError:
             raise ConfigError(
                 f"codebook file {os.fspath(path)!r} does not exist; `blindbayes codebook --help` says how to make one"
             ) from None
-        except (OSError, UnicodeDecodeError) as cause:
-            raise ConfigError(f"codebook file {os.fspath(path)!r} cannot be read as UTF-8 text") from cause
+        except OSError as cause:
+            raise ConfigError(f"codebook file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
         tabular = Path(path).suffix.lower() in (".csv", ".tsv", ".txt")
         hint = "a table is no codebook: `blindbayes codebook draft` or `from-dictionary` makes one" if tabular else ""
         return cls.from_dict(read_toml(text, f"codebook file {os.fspath(path)!r}", wide=True, hint=hint))

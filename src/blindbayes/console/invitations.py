@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomlkit
 
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.foreign import read_toml
+from blindbayes.foreign import bytes_of, read_toml
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.transport.identity import Card
@@ -45,8 +45,8 @@ def invited(home: SiteFolder) -> dict[str, Card]:
     found, pinned = {}, home.peers()
     for path in sorted((home.folder / "invited").glob("*.toml"))[:_MOST]:
         try:
-            card = Card.from_toml(path.read_text(encoding="utf-8"))
-        except (BlindbayesError, OSError, UnicodeDecodeError):
+            card = Card.from_toml(bytes_of(path))
+        except (BlindbayesError, OSError):
             continue
         known = pinned.get(card.name)
         if known is None or known.identity != card.identity:

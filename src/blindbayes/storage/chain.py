@@ -42,6 +42,7 @@ GENESIS = "0" * 64
 CANCEL = b"\x18"
 TORN = "torn"
 LOCK_SECONDS = 30.0
+_MOST_BYTES = 1 << 31  # of a whole chain: hundreds of thousands of runs
 
 Entry = dict[str, Any]
 _rehearsed: ContextVar[dict[Path, list[Entry]] | None] = ContextVar("rehearsed", default=None)
@@ -397,6 +398,8 @@ def _stamp(handle: int) -> Stamp:
 
 def _read_all(handle: int) -> bytes:
     size = os.fstat(handle).st_size
+    if size > _MOST_BYTES:
+        raise LedgerError("the file is longer than any record of a site: it is none")
     parts, at = [], 0
     while at < size and (part := os.pread(handle, min(1 << 20, size - at), at)):
         parts.append(part)

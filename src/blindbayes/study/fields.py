@@ -7,14 +7,13 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import convert, read_toml
+from blindbayes.foreign import bytes_of, convert, read_toml
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.roster import Change, Party, Roster, rosters_of
 
@@ -178,7 +177,7 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
         return convert(fields, cls, "study")
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
+    def from_text(cls, text: str | bytes) -> Self:
         """Read a study."""
         return cls.from_dict(read_toml(text, "the study"))
 
@@ -186,11 +185,11 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
     def from_toml(cls, path: str | os.PathLike[str]) -> Self:
         """Read a study file."""
         try:
-            return cls.from_text(Path(path).read_text(encoding="utf-8"))
+            return cls.from_text(bytes_of(path))
         except FileNotFoundError:
             raise ConfigError(f"study file {os.fspath(path)!r} does not exist") from None
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"study file {os.fspath(path)!r} cannot be read as UTF-8 text") from None
+        except OSError as cause:
+            raise ConfigError(f"study file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
 
 
 _fields = cache(msgspec.structs.fields)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.foreign import NAME, read_toml, require_seen
+from blindbayes.foreign import NAME, bytes_of, read_toml, require_seen
 from blindbayes.primitives.aead import seal, unseal
 from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
 from blindbayes.primitives.coins import Coins
@@ -123,7 +123,7 @@ class Card:
         return tomlkit.dumps(document)
 
     @classmethod
-    def from_toml(cls, text: str) -> Card:
+    def from_toml(cls, text: str | bytes) -> Card:
         """Read and verify a card."""
         try:
             table = read_toml(text, "the card")
@@ -247,11 +247,9 @@ class Identity:
 def read_card(path: Path) -> Card:
     """The card in a file."""
     try:
-        return Card.from_toml(path.read_text())
+        return Card.from_toml(bytes_of(path))
     except FileNotFoundError:
         raise ConfigError(f"{path.name} is missing") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path.name} is not a site's card") from None
 
 
 def pin(home: Path, card: Card, *, replace: bool = False) -> None:
