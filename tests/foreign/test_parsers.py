@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
 import random
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Command
 from click.testing import CliRunner
 
 from blindbayes import NaiveBayes, load
+from blindbayes.cli.explain import command as explain_command
 from blindbayes.cli.report import command as report_command
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
@@ -106,10 +109,20 @@ class Readers:
                 {name: raw} if name == "claims.json" else {}
             )
         write_folder(where, files)
-        for arguments in (["verify", str(where), "--config", str(self.home), "--partial"], ["show", str(where)]):
-            result = CliRunner().invoke(report_command, arguments)
-            if result.exception is not None and not isinstance(result.exception, SystemExit):
-                raise result.exception
+        ways: list[tuple[Command, list[str]]] = [
+            (report_command, ["verify", str(where), "--config", str(self.home), "--partial"]),
+            (report_command, ["show", str(where)]),
+            (explain_command, [str(where)]),
+        ]
+        refused: list[BlindbayesError] = []
+        for command, arguments in ways:  # what one refuses, another may take
+            problem = CliRunner().invoke(command, arguments).exception
+            if isinstance(problem, BlindbayesError):
+                refused.append(problem)
+            elif problem is not None and not isinstance(problem, SystemExit):
+                raise problem
+        if refused:
+            raise refused[0]
 
 
 def _codebook(path: Path, raw: bytes) -> None:
@@ -235,6 +248,45 @@ def test_whatever_a_stranger_sends_ends_in_an_error_of_the_package(readers: Read
 @pytest.mark.parametrize("kind", KINDS)
 def test_so_does_every_mutation_of_a_long_run(readers: Readers, kind: str) -> None:
     fuzzed(readers, kind, 300 if kind.startswith("release") else 3000, seed=int(os.environ.get("BLINDBAYES_FUZZ_SEED", "2")))
+
+
+OTHER_KINDS = (None, True, -1, 1e308, "", "1e999999999", [], ["x"], {}, {"x": 1}, [[1]])
+STRUCTURED = ("model", "statement", "request", *(f"release: {name}" for name in RELEASE if name.endswith(".json")))
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a document; of lists and tables that are long, the beginning."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for name, each in [*inner][:40]:
+        yield (*before, name)
+        yield from places(each, (*before, name))
+
+
+def of_another_kind(readers: Readers, kind: str, rounds: int) -> None:
+    """A well-formed document in which one value is not what it should be: what random bytes seldom are."""
+    good, rng = json.loads(readers.good[kind]), random.Random(f"another {kind}")
+    changes = [(place, value) for place in places(good) for value in OTHER_KINDS]
+    for place, value in rng.sample(changes, min(rounds, len(changes))):
+        document = copy.deepcopy(good)
+        inner = document
+        for name in place[:-1]:
+            inner = inner[name]
+        inner[place[-1]] = value
+        try:
+            read(readers, kind, json.dumps(document).encode())
+        except Exception as problem:
+            raise AssertionError(f"{kind}: {value!r} at {place}") from problem
+
+
+@pytest.mark.parametrize("kind", STRUCTURED)
+def test_a_value_of_another_kind_ends_in_an_error_of_the_package(readers: Readers, kind: str) -> None:
+    of_another_kind(readers, kind, 20 if kind.startswith("release") else 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STRUCTURED)
+def test_so_does_every_value_of_every_place(readers: Readers, kind: str) -> None:
+    of_another_kind(readers, kind, 5000)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("share", "audit"))])

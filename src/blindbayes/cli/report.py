@@ -18,7 +18,7 @@ from blindbayes.cli.options import HOME, JSON, PASSPHRASE, passphrase_of
 from blindbayes.cli.options import show as show_facts
 from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.foreign import bytes_of, read_json_table, read_toml
+from blindbayes.foreign import bytes_of, read_json_table, read_toml, well_formed
 from blindbayes.report.checksums import Verified, verify_files
 from blindbayes.report.common import COMMON_SIGNATURES, common_of, digest_of, signatures_of, signed_by
 from blindbayes.report.vouching import vouched
@@ -104,16 +104,24 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
     if registry is not None:
         click.echo(_registry(releases[0], Path(registry)), nl=False)
         return
+    with well_formed("what the release says of itself", error=DataError):
+        unforeseen = _show_releases(releases, signers, checked, as_json)
+    if unforeseen:
+        raise DataError("something was opened that stands in no specification; do not use this release, and report it")
+
+
+def _show_releases(releases: list[_Release], signers: Mapping[str, bytes], checked: list[str], as_json: bool) -> bool:
+    """Who learned what; whether something was opened that stands in no specification."""
     reports = [release.json("leakage.json") for release in releases]
     parties = {name: entry for report in reports for name, entry in report.get("parties", {}).items()}
     facts = {
-        "folders": list(folders),
+        "folders": [release.folder for release in releases],
         "files": sum(release.verified.files for release in releases),
         "model": releases[0].digest("model.json"),
         "signed by": {name: key.hex() for name, key in signers.items()},
         "cards that fit": checked,
         "protocols": reports[0].get("protocols", []),
-        "unforeseen": sorted({label for report in reports for label in report.get("unforeseen", [])}),
+        "unforeseen": sorted({str(label) for report in reports for label in report.get("unforeseen", [])}),
         "parties": parties,
         "follows": list(dict.fromkeys(line for report in reports for line in report.get("follows", []))),
         "statement": {
@@ -127,8 +135,7 @@ def show(folders: tuple[str, ...], cards: tuple[str, ...], registry: str | None,
         print_json(facts)
     else:
         _show(facts, Screen())
-    if facts["unforeseen"]:
-        raise DataError("something was opened that stands in no specification; do not use this release, and report it")
+    return bool(facts["unforeseen"])
 
 
 def _show_model(path: str, as_json: bool, *, alone: bool) -> None:
@@ -357,7 +364,7 @@ def _require_one_run(releases: list[_Release]) -> None:
     if len(models) > 1:
         raise DataError("the folders hold different model.json: they are not of one run, or one site was told another result")
     for name in ("run", "study"):  # the study by its hash: its file may carry more signatures at one site than at another
-        if len({release.json("run.json").get(name) for release in releases if "run.json" in release.files}) > 1:
+        if len({str(release.json("run.json").get(name)) for release in releases if "run.json" in release.files}) > 1:
             part = "runs" if name == "run" else "studies"
             raise ConfigError(f"the folders are of different {part}; name those of one run")
 
