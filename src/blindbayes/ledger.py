@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -32,7 +32,7 @@ from blindbayes.storage.chain import Entry as Line
 PARTY_UNIT = "one party"  # how the unit of a release that protects all rows of a party begins
 FORMAT = "blindbayes.ledger/1"
 _KIND = re.compile(r"[a-z][a-z_]{0,31}")
-_AMOUNT = re.compile(r"\d{1,400}(?:\.\d{1,400}|/\d{1,400})?")
+_AMOUNT = re.compile(r"\d{1,300}(?:\.\d{1,400}|/0{0,99}[1-9]\d{0,399})?")
 _CHAIN = ChainFormat("ledger", prefix=b"blindbayes ledger v1", clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
 
@@ -152,6 +152,8 @@ class Ledger:
     def _ledger(self, lines: list[Line]) -> tuple[LedgerEntry, ...]:
         """The entries, if the first is a ledger's."""
         entries = tuple(_entry(line) for line in lines)
+        if not all(isinstance(text, str) for entry in entries for text in (entry.time, entry.kind)):
+            raise LedgerError(f"{self.path.name}: an entry of the ledger has no time, or no kind")
         if not entries or entries[0].kind != "budget" or entries[0].fields.get("format") != FORMAT:
             raise LedgerError(f"{self.path.name}: this is not a ledger of this version")
         return entries
@@ -320,21 +322,24 @@ def _spend(entry: LedgerEntry) -> Spend:
     return Spend(
         Fraction(fields["epsilon"]),
         Fraction(fields["delta"]),
-        fields.get("rho"),
+        None if fields.get("rho") is None else float(fields["rho"]),
         (float(gaussian[0]), int(gaussian[1]), int(gaussian[2])) if gaussian else None,
         fields.get("partition"),
         fields.get("part"),
     )
 
 
-def _account(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]]:
+@contextlib.contextmanager
+def _amounts() -> Iterator[None]:
+    """Where they are added up: the hashes fit, so if they cannot be, whoever made it wrote no ledger."""
     try:
-        return _added(entries)
-    except (KeyError, ValueError, TypeError, IndexError, ArithmeticError):  # hashes fit, so whoever made it wrote no ledger
+        yield
+    except (KeyError, ValueError, TypeError, IndexError, ArithmeticError):
         raise LedgerError("an entry of the ledger holds no amount that can be added up") from None
 
 
-def _added(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]]:
+@_amounts()
+def _account(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]]:
     budget = [entry for entry in entries if entry.kind == "budget"][-1].fields
     account = Account(budget["adjacency"], cast(Composition, budget["composition"]))
     for name in ("epsilon", "delta"):
@@ -343,6 +348,7 @@ def _added(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]
     return account.add(*[_spend(entry) for entry in entries if entry.kind == "charge"]), budget
 
 
+@_amounts()
 def _balance(entries: tuple[LedgerEntry, ...], more: Sequence[Spend] = ()) -> Balance:
     account, budget = _account(entries)
     account = account.add(*more)

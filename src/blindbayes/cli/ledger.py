@@ -13,6 +13,8 @@ from blindbayes.cli.screen import Screen
 from blindbayes.ledger import Balance, Head, Ledger
 from blindbayes.privacy.accounting import Composition
 
+_MOST_SHOWN = 1000  # a table on a screen takes a millisecond and more for each
+
 
 @click.group(name="ledger")
 def command() -> None:
@@ -71,22 +73,24 @@ def show(path: str, as_json: bool) -> None:
     table = Table(title=escape(f"{path}: {balance.unit}, {balance.adjacency}"), title_justify="left")
     for column in ("n", "time (UTC)", "what", "epsilon", "delta", "mechanism", "for"):
         table.add_column(column, justify="right" if column in ("n", "epsilon", "delta") else "left")
-    for entry in entries:
+    for entry in entries[-_MOST_SHOWN:]:
         fields = entry.fields
         about = fields.get("purpose") or fields.get("reason") or fields.get("owner") or ""
         if fields.get("part"):
             about = f"{about} [part {fields['part']} of {fields['partition']}]"
         table.add_row(
             str(entry.n),
-            entry.time.removesuffix("+00:00").replace("T", " "),
-            entry.kind,
-            str(fields.get("epsilon", "")),
-            str(fields.get("delta", "")),
+            escape(entry.time.removesuffix("+00:00").replace("T", " ")),
+            escape(entry.kind),
+            escape(str(fields.get("epsilon", ""))),
+            escape(str(fields.get("delta", ""))),
             escape(str(fields.get("mechanism", ""))),
             escape(str(about)),
         )
     console = Screen()
     console.print(table, markup=False)
+    if len(entries) > _MOST_SHOWN:
+        console.print(f"The last {_MOST_SHOWN} of {len(entries)} entries; --json shows all.", markup=False)
     console.print(
         f"Spent epsilon {balance.spent_epsilon:g} of {float(balance.epsilon):g} (delta {balance.spent_delta:g} of "
         f"{float(balance.delta):g}) in {balance.charges} releases, composition {balance.composition}; {balance.left:g} left.",
