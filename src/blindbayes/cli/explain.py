@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,8 +88,11 @@ def command(model: str, feature: str | None, out: str | None, as_json: bool) -> 
             ]
             table.add_row(escape(each.value), each.rows_in_words, *map(escape, cells))
     else:
+        by_feature = defaultdict(list)
+        for each in found:
+            by_feature[each.feature].append(each)
         for name, amount in bits.items():
-            own = [each for each in found if each.feature == name]
+            own = by_feature[name]
             best = [
                 max((each.values[at] * each.share, each.value) for each in own)[1] if own else "" for at in range(len(classes))
             ]

@@ -103,17 +103,21 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             if isinstance(feature, Categorical) and (clash := sorted(set(self.missing) & set(feature.values))):
                 raise ConfigError(f"feature {feature.name!r}: {clash[0]!r} is a value and a missing marker of the codebook")
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Feature names, in order."""
         return tuple(feature.name for feature in self.features)
 
     def feature(self, name: str) -> Feature:
         """The feature of that name."""
-        for feature in self.features:
-            if feature.name == name:
-                return feature
-        raise ConfigError(f"the codebook has no feature {name!r}")
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise ConfigError(f"the codebook has no feature {name!r}") from None
+
+    @cached_property
+    def _by_name(self) -> dict[str, Feature]:
+        return {feature.name: feature for feature in self.features}
 
     def numeric(self, name: str) -> Numeric:
         """The feature of that name, which is a number."""

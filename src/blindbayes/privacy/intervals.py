@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
@@ -50,7 +51,7 @@ DRAWS = 199
 FORMAT = "blindbayes.released/1"
 _UNREADABLE = "what the model file says of its noise is not readable; ask for the release again"
 _LEAST_ROWS = 0.5
-_MOST_CELLS = 1 << 18  # each is drawn 199 times: half a gigabyte
+_MOST_CELLS = 1 << 16  # each is drawn 199 times, and kept in several forms: half a gigabyte
 
 
 # -- the record in the model file ------------------------------------------------------------------------------------------
@@ -213,10 +214,11 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
         log_prior = np.log(np.maximum(rows, _LEAST_ROWS) / np.maximum(rows, _LEAST_ROWS).sum(axis=1, keepdims=True))
     terms: dict[str, Histogram | Gaussian | None] = {}
     words: dict[str, WordDraws] = {}
+    by_name: defaultdict[str, dict[str, Floats]] = defaultdict(dict)
+    for item, table in zip(released.plan.items, tables, strict=True):
+        by_name[item.name][item.kind] = table
     for feature, cut in zip(parameters.codebook.features, released.plan.cuts, strict=True):
-        parts: dict[str, Floats] = {
-            item.kind: table for item, table in zip(released.plan.items, tables, strict=True) if item.name == cut.feature
-        }
+        parts = by_name[cut.feature]
         own = parameters.terms[feature.name]
         if cut.kind == "words" and isinstance(feature, Text):
             documents = parts["n"][:, :, 0] if "n" in parts else rows

@@ -191,7 +191,8 @@ class DiscreteLaplace(Mechanism):
     def scales(self) -> tuple[Fraction, ...]:
         """Scale of the noise in each block, in grid points."""
         total = sum((block.share for block in self.sensitivity.blocks), Fraction(0))
-        return tuple(self.reach * total / (block.share * self.epsilon) for block in self.sensitivity.blocks)
+        whole = self.reach * total / self.epsilon  # once: the reach looks at every block
+        return tuple(whole / block.share for block in self.sensitivity.blocks)
 
     def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
         out = np.empty((count, self.sensitivity.size), dtype=np.int64)

@@ -69,9 +69,7 @@ def weights(
     """
     found: list[Weight] = []
     present = np.isfinite(parameters.log_prior)
-    for feature in parameters.codebook.features:
-        if only not in (None, feature.name):
-            continue
+    for feature in parameters.codebook.features if only is None else (parameters.codebook.feature(only),):
         term = parameters.terms[feature.name]
         if isinstance(term, Histogram):
             cells = term.log_prob.shape[1]
