@@ -139,7 +139,7 @@ def test_files_are_touched_at_the_edges_only() -> None:
     allowed = {
         "codebook": "a codebook is read from and written to TOML",
         "estimators": "the model file is saved and loaded",
-        "study": "studies are read from and written to TOML",
+        "foreign": "files of strangers are read no further than their limit",
         "scheme/result": "a result is written to a folder",
         "sodium": "the copy of libsodium that rbcl would leave in the folder for temporary files is kept in memory",
         "model/shares": "a party's share of a model is a file of its own",
