@@ -25,8 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
-from blindbayes.data import count_table
+from blindbayes.codebook import IdPart, IdRecipe
+from blindbayes.data import count_table, open_table
 from blindbayes.data.columns import open_columns
+from blindbayes.data.persons import Persons
+from blindbayes.data.table import read_block
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, Statistics, count_block
 from support.databases import Engines as Held
@@ -275,3 +278,40 @@ def test_a_marker_is_a_number_in_text_and_in_numbers_alike(tmp_path: Path) -> No
     assert found[0].n["x"].tolist() == [2]
     assert found[0].counts["k"].tolist() == [[2]]
     assert all(each == found[0] for each in found)
+
+
+BY_FILE: dict[str, Callable[[Path, Codebook], Statistics]] = {
+    "counted": lambda path, book: count_table(path, book, total=True),
+    "read at once": lambda path, book: count_block(Layout(book), read_block(path, book, total=True)),
+    "by person": lambda path, book: count_table(path, book, total=True, persons=Persons(100, bytes(32))),
+    "mapped": lambda path, book: count_table(open_table(path, map={"k": "k"}), book, total=True),
+}
+
+
+@pytest.mark.parametrize("way", BY_FILE)
+def test_files_of_one_table_may_differ_in_the_types_of_a_column(way: str, tmp_path: Path) -> None:
+    """One missing cell makes floats of a file's whole numbers. An engine took the first file's types for the others' bytes."""
+    book = Codebook(
+        "y",
+        ("a",),
+        (Categorical("k", ("1", "2", "true"), other="2"), Numeric("x", 0, 10, bins=5)),
+        missing=("?", "7"),
+        identifier=IdRecipe((IdPart("who", "exact"),)),
+    )
+    parts = [
+        pa.array([1, 2, 7], pa.int64()),
+        pa.array([1.0, None, 7.5], pa.float64()),
+        pa.array(["1.0", "", "?"], pa.string()),
+        pa.array([True, False, None], pa.bool_()),
+        pa.array([Decimal("2.0"), None, Decimal("7.0")], pa.decimal128(5, 1)),
+        pa.array([datetime.date(2020, 1, 2)] * 3, pa.date32()),
+        pa.array([[1], [2], None], pa.list_(pa.int64())),
+        pa.array([], pa.null()),
+    ]
+    alone = Statistics.zero(book)
+    for at, part in enumerate(parts):
+        rows = len(part)
+        table = pa.table({"k": part, "x": part, "y": ["a"] * rows, "who": pa.array([str(at)] * rows, pa.string())})
+        pq.write_table(table, tmp_path / f"{at}.parquet")
+        alone += count_table(tmp_path / f"{at}.parquet", book, total=True)
+    assert BY_FILE[way](tmp_path, book) == alone

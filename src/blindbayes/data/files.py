@@ -219,13 +219,31 @@ def _csv_batches(
 
 
 def parquet_batches(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows of Parquet files."""
-    for file in files_of(path):
+    """Rows of Parquet files. A column that has not one type in all of them comes as text, which means the same.
+
+    One missing cell makes floats of a file's whole numbers; and an engine takes the first batch's types for all of them.
+    """
+    files = files_of(path)
+    kinds = [pq.read_schema(file) for file in files]
+    mixed = {name for name in names if len({each.field(name).type for each in kinds}) > 1}
+    for file, schema in zip(files, kinds, strict=True):
         with pq.ParquetFile(file, buffer_size=_BLOCK) as opened:  # else a row group as a whole, however large
+            batches = opened.iter_batches(BATCH, columns=list(names))
             if not opened.metadata.num_rows:  # of no rows, the types
-                kinds = opened.schema_arrow
-                yield pa.record_batch([pa.array([], kinds.field(name).type) for name in names], list(names))
-            yield from opened.iter_batches(BATCH, columns=list(names))
+                empty = [pa.array([], schema.field(name).type) for name in names]
+                batches = iter([pa.record_batch(empty, list(names))])
+            for batch in batches:
+                found = {name: _texts(batch.column(name)) if name in mixed else batch.column(name) for name in names}
+                yield pa.record_batch(found) if mixed else batch
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """A typed column as text."""
+    try:
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    except pa.ArrowNotImplementedError:  # lists, for example
+        return pa.array([_written(value) for value in column.to_pylist()], pa.string())
+    return pa.array([_written(value) for value in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
 
 
 def parquet_columns(path: str) -> tuple[str, ...]:
@@ -258,6 +276,11 @@ def excel_table(path: str, sheet: str | None, names: tuple[str, ...] | None) -> 
 
 
 def _cell(value: Any) -> str | None:
+    return _written(value) or None
+
+
+def _written(value: Any) -> str | None:
+    """A cell as a text file would hold it."""
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
         return value.isoformat(sep=" ") if isinstance(value, datetime.datetime) else value.isoformat()
-    return plain_text(value) or None
+    return plain_text(value)
