@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from click.testing import CliRunner
 from scipy.stats import beta
@@ -270,6 +271,41 @@ def test_scorers_of_scikit_learn_do_not_get_by_the_price_of_a_score(scoring: str
     with pytest.raises(PrivacyError, match="exact score"):
         cross_val_score(model, X, y, cv=2, scoring=scoring, error_score="raise")
     assert model.fit(X, y).predict(X).shape == (40,)  # predictions themselves are what the model is for
+
+
+LABELS: dict[str, tuple[Any, Any]] = {
+    "pandas, nullable": (pd.Series([0, 1], dtype="Int64"), pd.Series([0, 1, None], dtype="Int64")),
+    "pandas, truth values": (pd.Series([True], dtype="boolean"), pd.Series([True, None], dtype="boolean")),
+    "pandas, categories": (pd.Series([0, 1], dtype="category"), pd.Series([0, 1, None], dtype="category")),
+    "pandas, categories of texts": (pd.Series(["0"], dtype="category"), pd.Series(["0", 5], dtype="category")),
+    "polars": (pl.Series([0, 1]), pl.Series([0, 1, None])),
+    "polars, large": (pl.Series([2**53 + 1]), pl.Series([2**53 + 1, None])),
+}
+
+
+@pytest.mark.parametrize("case", LABELS)
+@pytest.mark.parametrize("classes", [("0", "1", str(2**53 + 1)), ("0", "1", "true", "unknown", str(2**53 + 1))])
+def test_a_missing_label_changes_neither_the_type_of_labels_nor_other_rows(case: str, classes: tuple[str, ...]) -> None:
+    """A gap makes objects, or floats, of whole numbers: `label_kind_`, which stands in the model file, told of it."""
+    book = Codebook("y", classes, (Categorical("k", ("u", "v")),))
+    kinds, blocks = set(), []
+    for y in LABELS[case]:
+        for inside in (False, True):
+            frame = (pl.DataFrame if isinstance(y, pl.Series) else pd.DataFrame)({"k": ["u"] * len(y), "y": y})
+            model = NaiveBayes(book, epsilon=1.0)
+            blocks.append(model._private_block(frame if inside else [["u"]] * len(y), None if inside else y, book).labels)
+            kinds.add((inside, model.label_kind_, model.classes_.dtype.kind))
+    assert len(kinds) == 2
+    assert all(found is not None and found.tolist() == blocks[0].tolist() for found in blocks)  # type: ignore[union-attr]
+
+
+def test_a_record_of_a_frame_with_numbers_for_names_does_not_change_how_the_others_are_read() -> None:
+    """NumPy makes floats of whole numbers beside floats, and objects of both beside a text."""
+    large = str(2**53 + 1)
+    book = Codebook("y", ("a",), (Categorical("k", (large,)), Numeric("x", 0, 10, bins=2)))
+    frames = [pd.DataFrame({0: [2**53 + 1] * 3, 1: [1.0, 2.0, 3.0]}), pd.DataFrame({0: [2**53 + 1] * 3, 1: [1.0, 2.0, "?"]})]
+    found = [NaiveBayes(book, epsilon=1.0)._private_block(frame, ["a"] * 3, book).columns["k"] for frame in frames]
+    assert found[0].tolist() == found[1].tolist() == [0, 0, 0]
 
 
 def test_digits_in_quotes_stay_texts_where_the_caller_says_so() -> None:

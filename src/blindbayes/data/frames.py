@@ -53,8 +53,13 @@ def frame_columns(frame: Any, names: Container[str] | None = None) -> dict[str, 
         table = to_arrow(frame)
         return {name: table.column(name) for name in table.column_names if names is None or name in names}
     wrapped = _wrapped(frame)
-    picked = [name for name in wrapped.columns if names is None or str(name) in names]
-    return {str(name): _frame_column(wrapped[name], inferred=False) for name in picked}
+    found = zip(map(str, wrapped.columns), wrapped.iter_columns(), strict=True)  # pandas may have numbers for names
+    return {name: _frame_column(series, inferred=False) for name, series in found if names is None or name in names}
+
+
+def series_column(series: Any) -> pa.Array | Untyped:
+    """One column of pandas or polars, as `frame_columns` has those of a frame."""
+    return _frame_column(nw.from_native(series, series_only=True), inferred=False)
 
 
 def eager(frame: Any) -> Any:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.data import count_table, encode
+from blindbayes.data.frames import eager
 from blindbayes.data.persons import Persons, drawn_rows, require_rows_per_person
 from blindbayes.data.sources import is_source, require_columns
 from blindbayes.data.table import read_block, take
@@ -29,6 +30,7 @@ from blindbayes.estimators.inputs import (
     by_label,
     first_name,
     infer,
+    is_loose,
     labels_apart,
     listed_kind,
     native_labels,
@@ -105,9 +107,9 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         How numbers without bins are modelled: "gaussian" by mean and variance, "histogram" in about equally full cells, which
         fits numbers that are not bell-shaped and needs a codebook. Private fits always take cells.
     labels : str, default="auto"
-        With `epsilon`: the type of `classes_`, "text", "integer", "real" or "boolean". "auto" takes that of the array; what
-        objects a list or an object column holds is a fact about its rows, so there it takes integers (or truth values) if all
-        of the codebook's classes read so: pass "text" if yours are digits in quotes.
+        With `epsilon`: the type of `classes_`, "text", "integer", "real" or "boolean". "auto" takes text for an array or column
+        of texts; what objects a list holds, or gaps between whole numbers, are facts about rows, so of everything else it takes
+        integers (or truth values) if all of the codebook's classes read so: pass "text" if yours are digits in quotes.
     extra_columns : str, default="refuse"
         What happens to columns of a frame or source that the codebook does not know: "refuse" or "ignore".
     priors : mapping or sequence, default=None
@@ -328,12 +330,13 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         return encode(columns, codebook, training=True, labels=labels), weights
 
     def _private_block(self, X: Any, y: Any, codebook: Codebook) -> CodedRows:
-        """Codes of the training data of a private fit: every cell is read by itself, and no value is an error."""
+        """Codes of the rows of a private fit, or of its score: every cell is read by itself, and no value is an error."""
+        X = eager(X)
         names, columns = private_columns(X, codebook)
         inside = y is None and names is not None and codebook.target in names
         names, columns, y = labels_apart(names, columns, y, codebook)
         labels, label_kind = private_labels(y, codebook)
-        if inside and str(getattr(X[codebook.target], "dtype", "")).lower() == "object":
+        if inside and is_loose(X[codebook.target]):
             label_kind = listed_kind(codebook)
         if self.labels != "auto":
             label_kind = self.labels
@@ -432,7 +435,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         later = read if release.chooses and rows is None else rows
         parameters, noisy, record = release.release(exact, self.alpha, Coins.system(), later)
         arrow = isinstance(X, pa.Table | pa.RecordBatch)
-        names = None if is_source(X) else list(X.schema.names if arrow else getattr(X, "columns", ()))
+        names = None if is_source(X) else list(X.schema.names if arrow else getattr(eager(X), "columns", ()))
         bounded = None if self.rows_per_person is None else self._is_bounded(names)
         self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning, bounded).to_dict()}
         if record is not None:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Text
 from blindbayes.data.draft import looks_personal
-from blindbayes.data.frames import eager, frame_columns, to_arrow
+from blindbayes.data.frames import eager, frame_columns, series_column, to_arrow
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.table import object_rows
 from blindbayes.data.values import Untyped, plain_text, untyped
@@ -55,40 +55,52 @@ def private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict[
     if (bags := matrix_columns(X, codebook, total=True)) is not None:
         return None, bags
     if hasattr(X, "columns") or isinstance(X, pa.Table):
+        columns = frame_columns(X)
         if isinstance(X, pa.Table | pa.RecordBatch) or all(isinstance(name, str) for name in X.columns):
-            columns = frame_columns(X)
             return [*columns], columns
-        X = np.asarray(X)
-    elif isinstance(X, Sequence):
+        return None, dict(zip(_names(codebook, len(columns)), columns.values(), strict=True))  # such as pandas numbers them
+    if isinstance(X, Sequence):
         X = object_rows(X, len(codebook.names))
     array = np.asarray(X)
     if array.ndim != 2:
         raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
     if array.dtype.kind not in "biufUO":
         raise DataError("the array holds neither texts, numbers nor truth values; cast it before")
-    names = codebook.names if array.shape[1] == len(codebook.names) else [f"x{at}" for at in range(array.shape[1])]
-    return None, {name: array[:, at] for at, name in enumerate(names)}
+    return None, {name: array[:, at] for at, name in enumerate(_names(codebook, array.shape[1]))}
+
+
+def _names(codebook: Codebook | None, width: int) -> Sequence[str]:
+    """Of columns that have none: the codebook's, where it has as many."""
+    if codebook is not None and len(codebook.names) == width:
+        return codebook.names
+    return [f"x{at}" for at in range(width)]
 
 
 def private_labels(y: Any, codebook: Codebook) -> tuple[Any, str]:
-    """Labels as they stand, and the type of `classes_`: that of an array of texts, truth values or whole numbers, which is
-    public; else as the codebook's classes read, since what objects a list or a frame holds is a fact about its rows."""
-    if isinstance(y, Untyped):
-        return y, listed_kind(codebook)
+    """Labels as they stand, and the type of `classes_`: text for an array of texts, which is public; else as the codebook's
+    classes read, since what objects a list or a frame holds, and whether its whole numbers have gaps, are facts about rows."""
     if isinstance(y, pa.ChunkedArray | pa.Array):
         kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
-        names = {"text": pa.types.is_string, "boolean": pa.types.is_boolean, "integer": pa.types.is_integer}
-        return y, next((name for name, holds in names.items() if holds(kind)), listed_kind(codebook))
+        texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+        return y, "text" if any(holds(kind) for holds in texts) else listed_kind(codebook)
+    if isinstance(y, Untyped):
+        return y, listed_kind(codebook)
+    if hasattr(y, "to_numpy") and not hasattr(y, "columns"):
+        labels, typed = private_labels(series_column(y), codebook)
+        return labels, listed_kind(codebook) if is_loose(y) else typed
     if isinstance(y, Sequence):
         flat = np.empty(len(y), dtype=object)
         flat[:] = y
     else:
         flat = column_or_1d(y.to_numpy() if hasattr(y, "to_numpy") else y, warn=True)
-    kinds = {"U": "text", "b": "boolean", "i": "integer", "u": "integer"}
     if flat.dtype.kind not in "biufUO":
         raise DataError("the class column holds neither text, whole numbers nor truth values; cast it to text")
-    labels = untyped(flat) if flat.dtype == object else flat
-    return labels, kinds.get(flat.dtype.kind, listed_kind(codebook))
+    return untyped(flat) if flat.dtype == object else flat, "text" if flat.dtype.kind == "U" else listed_kind(codebook)
+
+
+def is_loose(series: Any) -> bool:
+    """Whether a column of a frame is of objects, or of categories that may be any: pandas lists those that its rows have."""
+    return str(getattr(series, "dtype", "")).lower() in ("object", "category")
 
 
 def listed_kind(codebook: Codebook) -> str:
@@ -145,10 +157,7 @@ def array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
         array = check_array(X, dtype="numeric", ensure_all_finite="allow-nan", ensure_min_samples=0)
     elif array.ndim != 2:
         raise ValueError(f"Expected 2D array, got {array.ndim}D array instead. Reshape your data.")
-    names: Sequence[str] = [f"x{at}" for at in range(array.shape[1])]
-    if codebook is not None and len(codebook.names) == array.shape[1]:
-        names = codebook.names
-    return {name: array[:, at] for at, name in enumerate(names)}
+    return {name: array[:, at] for at, name in enumerate(_names(codebook, array.shape[1]))}
 
 
 def require_numbers(array: npt.NDArray[Any]) -> None:
