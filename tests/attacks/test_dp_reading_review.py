@@ -21,7 +21,7 @@ from scipy.stats import beta
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from blindbayes.cli import root
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data import count_table
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, PrivacyError
@@ -271,6 +271,43 @@ def test_scorers_of_scikit_learn_do_not_get_by_the_price_of_a_score(scoring: str
     with pytest.raises(PrivacyError, match="exact score"):
         cross_val_score(model, X, y, cv=2, scoring=scoring, error_score="raise")
     assert model.fit(X, y).predict(X).shape == (40,)  # predictions themselves are what the model is for
+
+
+SCORED = Codebook(
+    "y", ("0", "1"), (Categorical("k", ("0", "1")), Categorical("t", ("true", "false")), Numeric("x", 0, 10, 1.0))
+)
+BESIDE: dict[str, tuple[list[Any], Any]] = {
+    "a label that is text": ([1, True, 1.0], "?"),
+    "a label that is none": ([1, True, 1.0], None),
+    "a cell that is text": (["?", True, 1.0], 1),
+    "no number": ([1, True, "abc"], 1),
+    "infinity": ([1, True, math.inf], 1),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_a_record_moves_a_paid_score_by_itself_alone_and_is_no_error(case: str, tmp_path: Path) -> None:
+    """One label "?" in a list made texts of all labels, so that the score fell from 1 to 0; infinity was an error, unpaid."""
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=10_000)
+    y = [0, 1] * 100
+    X: list[list[Any]] = [[label, bool(label), 5.0] for label in y]
+    model = NaiveBayes(SCORED, epsilon=1000.0, ledger=ledger.path, score_epsilon=1000.0).fit(X, y)
+    record, label = BESIDE[case]
+    assert model.score(X, y) == 1.0
+    assert model.score([*X, record], [*y, label]) == pytest.approx(1.0, abs=1 / 200)
+    assert 0 <= model.score([], []) <= 1
+    assert ledger.balance().charges == 4
+
+
+def test_a_score_counts_as_many_rows_of_a_person_as_its_fit(tmp_path: Path) -> None:
+    """A person with a hundred rows moved a score by all of them, at the price of one with two."""
+    book = Codebook("y", ("a", "b"), (Categorical("k", ("u", "v")),), identifier=IdRecipe((IdPart("who", "exact"),)))
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=10_000, unit="one person with at most 2 records")
+    people = pd.DataFrame({"k": ["u", "v"] * 50, "y": ["a", "b"] * 50, "who": [str(at) for at in range(100)]})
+    wrong = pd.DataFrame({"k": ["u"] * 100, "y": ["b"] * 100, "who": ["one"] * 100})
+    model = NaiveBayes(book, epsilon=1000.0, rows_per_person=2, ledger=ledger.path, score_epsilon=1000.0).fit(people)
+    both = pd.concat([people, wrong])
+    assert model.score(both.drop(columns="y"), both["y"]) == pytest.approx(100 / 102, abs=1 / 200)
 
 
 LABELS: dict[str, tuple[Any, Any]] = {

@@ -68,6 +68,7 @@ class FittedModel:
         def _unit_rows(self) -> int: ...
 
         _cut: Any
+        _private_block: Any
         _adopt_codebook: Any
         _publish: Any
 
@@ -82,17 +83,20 @@ class FittedModel:
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy on the given rows. Under a ledger it is a release, like a fit: noisy, and paid for by `score_epsilon`.
 
-        The noise is that of `private_forecast`: half of the budget on the right answers, half on the number of rows.
+        The noise is that of `private_forecast`: half of the budget on the right answers, half on the number of rows. Rows are
+        read as a private fit reads them: each by itself, none is an error, and of a person as many count.
         """
         if self.epsilon is None or self.ledger is None:
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]
         if self.score_epsilon is None or sample_weight is not None:
             raise PrivacyError(_EXACT_SCORE)
-        right = int((np.asarray(self.predict(X)) == np.asarray(y)).sum())
+        parameters = self._parameters()
+        block = self._private_block(X, y, parameters.codebook)
+        right = int((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).sum())
         price = score_price(self.score_epsilon, self._unit_rows)
         spend = Spend(as_decimal(price.epsilon))
         Ledger(self.ledger).charge(spend, purpose="NaiveBayes.score", unit=price.unit)
-        return noisy_accuracy(right, len(np.asarray(y)), self.score_epsilon, self._unit_rows, Coins.system())
+        return noisy_accuracy(right, block.rows, self.score_epsilon, self._unit_rows, Coins.system())
 
     def predict_joint_log_proba(self, X: Any) -> FloatArray:
         """ln P(class, row), shaped (rows, classes)."""
@@ -295,11 +299,9 @@ class FittedModel:
 
 
 def _is_scored() -> bool:
-    """Whether one of scikit-learn's scorers asks, other than by `score`, which pays."""
+    """Whether one of scikit-learn's scorers asks."""
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") == __name__ and frame.f_code.co_name == "score":
-            return False
         if frame.f_globals.get("__name__") == "sklearn.metrics._scorer":
             return True
         frame = frame.f_back
