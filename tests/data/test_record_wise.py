@@ -315,3 +315,38 @@ def test_files_of_one_table_may_differ_in_the_types_of_a_column(way: str, tmp_pa
         pq.write_table(table, tmp_path / f"{at}.parquet")
         alone += count_table(tmp_path / f"{at}.parquet", book, total=True)
     assert BY_FILE[way](tmp_path, book) == alone
+
+
+FOLDED = {  # a column by which u and U are one
+    "collation": "text COLLATE folded",
+    "citext": "citext",
+}
+LISTED = Codebook("y", ("a", "b"), (Categorical("k", ("u", "v"), other="v"), Numeric("x", 0, 10, bins=2)))
+
+
+@pytest.mark.parametrize("column", FOLDED)
+def test_a_database_that_takes_texts_for_one_counts_each_by_itself(column: str, postgres: str) -> None:
+    """Grouped, one U before all u stood for them, and no row had a listed category."""
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres, autocommit=True) as session:
+        session.execute(
+            "CREATE COLLATION IF NOT EXISTS folded (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+        )
+        session.execute("CREATE EXTENSION IF NOT EXISTS citext")
+        session.execute(f"CREATE TABLE by_{column} (k {FOLDED[column]}, x double precision, y {FOLDED[column]})")
+        session.execute(f"INSERT INTO by_{column} SELECT 'U', 1, 'A' UNION ALL SELECT 'u', 1, 'a' FROM generate_series(1, 5)")
+        session.execute(f"INSERT INTO by_{column} VALUES ('U', 1, 'a')")
+    found = count_table(f"{postgres}#by_{column}", LISTED, total=True)
+    assert found.counts["k"].tolist() == [[5, 1], [0, 0]]
+    assert found.class_counts.tolist() == [6, 0]
+    assert found.counts["x"].tolist() == [[6, 0], [0, 0]]
+
+
+def test_a_table_of_ibis_that_takes_texts_for_one_counts_each_by_itself() -> None:
+    there = ibis.duckdb.connect()
+    try:
+        there.raw_sql("CREATE TABLE rows (k VARCHAR COLLATE NOCASE, x DOUBLE, y VARCHAR)")
+        there.raw_sql("INSERT INTO rows VALUES ('U', 1, 'a'), ('u', 1, 'a'), ('u', 1, 'a')")
+        assert count_table(there.table("rows"), LISTED, total=True).counts["k"].tolist() == [[2, 1], [0, 0]]
+    finally:
+        there.disconnect()

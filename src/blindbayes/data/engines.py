@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from itertools import count, islice
 from typing import Any
 from urllib.parse import urlsplit
@@ -111,6 +112,28 @@ def number_text(text: Any) -> Any:
     """
     whole = f"^{_BLANKS}({NUMBER_PATTERN[1:-1]}){_BLANKS}$"
     return ibis.ifelse(text.re_extract(whole, 0) == text, text.re_extract(whole, 1), ibis.null("string"))
+
+
+def text_key(text: Any) -> Any:
+    """A text by its bytes, to group by. Under a collation, or as citext, different texts are one, and which of them stands for
+    all hangs on the rows: one record would change how the others are read. Spark's collations are refused."""
+    engine = engine_of(text)
+    if engine == "postgres":
+        return _bytes_of("convert_to")(text, "UTF8")
+    return _bytes_of("encode")(text) if engine == "duckdb" else text
+
+
+@cache
+def _bytes_of(name: str) -> Any:
+    """A function of an engine from a text, and an encoding if it asks for one, to bytes."""
+
+    def convert_to(text: str, encoding: str) -> bytes:  # type: ignore[empty-body]
+        """PostgreSQL's."""
+
+    def encode(text: str) -> bytes:  # type: ignore[empty-body]
+        """DuckDB's."""
+
+    return ibis.udf.scalar.builtin({"convert_to": convert_to, "encode": encode}[name])
 
 
 # -- Spark -----------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.data.engines import fetched, number_text, squared
+from blindbayes.data.engines import fetched, number_text, squared, text_key
 from blindbayes.data.libraries import dt, ibis
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import DataError
@@ -98,12 +98,16 @@ def _cell(code: Any, starts: tuple[int, ...], first: int = 0) -> Any:
 def run(query: Any, name: str) -> list[dict[str, Any]]:
     """Rows of a query about a column. An engine's error text may quote a row, so only its kind goes on."""
     try:
-        rows: list[dict[str, Any]] = fetched(query).to_pylist()
+        rows: list[dict[str, Any]] = [{name: _text(cell) for name, cell in row.items()} for row in fetched(query).to_pylist()]
     except Exception as cause:
         problem = type(cause).__name__
     else:
         return rows
     raise DataError(f"column {name!r}: the data source failed while counting ({problem})")
+
+
+def _text(cell: Any) -> Any:
+    return cell.decode(errors="replace") if isinstance(cell, bytes) else cell
 
 
 def _one(flag: Any) -> Any:
@@ -148,11 +152,13 @@ def _read(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> A
 
 
 def _key(table: Any, name: str) -> Any:
-    """A column to group by. A decimal is read as a float: an engine may have decimals that Arrow has not."""
+    """A column to group by. A decimal is read as a float: an engine may have decimals that Arrow has not; a text by its bytes."""
     column = table[name]
     kind = column.type()
     if not isinstance(kind, dt.String | dt.Boolean | dt.Integer | dt.Floating | dt.Decimal):
         raise _odd_type(name)
+    if kind.is_string():
+        return text_key(column)
     return column.cast("float64") if kind.is_decimal() else column
 
 
