@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,6 @@ from click.testing import CliRunner
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data import count_table
-from blindbayes.data.frames import frame_columns
 from blindbayes.data.persons import Persons, drawn_rows
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.estimators import NaiveBayes, load
@@ -78,7 +79,7 @@ def sources(frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_person_has_more_rows_than_the_bound(most: int) -> None:
     frame = visits()
-    kept = drawn_rows(frame_columns(frame), BOOK, Persons(most, b"s" * 32))
+    kept = drawn_rows(frame, BOOK, Persons(most, b"s" * 32))
     counted = Counter(persons_of(frame.iloc[kept]))
     whole = Counter(person for person in persons_of(frame.iloc[:-3]))
     assert counted == {person: min(rows, most) for person, rows in whole.items()}
@@ -104,6 +105,31 @@ def test_a_database_bounds_rows(postgres: str) -> None:
     found = count_table(f"{postgres}#public.people", BOOK, total=True, persons=Persons(2, b"s" * 32))
     assert int(found.class_counts.sum()) == sum(min(1 + person % 9, 2) for person in range(40))
     assert found.counts["x"].sum() == found.class_counts.sum()
+
+
+NUMBERED = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")),), identifier=IdRecipe((IdPart("id", "exact"),)))
+IDENTIFIERS: dict[str, tuple[list[Any], int]] = {  # and how many persons there are
+    "dates": ([date(1990, 1, 2), date(1990, 1, 2), date(1991, 1, 2), datetime(1991, 1, 2, 10), None], 2),
+    "dates and texts": ([date(1990, 1, 2), "1990-01-02", "x", "x", pd.NaT], 2),
+    "floats": ([1.0, 1.0, 2.0, float("nan"), None], 2),
+    "numbers and texts": ([1, 1.0, "1", "x", Decimal("1.0")], 2),
+    "what is no identifier": ([b"1", b"2", [1], (2,), "x"], 1),
+}
+
+
+@pytest.mark.parametrize("kind", IDENTIFIERS)
+def test_identifiers_of_a_frame_of_objects_are_read_one_by_one(kind: str) -> None:
+    """Objects of every kind but text and number, dates too, were one person, who could push another's rows out."""
+    values, people = IDENTIFIERS[kind]
+    frame = pd.DataFrame({"c": "u", "y": "a", "id": pd.Series(values, dtype=object)})
+    found = count_table(frame, NUMBERED, total=True, persons=Persons(1, bytes(32)))
+    assert found.class_counts.tolist() == [people, 0]
+    assert NaiveBayes(NUMBERED, epsilon=1.0, rows_per_person=1)._private_block(frame, None, NUMBERED).rows == people
+
+
+def test_a_missing_identifier_that_makes_floats_of_all_is_a_row_of_nobody() -> None:
+    frame = pd.DataFrame({"c": "u", "y": "a", "id": [1, 1, 2, None]})
+    assert count_table(frame, NUMBERED, total=True, persons=Persons(1, bytes(32))).class_counts.tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("kind", ["csv", "duckdb"])

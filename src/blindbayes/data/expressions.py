@@ -152,7 +152,7 @@ def _read(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> A
 
 
 def _key(table: Any, name: str) -> Any:
-    """A column to group by. A decimal is read as a float: an engine may have decimals that Arrow has not; a text by its bytes."""
+    """A column to group by: a text by its bytes, a decimal as a float, since an engine may have some that Arrow has not."""
     column = table[name]
     kind = column.type()
     if not isinstance(kind, dt.String | dt.Boolean | dt.Integer | dt.Floating | dt.Decimal):

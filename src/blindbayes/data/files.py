@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import datetime
 import glob
 import importlib
 import io
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from blindbayes.data.libraries import pa, pacsv, pc, pq
-from blindbayes.data.values import plain_text
+from blindbayes.data.values import written_text
 from blindbayes.errors import ConfigError, DataError
 
 PACKED = (".gz", ".bz2", ".zst", ".xz", ".zip")
@@ -242,8 +241,8 @@ def _texts(column: pa.Array) -> pa.Array:
     try:
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     except pa.ArrowNotImplementedError:  # lists, for example
-        return pa.array([_written(value) for value in column.to_pylist()], pa.string())
-    return pa.array([_written(value) for value in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
+        return pa.array([written_text(value) for value in column.to_pylist()], pa.string())
+    return pa.array([written_text(value) for value in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
 
 
 def parquet_columns(path: str) -> tuple[str, ...]:
@@ -271,16 +270,5 @@ def excel_table(path: str, sheet: str | None, names: tuple[str, ...] | None) -> 
         if not rows:
             raise DataError(f"{path!r} is empty; a table has a header row")
         names, rows = tuple(str(cell) for cell in rows[0]), rows[1:]
-    cells = [[_cell(row[at]) if at < len(row) else None for row in rows] for at in range(len(names))]
+    cells = [[(written_text(row[at]) or None) if at < len(row) else None for row in rows] for at in range(len(names))]
     return pa.table({name: pa.array(column, pa.string()) for name, column in zip(names, cells, strict=True)})
-
-
-def _cell(value: Any) -> str | None:
-    return _written(value) or None
-
-
-def _written(value: Any) -> str | None:
-    """A cell as a text file would hold it."""
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
-        return value.isoformat(sep=" ") if isinstance(value, datetime.datetime) else value.isoformat()
-    return plain_text(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from blindbayes.data.encode import as_text
 from blindbayes.data.libraries import nw, pa
-from blindbayes.data.values import Untyped, untyped
+from blindbayes.data.values import NO_TEXT, Untyped, untyped, written_text
 from blindbayes.errors import DataError
 
 
@@ -55,6 +56,28 @@ def frame_columns(frame: Any, names: Container[str] | None = None) -> dict[str, 
     wrapped = _wrapped(frame)
     found = zip(map(str, wrapped.columns), wrapped.iter_columns(), strict=True)  # pandas may have numbers for names
     return {name: _frame_column(series, inferred=False) for name, series in found if names is None or name in names}
+
+
+def identifier_columns(frame: Any, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Columns of a frame as `persons` takes identifiers: whole numbers, dates and texts as they are, objects one by one.
+
+    1 and 1.0 are one, since a missing one makes floats of a column; an object that is neither text, number nor date is none.
+    """
+    columns = frame if isinstance(frame, pa.Table | pa.RecordBatch) else _wrapped(frame)
+    return {name: _identifiers(columns[name]) for name in names}
+
+
+def _identifiers(column: Any) -> pa.Array:
+    typed = column if isinstance(column, pa.Array | pa.ChunkedArray) else _frame_column(column, inferred=False)
+    if not isinstance(typed, Untyped) and not pa.types.is_floating(typed.type):
+        return typed
+    values = column.to_list() if isinstance(typed, Untyped) else typed.to_pylist()
+    return pa.array([_identifier(value) for value in values], pa.string())
+
+
+def _identifier(value: Any) -> str | None:
+    text = written_text(value.date() if isinstance(value, datetime) and value == value else value)  # NaT is one, and no date
+    return None if text == NO_TEXT else text
 
 
 def series_column(series: Any) -> pa.Array | Untyped:

@@ -10,7 +10,7 @@ who is one person within this table; nobody else's identifiers are compared with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, IdPart
+from blindbayes.data.frames import identifier_columns
 from blindbayes.data.libraries import ibis, pa
 from blindbayes.data.sources import open_source
-from blindbayes.data.values import Untyped
 from blindbayes.errors import ConfigError, DataError
 
 _KEY, _COPY, _DRAW = "person of a row", "copy of a row", "draw of a row"
@@ -84,11 +84,9 @@ def bounded(table: Any, codebook: Codebook, persons: Persons, names: Sequence[st
     return rows.filter(rows[_COPY] < persons.rows_per_person).select(*names)
 
 
-def drawn_rows(columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> npt.NDArray[np.int64]:
-    """The places of the rows of a frame that count, in order; `columns` holds the identifier's."""
-    parts = require_identifier(codebook)
-    held = {part.column: columns[part.column] for part in parts}
-    plain = {name: column.texts if isinstance(column, Untyped) else column for name, column in held.items()}
+def drawn_rows(frame: Any, codebook: Codebook, persons: Persons) -> npt.NDArray[np.int64]:
+    """The places of the rows of a frame that count, in order."""
+    plain = identifier_columns(frame, [part.column for part in require_identifier(codebook)])
     rows = len(next(iter(plain.values())))
     place = "place"
     while place in plain:

@@ -16,7 +16,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.counting import Progress, count, count_batches
 from blindbayes.data.encode import encode
 from blindbayes.data.files import BATCH
-from blindbayes.data.frames import frame_columns
+from blindbayes.data.frames import eager, frame_columns
 from blindbayes.data.libraries import pa
 from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
 from blindbayes.data.sources import is_source, open_source, require_columns
@@ -50,10 +50,11 @@ def count_table(
         return source
     if is_source(source):
         return count(source, codebook, total=total, extra_columns=extra_columns, persons=persons, progress=progress)
+    source = eager(source)  # once: rows of a lazy one may come in another order each time
     columns = frame_columns(source)
     require_columns([*columns], codebook, extra_columns=extra_columns)
     if persons is not None:
-        columns = take_drawn(columns, codebook, persons)
+        columns = take_drawn(source, columns, codebook, persons)
     rows = len(columns[codebook.target])
     parts = (
         {name: columns[name][start : start + BATCH] for name in (*codebook.names, codebook.target)}
@@ -62,12 +63,12 @@ def count_table(
     return count_batches(parts, codebook, total, progress)
 
 
-def take_drawn(columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> dict[str, Any]:
+def take_drawn(frame: Any, columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> dict[str, Any]:
     """The columns of a frame at the rows that count."""
     for part in require_identifier(codebook):
         if part.column not in columns:
             raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
-    places = drawn_rows(columns, codebook, persons)
+    places = drawn_rows(frame, codebook, persons)
     return {name: take(column, places) for name, column in columns.items()}
 
 

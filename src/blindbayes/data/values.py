@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -48,6 +49,13 @@ def plain_text(value: Any) -> str | None:
             return None
         return str(int(number)) if is_whole(number) else repr(number)
     return NO_TEXT
+
+
+def written_text(value: Any) -> str | None:
+    """A value as a text file would hold it: as the codebook writes it, and dates and times too."""
+    if isinstance(value, date | time) and type(value).__name__ not in _GONE:
+        return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    return plain_text(value)
 
 
 def as_numpy(column: pa.Array) -> npt.NDArray[Any]:

@@ -342,7 +342,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             label_kind = self.labels
         check_consistent_length(*columns.values(), labels)
         if names is not None and self._is_bounded(names) and (persons := self._persons(codebook)) is not None:
-            places = drawn_rows(columns, codebook, persons)
+            places = drawn_rows(X, codebook, persons)
             columns = {name: take(column, places) for name, column in columns.items()}
             labels = take(labels, places)
         columns = self._adopt_columns(names, columns, codebook, label_kind)
