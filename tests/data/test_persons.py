@@ -183,6 +183,17 @@ def test_a_study_protects_persons_and_says_where_not(tmp_path: Path) -> None:
         Study(BOOK, epsilon=5.0).simulate({name: visits() for name in "pqr"}, ledgers={"p": ledger.path})
 
 
+def test_releases_that_tell_changes_add_up_for_a_person(tmp_path: Path) -> None:
+    """A record moves two of them, however many; a person may bring other rows to each, and the statement said two."""
+    study, result = Study(BOOK, epsilon=1.0, rows_per_person=2), None
+    for _ in range(4):
+        result = study.simulate({name: visits() for name in "pqr"}, base=result)
+    assert result is not None
+    assert result.spent == (4.0, 0.0)
+    assert result.model.privacy_["epsilon"] == 4.0
+    assert "add up to epsilon = 4, delta = 0 for whoever is in the tables of all" in " ".join(result.statement.split())
+
+
 def test_a_study_says_record_where_it_protects_records() -> None:
     study = Study(BOOK, epsilon=1.0, unit="person")
     noise = study.noise(study.setting(("p", "q", "r")))

@@ -201,7 +201,8 @@ class SumScheme(Scheme):
         except DataError as cause:
             raise PeerProtocolError(f"the noisy total is that of no table: {cause}", suspects=total.included) from cause
         before = (0.0, 0.0) if base is None else base.spent
-        if runs > 2 and study.unit == "record":  # it moves the release in which it comes and that in which it goes [changes]
+        by_stays = study.unit == "record" and study.rows_per_person is None  # a person may bring rows to every release
+        if runs > 2 and by_stays:  # a record moves the release in which it comes and that in which it goes [changes]
             before = (before[0] - plan.price.epsilon, before[1] - plan.price.delta)
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
@@ -211,7 +212,7 @@ class SumScheme(Scheme):
                 " for one stay of a record in a site's table: each release but the first tells changes alone. One whose values "
                 "change, or that comes back, stays twice. Runs that failed cost more, and so do sites that take rows back and "
                 "bring them again; the sites' ledgers have the true figure."
-                if runs > 1 and study.unit == "record"
+                if runs > 1 and by_stays
                 else " for whoever is in the tables of all of them."
             ),
             min_cell=study.min_cell,
