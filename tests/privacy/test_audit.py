@@ -81,6 +81,14 @@ def test_every_mechanism_passes_and_its_control_is_refuted(name: str, shape: str
     assert failures(audit_mechanism(mechanism, coins(f"sound {name}"), DRAWS * (5 if gaussian else 1))) == []
 
 
+def test_gaussian_noise_of_a_small_variance_is_audited_too() -> None:
+    """At epsilon 3 the audit ended in an error: the price of so little noise is not that of [gaussian-price]."""
+    mechanism = make("discrete_gaussian", ONE, 3, 1e-6)
+    assert isinstance(mechanism, DiscreteGaussian)
+    assert mechanism.variance < 4
+    assert failures(audit_mechanism(mechanism, coins("small variance"), DRAWS * 5)) == []
+
+
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_person_with_several_rows_is_protected(name: str) -> None:
     mechanism = make(name, Sensitivity(TWO.blocks, rows_per_unit=3), 1, 1e-6 if name == "discrete_gaussian" else 0.0)
@@ -450,7 +458,18 @@ def test_the_whole_audit_passes_in_under_30_seconds_of_cpu() -> None:
     assert report.verdict == "not refuted"
     assert time.process_time() - before < 28  # the command imports for a second or two
     named = " ".join(check.name for check in report.checks)
-    assert all(word in named for word in ("smooth", "global", "stages", "first look", "noise in shares", "knorm plan"))
+    parts = (
+        "smooth",
+        "global",
+        "stages",
+        "first look",
+        "choices",
+        "weights",
+        "noise in shares",
+        "knorm plan",
+        "shares of polya",
+    )
+    assert all(word in named for word in parts)
 
 
 def test_diffprivlib_is_convicted() -> None:

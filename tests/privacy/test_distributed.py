@@ -14,7 +14,8 @@ from scipy import special, stats
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import losses
-from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
+from blindbayes.privacy.audit_distributed import AUDITED, attack_shares, audit_distributed, claims_of, plan_shares
+from blindbayes.privacy.distributed import DistributedNoise, Mechanism, honest_survivors
 from support.oracles import renyi_delta
 
 ALPHA = 1e-6
@@ -261,3 +262,18 @@ def test_the_statement_says_who_is_protected_and_until_when() -> None:
     assert "any one record" in text
     assert "at least 5 honest" in text
     assert "two-sided geometric" in text
+
+
+def test_the_audit_does_not_refute_shares_and_sees_one_that_is_missing() -> None:
+    checks = list(audit_distributed(Coins.seeded(b"audit of shares".ljust(32)), epsilon=1, draws=100_000))
+    assert [check.name for check in checks if not check.passed] == []
+    assert [check.control for check in checks] == [False, True, False, False, True]
+
+
+@pytest.mark.parametrize("mechanism", AUDITED)
+def test_the_audit_sees_noise_that_counts_on_the_dishonest(mechanism: Mechanism) -> None:
+    """Planted: shares sized for one party more than keeps its noise to itself, as when the reader is taken for honest."""
+    noise = plan_shares(mechanism, 1, 1e-6)
+    claim = claims_of(noise)[-1]
+    bound = attack_shares(noise.at(noise.honest + 1), claim, Coins.seeded(b"planted".ljust(32)), 150_000)
+    assert bound.epsilon > claim.epsilon

@@ -27,6 +27,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import fits, gaussian
 from blindbayes.privacy.evidence import ALPHA, Bound, epsilon_lower, low_bits
+from blindbayes.privacy.losses import composed_delta
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Mechanism
 from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity, SensitivityBlock
 from blindbayes.statistics import Bags
@@ -162,8 +163,11 @@ def claims(mechanism: Mechanism) -> list[Claim]:
         return [promised]
     small = mechanism.epsilon / 10
     sound = DiscreteGaussian(mechanism.sensitivity, mechanism.epsilon, mechanism.delta)  # not what the mechanism says of itself
-    delta = gaussian.delta_of(sound.variance, small, len(sound.sensitivity.blocks), sound.reach)
-    return [promised, Claim(float(small), delta)]
+    cells = len(sound.sensitivity.blocks)
+    if sound.variance >= gaussian.SMALLEST_VARIANCE:
+        return [promised, Claim(float(small), gaussian.delta_of(sound.variance, small, cells, sound.reach))]
+    weights = np.exp(-(np.arange(-60.0, 61.0) ** 2) / (2 * float(sound.variance)))
+    return [promised, Claim(float(small), composed_delta(weights / weights.sum(), sound.reach, cells, float(small)))]
 
 
 def _geometry(

@@ -9,6 +9,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
 from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_samplers, audit_sensitivity
 from blindbayes.privacy.audit_columns import audit_columns
+from blindbayes.privacy.audit_distributed import audit_distributed
 from blindbayes.privacy.audit_parameters import PER_PARAMETER, audit_per_parameter
 from blindbayes.privacy.audit_release import (
     DRAWS,
@@ -73,5 +74,6 @@ def audit(
         report.checks += audit_rules(coins, claimed)
         report.checks += audit_weights(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
+        report.checks += audit_distributed(coins, epsilon=claimed, delta=delta, draws=draws)
     report.checks += [each for book in (TEXT_BOOK, codebook) if book is not None for each in audit_sensitivity(Query(book))]
     return report
