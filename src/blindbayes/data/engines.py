@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count, islice
 from typing import Any
@@ -31,6 +31,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 _BLANKS = r"[ \t-\r]*"  # SPACE of `values`, for every engine
 _TELLING = {"12": 12.0, "12f": None, "V12": None, "v12": None, " 1e2\t": 100.0, "-.5 ": -0.5, "12\u2028": None, "a\\'b": None}
 _LARGE = 3_037_000_499  # its square has 64 bits
+_FLOAT_DIGITS, _ARROW_DIGITS = 15, 38  # that a float keeps; of the decimals of every engine but PostgreSQL
 _views = count()
 _sound: WeakSet[Any] = WeakSet()  # Spark sessions that read as they should
 
@@ -112,6 +113,36 @@ def number_text(text: Any) -> Any:
     """
     whole = f"^{_BLANKS}({NUMBER_PATTERN[1:-1]}){_BLANKS}$"
     return ibis.ifelse(text.re_extract(whole, 0) == text, text.re_extract(whole, 1), ibis.null("string"))
+
+
+def decimal_number(column: Any) -> Any:
+    """A decimal as a float: infinite, or 0, where a decimal of any length, which PostgreSQL has, is beyond floats."""
+    kind = column.type()
+    if kind.precision is not None and kind.precision <= _FLOAT_DIGITS:
+        return column.cast("float64")
+    text = column.cast("string")  # some engines round longer decimals twice, their text once
+    number = text.cast("float64")
+    if kind.precision is not None and kind.precision <= _ARROW_DIGITS:
+        return number
+    size, endless = column.abs(), ibis.literal("Infinity").cast("float64")
+    return ibis.cases(
+        (size < 1e-307, 0.0),
+        (size < 1.7e308, number),
+        (text.length() > _FLOAT_DIGITS, ibis.ifelse(column > 0, endless, -endless)),
+        else_=number,  # which is none, or infinite as it is
+    )
+
+
+def plain_columns(table: Any, names: Sequence[str]) -> Any:
+    """Columns of a table as every engine can hand them over. Of PostgreSQL's decimals Arrow has neither all digits nor NaN,
+    and one such row would stop the others; char(n) is padded with blanks, which no comparison there sees."""
+    columns = {name: table[name] for name in names}
+    if engine_of(table) == "postgres":
+        for name, column in columns.items():
+            kind = column.type()
+            if kind.is_decimal() or kind.is_string():
+                columns[name] = decimal_number(column) if kind.is_decimal() else column + ""
+    return table.select(**columns)
 
 
 def text_key(text: Any) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.data.engines import fetched, number_text, squared, text_key
+from blindbayes.data.engines import decimal_number, fetched, number_text, squared, text_key
 from blindbayes.data.libraries import dt, ibis
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import DataError
@@ -139,9 +139,7 @@ def _read(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> A
         raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
     if not kind.is_numeric():
         raise _odd_type(feature.name)
-    if kind.is_decimal() and (kind.precision is None or kind.precision > 15):
-        column = column.cast("string")  # longer decimals than 2^53 are rounded twice by some engines, their text once
-    read = table.select(label=label, number=column.cast("float64"))
+    read = table.select(label=label, number=decimal_number(column) if kind.is_decimal() else column.cast("float64"))
     missing = read.number.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
         missing = missing | read.number.isnan()
@@ -159,7 +157,7 @@ def _key(table: Any, name: str) -> Any:
         raise _odd_type(name)
     if kind.is_string():
         return text_key(column)
-    return column.cast("float64") if kind.is_decimal() else column
+    return decimal_number(column) if kind.is_decimal() else column
 
 
 def _odd_type(name: str) -> DataError:

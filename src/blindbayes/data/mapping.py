@@ -9,7 +9,8 @@
 An expression is read by Python's grammar and can do what is listed here and nothing else: columns by name (or
 `col("odd name")`), numbers, texts, `+ - * /`, comparisons, `and or not`, `a if condition else b`, and the functions of
 `FUNCTIONS`. It is computed row by row, in the engine that holds the rows. What cannot be computed in a row (a text that is no
-number, a division by zero, a date that is none) is missing there; no row is an error, and none changes what another gives.
+number, a number beyond 1e150, a division by zero, a date that is none) is missing there; no row is an error, and none changes
+what another gives.
 Columns that an expression uses are taken out of the table; name them again to keep them.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from blindbayes.data.engines import decimal_number
 from blindbayes.data.libraries import ibis
 from blindbayes.data.values import NUMBER_PATTERN, marker_number
 from blindbayes.errors import ConfigError, DataError
@@ -43,6 +45,7 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     getattr(ast, name): getattr(operator, name.lower()[:2]) for name in ("Eq", "Lt", "Gt")
 } | {ast.NotEq: operator.ne, ast.LtE: operator.le, ast.GtE: operator.ge}
+_LARGEST, _SMALLEST = 1e150, 1e-150  # what two such numbers give is a float; an engine may refuse what is none
 _TIME = r"[ T]([01]?[0-9]|2[0-3]):([0-5][0-9])"
 
 
@@ -168,7 +171,10 @@ class _Reader:
         if isinstance(node, ast.Name):
             return self._column(node.id)
         if isinstance(node, ast.Constant) and type(node.value) in (int, float, str, bool):
-            return ibis.literal(float(node.value) if type(node.value) is int else node.value)
+            if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+                # From a text: PostgreSQL has decimals of its own for other literals.
+                return ibis.literal(repr(float(node.value))).cast("float64")
+            return ibis.literal(node.value)
         if isinstance(node, ast.UnaryOp):
             if isinstance(node.op, ast.Not):
                 return ~self._truth(node.operand)
@@ -203,10 +209,11 @@ class _Reader:
             clock = ibis.literal(0.0)
             if kind.is_timestamp():
                 clock = (column.hour() * 3600 + column.minute() * 60).cast("float64")
-            number = (column.cast("timestamp").epoch_seconds().cast("float64") / 86400).floor()
+            known = ibis.ifelse(parts[0].between(1, 9999), column, ibis.null(kind))  # PostgreSQL's dates may be infinite
+            number = _floor(known.cast("timestamp").epoch_seconds().cast("float64") / 86400)
             return _Date(parts[0], parts[1], parts[2], number, clock)
         if kind.is_decimal():
-            return column.cast("float64")
+            return decimal_number(column)
         if not (kind.is_string() or kind.is_numeric() or kind.is_boolean()):
             raise DataError(f"column {name!r} has a type that is neither text, number, truth value nor date; cast it before")
         return column.nullif("") if kind.is_string() else column  # as an empty cell of a file is
@@ -218,10 +225,12 @@ class _Reader:
         if value.type().is_string():
             trimmed = value.strip()
             trimmed = trimmed.replace(",", ".") if self.decimal == "," else trimmed
-            return ibis.ifelse(trimmed.re_search(NUMBER_PATTERN), trimmed, ibis.null("string")).cast("float64")
+            value = ibis.ifelse(trimmed.re_search(NUMBER_PATTERN), trimmed, ibis.null("string"))
         if value.type().is_boolean():
             return ibis.cases((value, 1.0), (~value, 0.0))
-        return value.cast("float64")
+        number = value.cast("float64")
+        size = number.abs()
+        return ibis.cases((size < _SMALLEST, 0.0), (size <= _LARGEST, number))
 
     def _truth(self, node: ast.expr) -> Any:
         value = self._value(node)
@@ -248,7 +257,7 @@ class _Reader:
         timed = ibis.ifelse(value.re_search(_TIME), value, ibis.null("string"))
         hours, minutes = (timed.re_extract(_TIME, at).cast("float64") for at in (1, 2))
         year, month, day = (part.cast("float64") for part in (year, month, day))
-        return _Date(year, month, day, first.floor() + day - 1, (hours * 3600 + minutes * 60).coalesce(0.0))
+        return _Date(year, month, day, _floor(first) + day - 1, (hours * 3600 + minutes * 60).coalesce(0.0))
 
     def _arithmetic(self, node: ast.BinOp) -> Any:
         left, right = self._number(node.left), self._number(node.right)
@@ -304,18 +313,18 @@ class _Reader:
             return ibis.ifelse(one >= 0, one, ibis.null("float64")).sqrt()
         made: dict[str, Callable[[], Any]] = {
             "abs": one.abs,
-            "floor": lambda: one.floor().cast("float64"),
-            "round": lambda: (one + 0.5).floor().cast("float64"),
+            "floor": lambda: _floor(one),
+            "round": lambda: _floor(one + 0.5),
             "number": lambda: one,
         }
         return made[name]()
 
     def _part(self, name: str, date: _Date) -> Any:
         if name == "hour":
-            return (date.seconds / 3600).floor() + 0 * date.year
+            return _floor(date.seconds / 3600) + 0 * date.year
         if name == "weekday":  # 1 is Monday; 1970-01-01 was a Thursday
             shifted = date.number + 3
-            return shifted - (shifted / 7).floor() * 7 + 1
+            return shifted - _floor(shifted / 7) * 7 + 1
         return getattr(date, name)
 
     def _between(self, name: str, start: _Date, end: _Date) -> Any:
@@ -324,6 +333,12 @@ class _Reader:
             return end.year - start.year - ibis.ifelse(early, 1, 0)
         days = end.number - start.number
         return days if name == "days" else days * 24 + (end.seconds - start.seconds) / 3600
+
+
+def _floor(number: Any) -> Any:
+    """The whole number that is next below, as a float. Engines make integers of it; a float from 2^52 on is whole as it is."""
+    small = number.abs() < 2.0**52
+    return ibis.ifelse(small, ibis.ifelse(small, number, 0.0).floor().cast("float64"), number)
 
 
 _OF_ONE = "col number lower missing abs floor round log sqrt iso year month day weekday hour"

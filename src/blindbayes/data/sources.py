@@ -21,6 +21,7 @@ from blindbayes.data.engines import (
     fetched,
     fetched_batches,
     is_spark,
+    plain_columns,
     require_engine,
     require_order,
     require_sound,
@@ -99,7 +100,7 @@ class Source:
     def arrow(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> pa.Table:
         """Columns of all rows, in memory, in whatever order they come."""
         if self._rows is None and not self._decimal_columns(codebook):
-            return _safely(lambda: fetched((self.table if table is None else table).select(*names)))
+            return _safely(lambda: fetched(plain_columns(self.table if table is None else table, names)))
         parts = [pa.table(batch) for batch in self.batches(names, codebook, table, any_order=True)]
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in names})
 
@@ -129,7 +130,7 @@ class Source:
     def _batches(self, names: Sequence[str], table: Any) -> Iterator[pa.RecordBatch]:
         if self._rows is not None and self._table is None and table is None:
             return self._rows(names)
-        return fetched_batches((self.table if table is None else table).select(*names), BATCH)
+        return fetched_batches(plain_columns(self.table if table is None else table, names), BATCH)
 
     def _decimal_columns(self, codebook: Codebook | None) -> set[str]:
         if codebook is None or self.dialect is None or self.dialect.decimal == ".":
@@ -175,7 +176,7 @@ def open_source(
 
 def batches_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of an Ibis table, some columns of them. An engine's error text may quote a row: only its kind goes on."""
-    found = _safely(lambda: fetched_batches(table.select(*names), BATCH))
+    found = _safely(lambda: fetched_batches(plain_columns(table, names), BATCH))
     while (batch := _safely(partial(next, found, None))) is not None:
         yield batch
 
