@@ -258,6 +258,21 @@ def test_a_study_says_how_settings_were_chosen_and_that_nobody_checked() -> None
         Study(BOOK, tuning="nothing")
 
 
+def test_every_private_study_says_what_its_promise_rests_on() -> None:
+    """Of ratios with noise it was not said that cryptography, and two parties' steps, carry it; of histograms, nothing."""
+    X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, [0] * 20 + [1] * 20
+    ratios = Study(BOOK, protocol="private_ratio", epsilon=1.0, options={"opening": "noisy", "minimum": 2})
+    told = " ".join(ratios.simulate({name: _whole(X, y) for name in "pqr"}).statement.split())
+    assert "is computational" in told
+    assert "two computing parties follow the protocol and do not collude" in told
+    assert "it does so by its exact number of rows" in told
+    columns = Study(COLUMNS, partition="columns", protocol="noisy_histograms", epsilon=1.0)
+    frame = pd.DataFrame({"c": ["u", "v"] * 5, "d": ["u", "v"] * 5, "y": ["a", "b"] * 5})
+    told = columns.simulate({"p": frame[["c", "y"]], "q": frame[["d", "y"]]}).statement
+    assert "it does so by its exact number of rows" in told
+    assert "no other party, and not the miner, is relied on" in told
+
+
 @pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "roc_auc", None])
 def test_scorers_of_scikit_learn_do_not_get_by_the_price_of_a_score(scoring: str | None, tmp_path: Path) -> None:
     """With `scoring="accuracy"` cross-validation showed exact figures of private folds, unpaid."""

@@ -22,9 +22,9 @@ from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.intervals import record_of
 from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
 from blindbayes.privacy.mechanisms import DiscreteLaplace
-from blindbayes.privacy.noisy_sum import narrow
+from blindbayes.privacy.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
 from blindbayes.privacy.released import Cut
-from blindbayes.privacy.statement import tuning_words
+from blindbayes.privacy.statement import NOT_PROTECTED, tuning_words
 from blindbayes.protocol.columns import require_holders
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.noisy_histograms import NoisyHistogramsSetup, contributor, miner
@@ -221,6 +221,8 @@ class NoisyColumns:
                 f"It has a row in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
                 f"{tables} / {study.epsilon:g} on every count, drawn exactly, since one record stands in {tables} tables.",
                 *self._gaussian_words(),
+                "Trust. Each party adds all the noise of its own tables: no other party, and not the miner, is relied on for them.",
+                f"Not protected. {NOT_PROTECTED} {REFUSALS} {SEVERAL_RECORDS}",
                 f"Tuning. {tuning_words(study.tuning)}",
             ]
         )

@@ -26,7 +26,7 @@ from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
 from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.mechanisms import Price
-from blindbayes.privacy.noisy_sum import SEVERAL_RECORDS, SEVERAL_SITES
+from blindbayes.privacy.noisy_sum import REFUSALS, SEVERAL_RECORDS, SEVERAL_SITES
 from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.private_ratio.roles import (
@@ -132,8 +132,9 @@ class _Noise:
             tuning=study.tuning,
             trust_model=f"At least {study.gamma:.0%} of the parties follow the protocol, add their noise and keep it to "
             f"themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is opened "
-            "counts among the others. The two computing parties do not collude",
-            not_protected=f"{NOT_PROTECTED} {persons}",
+            "counts among the others. The others may bring what they like; the two computing parties follow the protocol and do "
+            "not collude. That nothing but the noisy numbers is seen is computational: it rests on the protocol's cryptography",
+            not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
             model="Federated",
         )
 
