@@ -221,7 +221,7 @@ class NoisyColumns:
                 f"It has a row in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
                 f"{tables} / {study.epsilon:g} on every count, drawn exactly, since one record stands in {tables} tables.",
                 *self._gaussian_words(),
-                "Trust. Each party adds all the noise of its own tables: no other party, and not the miner, is relied on for them.",
+                "Trust. Each party adds all the noise of its own tables: no other party, and not the miner, is relied on.",
                 f"Not protected. {NOT_PROTECTED} {REFUSALS} {SEVERAL_RECORDS}",
                 f"Tuning. {tuning_words(study.tuning)}",
             ]

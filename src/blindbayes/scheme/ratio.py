@@ -132,8 +132,8 @@ class _Noise:
             tuning=study.tuning,
             trust_model=f"At least {study.gamma:.0%} of the parties follow the protocol, add their noise and keep it to "
             f"themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is opened "
-            "counts among the others. The others may bring what they like; the two computing parties follow the protocol and do "
-            "not collude. That nothing but the noisy numbers is seen is computational: it rests on the protocol's cryptography",
+            "counts among the others. The others may bring what they like; the two computing parties follow the protocol and "
+            "do not collude. That nothing but noisy numbers is seen is computational: it rests on the protocol's cryptography",
             not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
             model="Federated",
         )
