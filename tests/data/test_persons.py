@@ -132,7 +132,7 @@ def test_a_missing_identifier_that_makes_floats_of_all_is_a_row_of_nobody() -> N
     assert count_table(frame, NUMBERED, total=True, persons=Persons(1, bytes(32))).class_counts.tolist() == [2, 0]
 
 
-@pytest.mark.parametrize("kind", ["csv", "duckdb"])
+@pytest.mark.parametrize("kind", ["frame", "arrow", "csv", "duckdb"])
 def test_one_person_moves_no_more_than_the_bound_and_nobody_elses_rows(kind: str, tmp_path: Path) -> None:
     frame = visits()
     extra = pd.DataFrame([("New Person", "1999-09-09", "v", at % 10, "b") for at in range(50)], columns=frame.columns)
@@ -143,6 +143,7 @@ def test_one_person_moves_no_more_than_the_bound_and_nobody_elses_rows(kind: str
     change = (found[1] - found[0]).by_name()
     assert change["class_counts"] == [0, 3]
     assert change["counts"]["c"] == [[0, 0], [0, 3]]
+    assert sum(map(sum, change["counts"]["x"])) == sum(sum(map(abs, row)) for row in change["counts"]["x"]) == 3
 
 
 def test_rows_are_drawn_evenly(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ who is one person within this table; nobody else's identifiers are compared with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -57,25 +56,26 @@ def require_identifier(codebook: Codebook) -> tuple[IdPart, ...]:
     return codebook.identifier.parts
 
 
-def bounded(table: Any, codebook: Codebook, persons: Persons, names: Sequence[str] | None = None) -> Any:
+def bounded(table: Any, codebook: Codebook, persons: Persons, place: str | None = None) -> Any:
     """An Ibis table without the rows that a person has beyond the bound, and without those of nobody.
 
-    `names` are the columns that are kept, by default those of the codebook.
+    It has the columns of the codebook; or that of the `place` of each row, in whose order a person's rows are then numbered.
     """
     parts = require_identifier(codebook)
     for part in parts:
         if part.column not in table.columns:
             raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
-    names = [*codebook.names, codebook.target] if names is None else list(names)
+    names = [*codebook.names, codebook.target] if place is None else [place]
     texts = [_part(table[part.column], part) for part in parts]
     present = texts[0].notnull() & (texts[0] != "")
     for text in texts[1:]:
         present = present & text.notnull() & (text != "")
     key = _joined([text.length().cast("string") + ":" + text for text in texts])  # ("ab", "c") is not ("a", "bc")
-    content = _joined([table[name].cast("string").fill_null(_NULL) for name in names])
-    # The text of a row stands for it; equal rows of a person are told apart by their number, so that each has one draw.
+    # The text of a row stands for it; equal rows of a person are told apart by their number, so that each has one draw. A place
+    # among all rows hangs on other persons', so it gives that number and nothing else.
+    content = _joined([table[name].cast("string").fill_null(_NULL) for name in names]) if place is None else ibis.literal("")
     rows = table.filter(present).select(*names, **{_KEY: key, _DRAW: content})
-    same = ibis.window(group_by=[rows[_KEY], rows[_DRAW]], order_by=rows[_KEY])
+    same = ibis.window(group_by=[rows[_KEY], rows[_DRAW]], order_by=rows[_KEY if place is None else place])
     rows = rows.mutate(**{_COPY: ibis.row_number().over(same)})
     salted = _joined([ibis.literal(persons.salt.hex()), rows[_KEY], rows[_DRAW], rows[_COPY].cast("string")])
     rows = rows.mutate(**{_DRAW: _md5()(salted)})
@@ -92,7 +92,7 @@ def drawn_rows(frame: Any, codebook: Codebook, persons: Persons) -> npt.NDArray[
     while place in plain:
         place += "_"
     with open_source(pa.table({**plain, place: pa.array(np.arange(rows))})) as opened:
-        table = bounded(opened.table, codebook, persons, (place,))
+        table = bounded(opened.table, codebook, persons, place)
         try:
             kept = table[place].to_pyarrow()
         except Exception as cause:  # an engine's text may quote a row
