@@ -78,9 +78,10 @@ def _simplex(coins: Coins, radius: int | Integers, sizes: Integers, owner: Integ
     """
     bounds = (radius + sizes)[owner]
     marks = below(coins, bounds)
-    while True:
-        order = np.lexsort((marks, owner))
-        marks = marks[order]  # blocks stay in order, marks rise within each
+    apart = int(bounds.max(initial=0))
+    shift = owner * apart if sizes.size * apart < 1 << 62 else None  # then one sort of one number does
+    while True:  # blocks stay in order, marks rise within each
+        marks = marks[np.lexsort((marks, owner))] if shift is None else np.sort(marks + shift) - shift
         same = np.flatnonzero((marks[1:] == marks[:-1]) & (owner[1:] == owner[:-1]))
         if not same.size:
             break
