@@ -107,9 +107,7 @@ def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int)
 def _permutations(coins: Coins, owner: Integers) -> Integers:
     """Positions, permuted uniformly within each block: sorted by 64-bit keys, all drawn afresh if two are equal."""
     sizes = np.bincount(owner)
-    alike = bool(sizes.size) and bool(
-        (sizes == sizes[0]).all()
-    )  # then blocks are rows of a table, sorted at a third of the time
+    alike = bool(sizes.size) and bool((sizes == sizes[0]).all())  # then they are rows of a table
     while True:
         keys = coins.words(owner.size)
         if alike:
