@@ -41,10 +41,10 @@ def _one(coins: Coins, gamma: Fraction, scale: Fraction) -> int:
         bits, u, v = 64, coins.bits(64), coins.bits(64)  # the reals lie in [u, u+1] / 2^bits and [v, v+1] / 2^bits
         negative = coins.bits(1) == 1
         while True:
-            inside, value = _inside(gamma, u, v, bits), _rounded(scale, u, v, negative)
+            inside = _inside(gamma, u, v, bits)
             if inside is False:
                 break
-            if inside and value is not None:
+            if inside and (value := _rounded(scale, u, v, negative)) is not None:
                 return max(-LIMIT, min(LIMIT, value))
             bits, u, v = bits + 64, u << 64 | coins.bits(64), v << 64 | coins.bits(64)
 
@@ -68,9 +68,7 @@ def _rounded(scale: Fraction, u: int, v: int, negative: bool) -> int | None:
     """floor(+-scale v/u + 1/2) where it is the same on the whole square."""
     if u == 0:
         return None
-    low, high = scale * v / (u + 1), scale * (v + 1) / u
-    if negative:
-        low, high = -high, -low
-    half = Fraction(1, 2)
-    below, above = (low + half).__floor__(), (high + half).__floor__()
-    return below if below == above else None
+    sign = -1 if negative else 1
+    ends = ((scale.numerator * v, scale.denominator * (u + 1)), (scale.numerator * (v + 1), scale.denominator * u))
+    near, far = ((2 * sign * above + under) // (2 * under) for above, under in ends)  # whole numbers: exact, and quick
+    return near if near == far else None
