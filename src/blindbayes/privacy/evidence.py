@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from blindbayes.lazy import lazy
 
-stats = lazy("scipy.stats")
+special = lazy("scipy.special")
 
 ALPHA = 1e-3
 """One minus the confidence of every bound: 99.9%."""
@@ -134,9 +134,10 @@ def _inside(scores: Floats, threshold: float, kind: str) -> npt.NDArray[np.bool_
 
 def _candidates(a: Floats, b: Floats, delta: float, alpha: float) -> list[tuple[float, str, bool, float]]:
     """Events on one score with the bound that they would give on these samples: tails at quantiles, and single values."""
-    pooled = np.concatenate([a, b])
-    cuts = np.unique(np.quantile(pooled, np.linspace(0, 1, _THRESHOLDS), method="nearest"))
-    values, counts = np.unique(pooled, return_counts=True)
+    pooled = np.sort(np.concatenate([a, b]))
+    cuts = np.unique(pooled[np.rint(np.linspace(0, len(pooled) - 1, _THRESHOLDS)).astype(np.int64)])
+    starts = np.flatnonzero(np.concatenate([[True], pooled[1:] != pooled[:-1]]))
+    values, counts = pooled[starts], np.diff(np.append(starts, len(pooled)))
     atoms = values[np.argsort(counts)[::-1][:_ATOMS]]
     sorted_a, sorted_b = np.sort(a), np.sort(b)
     under_a, under_b = np.searchsorted(sorted_a, cuts, "right"), np.searchsorted(sorted_b, cuts, "right")
@@ -163,10 +164,10 @@ def _candidates(a: Floats, b: Floats, delta: float, alpha: float) -> list[tuple[
 def _lower(hits: Any, n: int, alpha: float) -> Any:
     """Clopper and Pearson's lower limit."""
     hits = np.asarray(hits, dtype=np.float64)
-    return np.where(hits == 0, 0.0, stats.beta.ppf(alpha, np.maximum(hits, 1), n - hits + 1))
+    return np.where(hits == 0, 0.0, special.betaincinv(np.maximum(hits, 1), n - hits + 1, alpha))
 
 
 def _upper(hits: Any, n: int, alpha: float) -> Any:
     """Clopper and Pearson's upper limit."""
     hits = np.asarray(hits, dtype=np.float64)
-    return np.where(hits == n, 1.0, stats.beta.ppf(1 - alpha, hits + 1, np.maximum(n - hits, 1)))
+    return np.where(hits == n, 1.0, special.betaincinv(hits + 1, np.maximum(n - hits, 1), 1 - alpha))
