@@ -242,7 +242,7 @@ def test_an_exact_model_has_no_width_and_an_unknown_noise_no_interval() -> None:
 
 
 def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end() -> None:
-    drowned = NaiveBayes(DATA.codebook, epsilon=1e-5, expected_rows=6000).fit(TABLE)
+    drowned = NaiveBayes(DATA.codebook, epsilon=1e-5, expected_rows=6000, mechanism="knorm").fit(TABLE)
     low, high = drowned.explain(QUERIES).interval("yes")
     assert np.isneginf(low[:, 1]).all()
     assert np.isposinf(high[:, 1]).all()
@@ -289,3 +289,20 @@ def test_the_draws_have_the_deviation_that_the_plan_states() -> None:
     drawn = np.concatenate([part.reshape(-1) for part in released.noise(200)])
     assert len(drawn) > 4000
     assert drawn.std() == pytest.approx(released.drawn.deviation(released.shares), rel=0.072)
+
+
+def test_a_model_by_rule_shows_its_rule_and_says_that_no_counts_stand_behind_it() -> None:
+    rng = np.random.default_rng(2)
+    number, other = rng.integers(0, 101, 600), rng.integers(0, 101, 600)
+    table = pa.table({"number": number, "other": other, "class": np.where(number > 50, "q", "p")})
+    book = Codebook("class", ("p", "q"), (Numeric("number", 0, 100), Numeric("other", 0, 100)), max_rows=10**6)
+    model = NaiveBayes(book, epsilon=0.2, expected_rows=600).fit(table)
+    interval = model._noise_interval()
+    held = model._record().statistics
+    shown = {name: weights(model.parameters_, name, interval, held) for name in book.names}
+    assert [each.seen for each in shown["number"]] == [True, True]  # one cut
+    assert [each.seen for each in shown["other"]] == [False]
+    assert shown["number"][0].values[0] > 0.5 > -0.5 > shown["number"][1].values[0]
+    page = model_page(model.parameters_, noise_interval=interval, statistics=held)
+    assert page.count("by a rule that was chosen") == 1
+    assert page.count("None of its values stands out of the noise") == 1

@@ -14,6 +14,8 @@ from blindbayes.model.explain import NoiseInterval, between
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Words
 from blindbayes.statistics import Statistics
 
+_SILENT = 1e-9
+"""A difference between classes below which a value says nothing."""
 MOST_RANGES = 12  # a number in finer cells is shown in this many ranges
 TOP_WORDS = 12  # of a text, for each class, those that speak most for it
 POINTS = 5  # a number with a normal law is shown at this many values
@@ -73,7 +75,7 @@ def weights(
         term = parameters.terms[feature.name]
         if isinstance(term, Histogram):
             cells = term.log_prob.shape[1]
-            cut = None if noise_interval is None else noise_interval.edges.get(feature.name)
+            cut = None if noise_interval is None else noise_interval.edges.get(feature.name, _steps(term))
             starts = _starts(feature, cells, cut)
             ends = [*starts[1:], cells]
             names = [_name(feature, start, end) for start, end in zip(starts, ends, strict=True)]
@@ -177,8 +179,8 @@ def _occurrence(
     if noise_interval is None:
         ends = [(float(count), float(count)) for count in held]
         seen = [count > 0 for count in held]
-    elif drawn is None:  # the feature was not released
-        return [replace(weight, share=float(share), seen=False) for weight, share in zip(found, shares, strict=True)]
+    elif drawn is None:  # the feature was not released; where it speaks all the same, a rule makes it speak
+        return [replace(weight, share=1.0, seen=bool(np.ptp(weight.values) > _SILENT)) for weight in found]
     else:
         sides = between(np.einsum("dvc,dc->dv", np.exp(drawn), np.exp(noise_interval.log_prior)))
         ends = [(max(float(low), 0.0) * total, min(float(high), 1.0) * total) for low, high in zip(*sides, strict=True)]
@@ -205,6 +207,12 @@ def _weights(
         Weight(feature, name, at, centred[at], None if low is None else low[at], None if high is None else high[at])
         for at, name in enumerate(names)
     ]
+
+
+def _steps(term: Histogram) -> tuple[int, ...]:
+    """The ranges of cells in which a table is level."""
+    changes = np.flatnonzero(np.abs(np.diff(term.log_prob, axis=1)).max(axis=0) > _SILENT) + 1
+    return (0, *changes.tolist(), term.log_prob.shape[1])
 
 
 def _points(term: Gaussian, feature: Numeric, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

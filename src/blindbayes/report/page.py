@@ -181,7 +181,7 @@ def model_page(
     """
     codebook = parameters.codebook
     about = f"What is predicted: {codebook.target} ({', '.join(codebook.classes)}). Codebook {approved or codebook.sha256}"
-    ends = None if noise_interval is None else between(np.exp(noise_interval.log_prior))
+    ends = None if noise_interval is None else _holding(between(np.exp(noise_interval.log_prior)), np.exp(parameters.log_prior))
     features = [_feature(parameters, name, bits, noise_interval, statistics) for name, bits in information(parameters).items()]
     script = render("whatif.js")
     return render(
@@ -211,7 +211,8 @@ def _feature(
             parameters.codebook.classes, term, None if noise_interval is None else noise_interval.terms[name]
         )
     if not found:
-        return told | {"notes": [f"None of its {len(every)} values stands out of the noise."]}
+        many = f"{len(every)} values" if len(every) > 1 else "values"
+        return told | {"notes": [f"None of its {many} stands out of the noise."]}
     words = isinstance(term, Words)
     most = len(found) if words else _MOST_VALUES  # of a text the words that speak most for each class, class by class
     strongest = sorted(found, key=lambda weight: weight.strength, reverse=True)[:most]
@@ -220,6 +221,10 @@ def _feature(
         rows = weight.rows_in_words or ("" if weight.share == 1.0 else f"{weight.share:.1%}")
         told["rows"].append({"value": weight.value, "rows": rows, "cells": cells})
     notes = [f"the {most} that say most, of {len(found)} values"] if len(found) > most else []
+    if noise_interval is not None and isinstance(term, Histogram) and noise_interval.terms[name] is None:
+        notes.append(
+            "by a rule that was chosen because most rows are right with it; the counts of this feature were not released"
+        )
     if isinstance(term, Words):
         told["heads"] = ("word", "uses")
         notes.append(f"the words that speak most for each class, of {term.log_prob.shape[1]:,}")
@@ -244,6 +249,11 @@ def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> li
         )
         for at, (label, mean, variance) in enumerate(zip(classes, term.mean, term.variance, strict=True))
     ]
+
+
+def _holding(ends: tuple[FloatArray, FloatArray], shown: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """An interval that holds what is shown, as those of features do: a rule or a part of the evidence moves the prior, too."""
+    return np.minimum(ends[0], shown), np.maximum(ends[1], shown)
 
 
 def _note(ends: tuple[FloatArray, FloatArray] | None, at: int) -> str:
