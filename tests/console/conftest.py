@@ -39,6 +39,7 @@ class Person:
         self.site, self.url = site, consoles.url(site)
         context = browser.new_context(viewport={"width": 1100, "height": 800}, **look)
         context.set_default_timeout(60_000)
+        consoles.visitors.append(context.close)
         self.page: Page = context.new_page()
         self.errors: list[str] = []
         self.requests: list[str] = []

@@ -42,6 +42,7 @@ class Consoles:
     def __init__(self, folder: Path, names: Sequence[str], **options: Any) -> None:
         self.office = Office(folder, names, **options)
         self.ports: dict[str, ConsolePort] = {}
+        self.visitors: list[Callable[[], None]] = []  # go before a console does: what a page still waits for is no error of it
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -52,6 +53,8 @@ class Consoles:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for leave in self.visitors:
+            leave()
         for name in list(self.ports):
             self.stop(name)
         self._loop.call_soon_threadsafe(self._loop.stop)
