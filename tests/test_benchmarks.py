@@ -44,10 +44,10 @@ def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path) -> None:
 
 
 def test_the_guard_speaks_up_where_a_figure_grew(tmp_path: Path) -> None:
-    """A planted regression: what was stored is a third of what it takes."""
+    """A planted regression: what was stored is a tenth of what it takes. Machines differ in CPU by a factor of two."""
     stored = json.loads((FOLDER / "guard.json").read_text())
     for line in (stored["one"], stored["one"]["numpy"], stored["one"]["kernels"]):
-        line.update({figure: line[figure] / 3 for figure in ("cpu", "calls", "bytes") if figure in line})
+        line.update({figure: line[figure] / 10 for figure in ("cpu", "calls", "bytes") if figure in line})
     (tmp_path / "stored.json").write_text(json.dumps(stored))
     command = [sys.executable, str(FOLDER / "guard.py"), "one", "--quick", "--against", str(tmp_path / "stored.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ASKED)
