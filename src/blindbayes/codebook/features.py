@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
@@ -126,14 +126,14 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         if self.spacing != "linear":
             raise ConfigError(f"{where}: edges say where the cells are; drop scale")
         edges = tuple(finite(edge, f"{where}: an edge") for edge in self.edges)
-        msgspec.structs.force_setattr(self, "edges", edges)
         if not all(self.low < edge <= self.high for edge in edges):
             raise ConfigError(f"{where}: edges lie above the lower bound and not above the upper one")
-        points = [self.grid_low, *self._edge_points()]
+        points = [self.grid_low, *self._points(edges)]
         if any(after <= before for before, after in pairwise(points)):
             raise ConfigError(f"{where}: edges must rise, by at least one step of the grid")
         if self.bins not in (None, len(edges) + 1):
             raise ConfigError(f"{where}: {len(edges)} edges make {len(edges) + 1} bins; drop bins")
+        msgspec.structs.force_setattr(self, "edges", edges)
         msgspec.structs.force_setattr(self, "bins", len(edges) + 1)
 
     @property
@@ -144,11 +144,11 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
 
     def grid(self, value: float) -> int:
         """The grid point of a number: floor(x * scale + 0.5), the one rule that every engine computes alike."""
-        return math.floor(value * self.scale + 0.5)
+        return self._points([value])[0]
 
-    def _edge_points(self) -> list[int]:
+    def _points(self, values: Iterable[float]) -> list[int]:
         scale = self.scale  # once: there may be hundreds of edges
-        return [math.floor(edge * scale + 0.5) for edge in self.edges or ()]
+        return [math.floor(value * scale + 0.5) for value in values]
 
     @property
     def grid_low(self) -> int:
@@ -207,7 +207,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         """The first code of each histogram cell."""
         if self.edges:
             centre = self.centre
-            return (self.code_low, *(point - centre for point in self._edge_points()))
+            return (self.code_low, *(point - centre for point in self._points(self.edges)))
         if self.spacing == "log":
             return tuple(point - self.centre for point in _thinned(_ladder(self.grid_low, self.grid_high), self.size))
         low, width, size = self.code_low, self.width, self.size

@@ -35,8 +35,6 @@ from blindbayes.privacy.weighing import told as features_told
 from blindbayes.privacy.weighing import weighed
 from blindbayes.statistics import CodedRows, Statistics
 
-CELLS = 8
-"""Cells that the values of a category are joined into, at most, for its score: with very many, chance looks like skill."""
 SCALES = (1.0, 0.7, 0.35, 0.0)
 """What the evidence of a model may be multiplied by: features that repeat each other tell less than their sum; 0: nothing."""
 MENDED = 2
@@ -76,8 +74,7 @@ class Screen:
                 right = left[:, -1:] - left
                 out.append(absent + int((left.max(axis=0) + right.max(axis=0)).max()))
             else:
-                edges = sorted({width * at // CELLS for at in range(CELLS)}) if width > CELLS else range(width)
-                out.append(absent + int(np.add.reduceat(counts, list(edges), axis=1).max(axis=0).sum()))
+                out.append(absent + int(np.add.reduceat(counts, rule.neighbours(width)[:-1], axis=1).max(axis=0).sum()))
         return out
 
     def choose(self, statistics: Statistics, coins: Coins) -> frozenset[str]:

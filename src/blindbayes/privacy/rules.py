@@ -28,12 +28,14 @@ from blindbayes.model.histograms import joined
 from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.privacy.cells import is_cut, likely_shape, public_shape
 from blindbayes.privacy.exact_events import Bools, Integers
+from blindbayes.privacy.weighing import table_of, to_one
 from blindbayes.statistics import CodedRows
 
 CUTS, FAR_CUTS = 8, 6
 """Parts that a number is cut into, for its sides, where it is likely to lie, and on a scale that grows from zero."""
 VALUES = 8
-"""Values of a category that are asked for one by one; of more, neighbours are taken together."""
+"""Values of a category that are asked for one by one; of more, neighbours are taken together: with very many, chance looks like
+skill."""
 STRENGTHS = (0.7, 1.5, 3.0, 6.0)
 """What a rule may add to a class's score: from a hint to the last word."""
 SURE = 0.75
@@ -72,8 +74,7 @@ def all_sides(declared: Codebook, counted: Codebook) -> tuple[Sides, ...]:
         if isinstance(feature, Numeric) and is_cut(feature):
             edges = {*joined(likely_shape(feature).mass, CUTS), *joined(public_shape(feature).mass, FAR_CUTS)}
         else:
-            most = 2 * VALUES if isinstance(feature, Numeric) else VALUES
-            edges = {target.size * at // most for at in range(most + 1)} if target.size > most else set(range(target.size + 1))
+            edges = {*neighbours(target.size, 2 * VALUES if isinstance(feature, Numeric) else VALUES)}
         ends = sorted(edges)
         if isinstance(feature, Numeric):
             ranges = [(ends[0], cut, turned) for turned in (False, True) for cut in ends[1:-1]]
@@ -83,6 +84,11 @@ def all_sides(declared: Codebook, counted: Codebook) -> tuple[Sides, ...]:
         if len(ends) > 2:
             found.append(Sides(feature.name, tuple(ranges)))
     return tuple(found)
+
+
+def neighbours(size: int, most: int = VALUES) -> list[int]:
+    """Edges of at most so many groups of values that stand side by side: of a few values each is one by itself."""
+    return [size * at // most for at in range(most + 1)] if size > most else list(range(size + 1))
 
 
 @dataclass(frozen=True)
@@ -123,9 +129,8 @@ def splits(parameters: Parameters, rows: CodedRows, sides: Sequence[Sides]) -> C
         part[one], part[other] = SURE, 1 - SURE
         table = np.where(here, part[:, None] / here.sum(), (1 - part[:, None]) / (~here).sum())
         found = _level(parameters, other, AHEAD)
-        return replace(
-            found, terms={**found.terms, each.feature: Histogram(np.log(table))}
-        ), f"{each.feature!r} alone, cut in two"
+        terms = {**found.terms, each.feature: Histogram(np.log(table))}
+        return replace(found, terms=terms), f"{each.feature!r} alone, cut in two"
 
     return Candidates(scores.ravel(), model)
 
@@ -166,26 +171,19 @@ def lean(parameters: Parameters, feature: str, cells: Bools, label: int, strengt
 
     Probabilities add up to 1 again, and what that takes from the class its prior gives back: to a row without a value, too.
     """
-    term = parameters.terms[feature]
-    assert isinstance(term, Histogram)
-    log = term.log_prob.copy()
+    log = table_of(parameters, feature).copy()
     log[label, cells] += strength
     lost = float(np.log(np.exp(log[label]).sum()))
     log[label] -= lost
     prior = parameters.log_prior.copy()
     prior[label] += lost
-    return replace(
-        parameters,
-        log_prior=prior - np.log(np.exp(prior - prior.max()).sum()) - prior.max(),
-        terms={**parameters.terms, feature: Histogram(log)},
-    )
+    return replace(parameters, log_prior=to_one(prior), terms={**parameters.terms, feature: Histogram(log)})
 
 
 def _lost(parameters: Parameters, sides: Sides, label: int, strength: float) -> npt.NDArray[np.float64]:
     """What the prior of a class gains by a rule (`lean`), on each side."""
-    term = parameters.terms[sides.feature]
-    assert isinstance(term, Histogram)
-    return np.asarray(np.log1p(math.expm1(strength) * sides.sums(np.exp(term.log_prob[label]))))
+    table = table_of(parameters, sides.feature)
+    return np.asarray(np.log1p(math.expm1(strength) * sides.sums(np.exp(table[label]))))
 
 
 def _turned(behind: npt.NDArray[np.float64], gain: Integers, reach: npt.NDArray[np.float64]) -> Integers:
@@ -198,20 +196,13 @@ def _turned(behind: npt.NDArray[np.float64], gain: Integers, reach: npt.NDArray[
 def _level(parameters: Parameters, label: int, odds: float) -> Parameters:
     """A model of the same shape that says nothing but how much likelier than any other one class is."""
     prior = np.where(np.arange(len(parameters.log_prior)) == label, math.log(odds), 0.0)
-    terms = {
-        name: Histogram(np.full(_shape(parameters, name), -math.log(_width(parameters, name)))) for name in parameters.terms
-    }
-    return replace(parameters, log_prior=prior - np.log(np.exp(prior).sum()), terms=terms)
-
-
-def _shape(parameters: Parameters, feature: str) -> tuple[int, ...]:
-    term = parameters.terms[feature]
-    assert isinstance(term, Histogram)
-    return term.log_prob.shape
+    tables = {name: table_of(parameters, name) for name in parameters.terms}
+    terms = {name: Histogram(np.full(table.shape, -math.log(table.shape[1]))) for name, table in tables.items()}
+    return replace(parameters, log_prior=to_one(prior), terms=terms)
 
 
 def _width(parameters: Parameters, feature: str) -> int:
-    return _shape(parameters, feature)[1]
+    return int(table_of(parameters, feature).shape[1])
 
 
 def _places(sides: Sequence[Sides]) -> list[tuple[Sides, int]]:

@@ -299,12 +299,12 @@ class StagedPlan:
         keep = math.floor(rows * epsilon / (SCREEN_ROWS * self.rows_per_unit))
         names = tuple(cut.feature for cut in self.expected.cuts if cut.kind in ("cells", "moments"))
         fit = self.mechanism == "knorm" and len(self.declared.classes) <= SCREEN_CLASSES and len(names) >= fewest
-        fit = fit and FEWEST <= keep <= SCREEN_PART * len(names)
+        fit = fit and FEWEST <= keep <= SCREEN_PART * len(names) and not self.alone(rows)
         return Screen(names, keep, epsilon, self.rows_per_unit) if fit else None
 
     def alone(self, rows: int) -> bool:
         """Whether the model of a table of about this many rows is made of rules alone: only class counts are released."""
-        size, classes = rows * self.epsilon / self.rows_per_unit, len(self.declared.classes)
+        size, classes = self._size(rows), len(self.declared.classes)
         if not self.rules or not self._reads(rows) or size >= ALONE_ROWS or classes < 2:
             return False
         each = classes * len(self.declared.features)
@@ -314,7 +314,7 @@ class StagedPlan:
         """The last choice from a table of about this many rows, if it helps."""
         if not self._reads(rows):
             return None
-        size, classes = rows * self.epsilon / self.rows_per_unit, len(self.declared.classes)
+        size, classes = self._size(rows), len(self.declared.classes)
         if self.alone(rows):
             steps = 1 if classes == 2 and size < SECOND_RULE else 2
             return LastChoice(ALONE_SHARE * self.epsilon, self.rows_per_unit, self._sides, alone=True, steps=steps)
@@ -330,6 +330,10 @@ class StagedPlan:
         """Epsilon of all stages but a choice among rules, of which the others take their shares."""
         choice = self.choice(rows)
         return self.epsilon if choice is None or not choice.sides else self.epsilon - choice.epsilon
+
+    def _size(self, rows: int) -> Fraction:
+        """Rows times epsilon, of persons with so many rows each."""
+        return rows * self.epsilon / self.rows_per_unit
 
     def _reads(self, rows: int) -> bool:
         return self.chooses and (self.most_read is None or rows <= self.most_read)
@@ -402,7 +406,7 @@ class StagedPlan:
             told.append(f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {sized.deviation:.3g} in each")
         found = self.declared.max_rows if sized is None else min(sized.rows, self.declared.max_rows)
         rows = found if self.rows is None else self.rows
-        screen = None if self.alone(rows) else self.screen(rows)
+        screen = self.screen(rows)
         left = self.epsilon - self.class_epsilon - self.kept_back(rows)
         shapes: Mapping[str, CellShape] = likely_shapes(self.declared)
         if screen is not None:

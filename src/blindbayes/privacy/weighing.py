@@ -60,8 +60,20 @@ def weighed(parameters: Parameters, weights: Sequence[float] | Floats, shifts: F
         lost = np.log(np.exp(log).sum(axis=1))
         terms[name] = Histogram(log - lost[:, None])
         prior = prior + lost
-    top = prior.max()
-    return replace(parameters, log_prior=prior - top - np.log(np.exp(prior - top).sum()), terms=terms)
+    return replace(parameters, log_prior=to_one(prior), terms=terms)
+
+
+def to_one(log: Floats) -> Floats:
+    """Logarithms of numbers in these proportions that add up to 1."""
+    top = log.max()
+    return np.asarray(log - top - np.log(np.exp(log - top).sum()))
+
+
+def table_of(parameters: Parameters, name: str) -> Floats:
+    """ln P(value | class) of a feature that is a table, (classes, values)."""
+    term = parameters.terms[name]
+    assert isinstance(term, Histogram)
+    return term.log_prob
 
 
 def told(parameters: Parameters) -> list[str]:
@@ -75,10 +87,9 @@ def told(parameters: Parameters) -> list[str]:
 
 def apart(parameters: Parameters, name: str) -> tuple[Floats, Floats]:
     """Of a table its mean over classes, and what each class differs from it."""
-    term = parameters.terms[name]
-    assert isinstance(term, Histogram)
-    base = (np.exp(parameters.log_prior)[:, None] * term.log_prob).sum(axis=0)
-    return base, term.log_prob - base
+    table = table_of(parameters, name)
+    base = (np.exp(parameters.log_prior)[:, None] * table).sum(axis=0)
+    return base, table - base
 
 
 @dataclass(frozen=True)
@@ -105,9 +116,7 @@ class Gradient:
         out = []
         for name in self.features:
             away = apart(self.parameters, name)[1]
-            term = self.parameters.terms[name]
-            assert isinstance(term, Histogram)
-            share = np.exp(self.parameters.log_prior) @ np.exp(term.log_prob)
+            share = np.exp(self.parameters.log_prior) @ np.exp(table_of(self.parameters, name))
             middle = (away.max(axis=0) + away.min(axis=0)) / 2
             half = min(WIDTH * float(np.sqrt(share @ np.ptp(away, axis=0) ** 2)), float(np.ptp(away, axis=0).max())) / 2
             out.append((away, np.rint(np.clip((away - middle) / half, -1, 1) * GRID), half / GRID))
@@ -207,7 +216,7 @@ class Weighing:
         full[-classes:] = np.eye(classes)[:, None, :]
         held = full.copy()
         for at, (name, (away, whole, worth)) in enumerate(zip(gradient.features, gradient.tables, strict=True)):
-            below = np.cumsum(np.exp(parameters.terms[name].log_prob), axis=1)  # type: ignore[union-attr]
+            below = np.cumsum(np.exp(table_of(parameters, name)), axis=1)
             u, cell = points(), np.empty(MADE_UP, dtype=np.int64)
             for k in range(classes):
                 part = slice(starts[k], starts[k + 1])
