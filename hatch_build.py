@@ -1,4 +1,4 @@
-"""Compiles the kernels when a wheel is made or the package is installed for editing. Without a compiler it is pure Python."""
+"""Compile the kernels for a wheel or an editable install. Without a compiler the package is pure Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KernelHook(BuildHookInterface[Any]):
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)  # by its path: the package itself needs more than a build has
         try:
-            made = build.build()
+            made = build.build(chosen=build.sets() if version == "standard" else build.native_sets())
         except build.Unbuildable as why:
             build.LIBRARY.unlink(missing_ok=True)
             self.app.display_warning(f"blindbayes: kernels are left out, numpy does the work: {why}")
