@@ -79,13 +79,6 @@ SETTINGS = {
     "site.journal_quota_mb": Setting("how much a run may keep on disk"),
     "site.bulk": Setting("a second host:port beside listen, for large messages: half the cost of carrying them, and as safe"),
     "site.proxy": Setting("host:port of an HTTP proxy through which other sites, or the relay, are dialled"),
-    "site.ahead_mb": Setting(
-        "how much disk material for classifications may take that is made before the instances come; 0: none is made"
-    ),
-    "site.ahead_batches": Setting(
-        "sizes of batches for which an idle agent keeps material ready, for each model of which this site is the class holder",
-        more="`[1, 1, 5000]` is material for two single instances and one batch of up to 5,000; each serves once",
-    ),
     "site.least_free_mb": Setting("no run begins with less free space than this for the site's folder"),
     "site.keep_releases_days": Setting("releases older than this are removed, and the log says so; none keeps all"),
     "site.rows.source": Setting(

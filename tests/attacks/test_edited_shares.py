@@ -26,7 +26,6 @@ from blindbayes.primitives import merkle, signatures
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Garbler
 from blindbayes.protocol.core import Run
-from blindbayes.protocol.shared_argmax import ahead as argmax_ahead
 from blindbayes.protocol.shared_argmax import audit, comparing, decoys
 from blindbayes.protocol.shared_argmax import roles as shared_argmax
 from blindbayes.scheme.audits import caught
@@ -89,10 +88,8 @@ def _train(split, rate, seed, epsilon, **fields):
 _asked = itertools.count()
 
 
-def ask(model, split=TWO, rows=60, *, ahead=False):
+def ask(model, split=TWO, rows=60):
     table = frame(rows, seed=3)
-    if ahead:
-        model.precompute(rows, coins=coins(f"ahead {next(_asked)}"))
     parts = {name: table[[column for column in held if column != "risk"]] for name, held in split.items()}
     return model.classify(parts, coins=coins(f"ask {next(_asked)}")), table
 
@@ -151,24 +148,6 @@ def test_the_edit_is_caught_and_honest_parties_are_not_accused(form, epsilon):
     assert found.value.party == liar
 
 
-AHEAD = [("two", 6.0), ("two", None), ("further holder", None), ("left join", 6.0), ("three", 6.0)]
-
-
-@pytest.mark.parametrize(
-    ("form", "epsilon"), [pytest.param(*each, marks=pytest.mark.slow) if at > 2 else each for at, each in enumerate(AHEAD)]
-)
-def test_the_edit_is_caught_where_material_was_made_ahead(form, epsilon):
-    split, victim, feature, fields = FORMS[form]
-    result = train(split, epsilon=epsilon, **fields)
-    honest, _ = ask(result.model, split, ahead=True)
-    assert set(honest.cost.ahead) == set(split)
-    assert np.array_equal(honest.labels, ask(result.model, split)[0].labels)
-    edit(result.model, feature, victim)
-    with pytest.raises(IntegrityError) as found:
-        ask(result.model, split, ahead=True)
-    assert found.value.party == "bank"
-
-
 @pytest.mark.parametrize("reveal_to", ["all", "bank", "clinic"])
 def test_without_noise_classes_are_those_of_a_study_without_audits(reveal_to):
     """Decoys and dummies are taken out again, each from its place, whoever learns."""
@@ -198,8 +177,7 @@ CIRCUITS = {
     ],
     ids=["alone", "a bit", "few bits", "few bits, the other learns", "three", "three, one learns"],
 )
-@pytest.mark.parametrize("ahead", [False, True], ids=["online", "ahead"])
-def test_a_class_holder_that_garbles_another_comparison_is_caught(how, split, reveal_to, ahead, monkeypatch):
+def test_a_class_holder_that_garbles_another_comparison_is_caught(how, split, reveal_to, monkeypatch):
     """Only that of the instances: where it knows that dummies alone are compared, it is honest."""
     result, real = train(split, epsilon=None, reveal_to=reveal_to), comparing.circuit
 
@@ -213,14 +191,13 @@ def test_a_class_holder_that_garbles_another_comparison_is_caught(how, split, re
         return garbled(g, own, labels, query)
 
     monkeypatch.setattr(comparing, "positions", by_circuit)  # kernels take the honest circuit in one call
-    monkeypatch.setattr(argmax_ahead, "circuit", garbled)
     with pytest.raises(IntegrityError) as found:
-        ask(result.model, split, ahead=ahead)
+        ask(result.model, split)
     assert found.value.party == "bank"
 
 
-@pytest.mark.parametrize(("reveal_to", "ahead"), [("all", False), ("bank", False), ("all", True)])
-def test_a_class_holder_that_enters_other_shares_than_it_was_left_with_is_caught(reveal_to, ahead, monkeypatch):
+@pytest.mark.parametrize("reveal_to", ["all", "bank"])
+def test_a_class_holder_that_enters_other_shares_than_it_was_left_with_is_caught(reveal_to, monkeypatch):
     """It shifts the comparison's threshold, behind the transfers by which places are chosen."""
     result = train(epsilon=None, reveal_to=reveal_to)
     offered = audit.offer_places
@@ -232,12 +209,11 @@ def test_a_class_holder_that_enters_other_shares_than_it_was_left_with_is_caught
 
     monkeypatch.setattr(audit, "offer_places", shifted)
     with pytest.raises(IntegrityError) as found:
-        ask(result.model, ahead=ahead)
+        ask(result.model)
     assert found.value.party == "bank"
 
 
-@pytest.mark.parametrize("ahead", [False, True], ids=["online", "ahead"])
-def test_an_evaluator_that_takes_an_instance_twice_in_place_of_a_decoy_is_caught(ahead, monkeypatch):
+def test_an_evaluator_that_takes_an_instance_twice_in_place_of_a_decoy_is_caught(monkeypatch):
     result = train(epsilon=None)
     chosen = decoys._choices
     calls = []
@@ -250,7 +226,7 @@ def test_an_evaluator_that_takes_an_instance_twice_in_place_of_a_decoy_is_caught
     monkeypatch.setattr(decoys, "_choices", twice)
     monkeypatch.setattr(decoys.Placed, "require", lambda *given: None)
     with pytest.raises(IntegrityError) as found:
-        ask(result.model, ahead=ahead)
+        ask(result.model)
     assert found.value.party == "clinic"
 
 

@@ -205,11 +205,6 @@ def test_two_companies_train_over_columns_and_classify_a_batch(tmp_path: Path, p
         telecom.see("/shares")
         telecom.says("of 10,000 queries used")
         asked = split.ask(tmp_path, frame.drop(columns="default").head(6))
-        bank.see("/predictions").get_by_label("Make material for a later batch").fill("8")
-        bank.press("Make it")
-        bank.says("done")
-        telecom.see("/predictions")
-        telecom.says("in packs for one batch each: 1 of 8 instances.")
         bank.see("/predictions").get_by_label("Name of the batch").fill("monday")
         bank.page.get_by_label("The instances").fill(asked["bank"]["rows"])
         bank.press("Ask for this batch")
@@ -223,8 +218,6 @@ def test_two_companies_train_over_columns_and_classify_a_batch(tmp_path: Path, p
             who.page.get_by_role("link", name="See the release").wait_for()
         telecom.see("/shares")
         telecom.says("6 of 10,000 queries used")
-        telecom.see("/predictions")
-        telecom.says("Nothing is made ahead for this model.")  # the batch has used it up
         bank.page.get_by_role("link", name="See the release").click()
         bank.says("classes.csv")
         assert bank.page.get_by_role("link", name="classes.csv").count() == 0  # it stands beside rows: not by browser

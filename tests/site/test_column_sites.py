@@ -15,7 +15,6 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from blindbayes import NaiveBayes
-from blindbayes.cli import main
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import PeerLost, PrivacyError
@@ -165,33 +164,6 @@ def test_a_process_killed_in_a_prediction_goes_on_to_the_same_classes_and_pays_o
     expected = split.pooled().predict(rows[split.features])
     for name in split.holds:
         assert classes(net, run_id, name)["diagnosis"].tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("who", ["insurer", pytest.param("hospital", marks=pytest.mark.slow)])
-def test_a_process_killed_with_material_in_its_hands_goes_on_and_no_other_run_gets_it(
-    net: Loopback, split: Split, trained: tuple[StudyFile, str], tmp_path: Path, who: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study, model = trained
-    rows, folder = pd.concat([split.frame] * 2), net.sites["hospital"].home.folder
-    main(["site", "precompute", model, "--instances", str(len(rows)), "--config", str(folder)])
-    assert "Made 1 pack(s)" in capsys.readouterr().out
-    main(["site", "status", "--config", str(folder)])
-    assert f"made ahead for model {model}, packs by instances: 1 for {len(rows)}" in capsys.readouterr().out
-    for name, fields in split.ask(tmp_path, rows).items():
-        asked = {"study": study.sha256, "model": model, "batch": f"killed ahead {who}", **fields}
-        run_id = net.sites[name].operator.call("POST", "/predictions", asked)["run"]
-    until(lambda: bool(list((net.sites[who].home.folder / "runs" / run_id).glob("ahead.*"))))
-    net.sites[who].kill(signal.SIGKILL)
-    assert net.sites[who].home.runs.outcome(run_id) is None, "it was done before it was killed"
-    net.sites[who].start()
-    ended = net.follow(run_id, study)
-    assert states(ended) == dict.fromkeys(split.holds, "done"), [each["text"] for each in ended.values()]
-    expected = split.pooled().predict(rows[split.features])
-    for name, site in net.sites.items():
-        assert classes(net, run_id, name)["diagnosis"].tolist() == expected.tolist()
-        assert not site.home.ahead.packs()
-        assert not list(site.home.folder.glob("runs/*/ahead.*"))
-        assert name in json.loads((site.home.folder / "releases" / run_id / "cost.json").read_text())["ahead"]
 
 
 def test_an_unapproved_study_gets_no_answer_and_the_asker_an_error(net: Loopback, split: Split) -> None:

@@ -23,7 +23,6 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.scheme.prediction import prediction_run
-from blindbayes.site import ahead
 from blindbayes.site.policy import Policy
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Holdings
@@ -264,11 +263,11 @@ def unsigned(share: ModelShare) -> ModelShare:
 
 
 PREDICTIONS: dict[str, list[dict[str, Any]]] = {
-    "aligned": [{}, {"ahead": 25}],
+    "aligned": [{}],
     "aligned with noise": [{}],
     "aligned with small cells at zero": [{}],
-    "aligned between three": [{}, {"ahead": 20}],
-    "aligned and audited": [{}, {"ahead": 25}],
+    "aligned between three": [{}],
+    "aligned and audited": [{}],
     "aligned and audited, with noise": [{}],
     "aligned between three, audited": [{}],
     "matched and audited": [{}],
@@ -276,7 +275,7 @@ PREDICTIONS: dict[str, list[dict[str, Any]]] = {
     "joined and audited, with small cells at zero": [{}],
     "joined with noise and small cells at zero": [{}],
     "ratios in shares": [{"to": "north"}, {"to": "south"}],
-    "aligned, by transfers": [{}, {"ahead": 20}],
+    "aligned, by transfers": [{}],
     "matched": [{}],
     "joined": [{}, {"to": "bank"}, {"to": "shop", "scope": "shared"}],
 }
@@ -292,10 +291,8 @@ async def compare_predictions(
     folder: Path,
 ) -> None:
     """Classifications too: the same classes, reports, statements and charges."""
-    for at, asking in enumerate(questions):
-        batch, question = f"{at:032x}", {name: value for name, value in asking.items() if name != "ahead"}
-        if "ahead" in asking:
-            await compare_material(office, model, asking["ahead"], result)
+    for at, question in enumerate(questions):
+        batch = f"{at:032x}"
         asked = {}
         for site, frame in frames.items():
             own = frame.drop(columns="class", errors="ignore")
@@ -313,13 +310,8 @@ async def compare_predictions(
         found = ask(asked[question["to"]] if whole else asked, **question, coins=SeatCoins(batch))
         run_id = prediction_run(study.sha256, model, batch)
         told = json.loads(found.files()["leakage.json"])
-        assert bool(found.cost.ahead) == ("ahead" in asking)
         for site, agent in office.net.sites.items():
             release = agent.home.folder / "releases" / run_id
-            cost = json.loads((release / "cost.json").read_text())
-            assert {name: facts["made_by"] for name, facts in cost["ahead"].items()} == (
-                {site: found.cost.ahead[site]["made_by"]} if "ahead" in asking else {}
-            )
             leakage = json.loads((release / "leakage.json").read_text())
             assert leakage["parties"][site] == told["parties"][site]
             assert leakage["follows"] == told["follows"]
@@ -330,31 +322,6 @@ async def compare_predictions(
             if learns:
                 assert (release / "classes.csv").read_bytes() == found.files()["classes.csv"]
             assert agent.home.shares.load(model).spent == result.model.shares[site].spent
-
-
-class MadeCoins(SeatCoins):
-    """Those of a run that makes material."""
-
-    def bytes(self, count: int) -> bytes:
-        return bytes.fromhex(self._run_id[-2 * count :])
-
-
-async def compare_material(office: Office, model: str, size: int, result: Any) -> None:
-    """Made ahead: the same names, and the same records under them."""
-    run = next(iter(office.agents.values())).precompute(model, size)
-    await run.done.wait()
-    await office.ended(run.run_id)
-    result.model.precompute(size, coins=MadeCoins(run.run_id))
-    for site, agent in office.net.sites.items():
-        packs = {(pack.run_id, pack.other): pack for pack in result.model._shelves[site].packs}
-        kept = {tuple(path.name.split(".")): path for path in agent.home.ahead.packs()}
-        assert set(packs) == set(kept)
-        for name, path in kept.items():
-            head = ahead._head(path, agent.identity.storage_key)
-            assert head is not None
-            assert (head.name, head.facts) == (packs[name].name, packs[name].facts)
-            records = ahead.FolderRecords(path / "records", head)
-            assert [records.read(at) for at in range(len(head.ends))] == list(packs[name])
 
 
 LOST_COLUMN = {site: frame.drop(columns="smokes", errors="ignore") for site, frame in by_columns().items()}

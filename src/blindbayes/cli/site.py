@@ -384,9 +384,6 @@ def status(home: SiteFolder, as_json: bool) -> None:
         click.echo(f"  {each['by']} proposes study {each['study']}, which is not approved here")
     for each in shown["pending_predictions"]:
         click.echo(f"  {each['by']} asks to classify with model {each['model']}; it waits until you start `study predict` too")
-    for model, packs in shown["ahead"]["ready"].items():
-        told = ", ".join(f"{count} for {size}" for size, count in packs.items())
-        click.echo(f"  made ahead for model {model}, packs by instances: {told}")
     for run in shown["runs"]:
         click.echo(f"  run {run['run']} ({run['kind']}): {run['text']}")
 

@@ -10,7 +10,6 @@ import click
 from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.options import AS, FILE, HOME, JSON, NEW_FOLDER, passphrase_of, show
 from blindbayes.cli.site import command, find_study
-from blindbayes.cli.study_columns import follow
 from blindbayes.errors import ConfigError, RunStopped
 from blindbayes.foreign import shown
 from blindbayes.primitives.coins import Coins
@@ -19,7 +18,6 @@ from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.lock import ask_to_reload, sole_agent
 from blindbayes.site.people import ROLES, Person, PersonRole
-from blindbayes.site.runs import require_run_id
 
 
 @command.command()
@@ -62,54 +60,26 @@ def stop(run: str, reason: str, who: str | None, home: SiteFolder, as_json: bool
 
 
 @command.command()
-@click.argument("model")
-@click.option("--instances", type=click.IntRange(1), required=True, help="For a batch of at most so many.")
-@click.option(
-    "--packs", type=click.IntRange(1), default=1, show_default=True, help="For so many batches: each pack serves one."
-)
-@HOME
-@JSON
-def precompute(model: str, instances: int, packs: int, home: SiteFolder, as_json: bool) -> None:
-    """Make material for classifications with a MODEL (its training run) before the instances come, with all its sites.
-
-    The agents of all sites make transfers and garbled comparisons; no row is read, nothing is opened, and no budget is charged.
-    A batch of at most so many instances that is asked for later takes a pack, at every site, and ends sooner. What there is
-    shows `site status`; an idle agent makes it by itself if site.toml says so (ahead_batches), and never more than ahead_mb.
-
-    Example:
-      blindbayes site precompute MODEL --instances 5000 --config hospital
-    """
-    asked = {"model": model, "instances": instances}
-    made = [follow(home, "/material", asked, as_json=as_json) for _ in range(packs)]
-    taken, spent = OperatorClient(home.folder).call("GET", "/status")["ahead"], sum(each["seconds"] for each in made)
-    line = f"Made {packs} pack(s) for {instances} instances in {spent:.1f} s; {taken['bytes'] / 1e6:.1f} MB are taken."
-    show({"made": [each["run"] for each in made], **taken}, [line], as_json=as_json)
-
-
-@command.command()
-@click.argument("model", required=False)
 @AS
 @HOME
-def burn(model: str | None, who: str | None, home: SiteFolder) -> None:
-    """Erase what could be used a second time: material made ahead, and runs that were interrupted. Stop the agent first.
+def burn(who: str | None, home: SiteFolder) -> None:
+    """End all interrupted runs and erase their journals. Stop the agent first.
 
-    Do this before the agent starts where the site's folder came back by a plain copy or a snapshot of its disk: a run taken up
-    from there, or a pack of material used again, tells a site that deviates what it was to hide. With MODEL only the material
-    for that model goes.
+    Do this before the agent starts if the site's folder came back by a plain copy or a snapshot of its disk: a run resumed from
+    an older state reveals secrets to a site that deviates.
 
     Example:
       blindbayes site burn --config hospital
     """
     by = home.people.require("stop", who)
     with sole_agent(home.folder):
-        packs = home.ahead.burn(require_run_id(model) if model else "")
-        ended = [] if model else home.runs.interrupted()
+        ended = home.runs.interrupted()
         for run in ended:
             home.audit.append("stopped", run=run, who=by, why="burned at its site")
             home.runs.end(run, {"state": "stopped", "message": "it was burned at this site", "exit_code": RunStopped.code})
             home.audit.append("ended", run=run, state="stopped", why="it was burned at this site")
             home.runs.erase_journals(run)
-    click.echo(f"Burned {packs} pack(s) of material and {len(ended)} interrupted run(s).")
+    click.echo(f"Burned {len(ended)} interrupted run(s).")
 
 
 @command.command()

@@ -42,11 +42,6 @@ def predict(
     return _begun(desk, desk.agent.predict(study, asked | {"keep": keep, "to": to, "scope": scope}))
 
 
-def precompute(desk: Desk, model: str, instances: int) -> dict[str, Any]:
-    """Make material for a later batch, with all sites of the model; no row is read"""
-    return _begun(desk, desk.agent.precompute(model, instances))
-
-
 def _begun(desk: Desk, run: AgentRun) -> dict[str, Any]:
     desk.log("asked for", run=run.run_id, study=run.study.sha256)
     return lanes(desk.agent, run)

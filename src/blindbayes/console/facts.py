@@ -367,14 +367,12 @@ def predictions(desk: Desk) -> dict[str, Any]:
     """Batches that others wish for, models to classify with, and batches so far."""
     agent, home = desk.agent, desk.agent.home
     models = []
-    ready = home.ahead.ready()
     for share in home.shares.all():
         found = home.approvals.find(share["study"])
         file = None if found is None else found[0]
         models.append(
             {
                 **share,
-                "ready": [f"{count:,} of {size:,} instances" for size, count in sorted(ready.get(share["run"], {}).items())],
                 "title": share["study"][:12] if file is None else file.title,
                 "approved": file is not None,
                 "parties": [] if file is None else list(file.names),

@@ -39,7 +39,6 @@ CALLS: tuple[View | Action, ...] = (
     Action("/studies/{study}/revoke", actions.revoke, "revoke", _STUDY, _STUDY, "revoked"),
     Action("/studies/{study}/dry-run", actions.dry_run, act="check", back=_STUDY, page="dry_run.html"),
     Action("/predictions", actions.predict, "run", "/predictions", _RUN),
-    Action("/material", actions.precompute, "run", "/predictions", _RUN),
     Action("/shares/{run}/destroy", actions.destroy, "manage", "/shares", "/shares", "destroyed"),
     Action("/data", records.check_data, act="check", back="/data", page="data.html"),
     Action("/verify", records.verify, back="/log", page="verified.html"),

@@ -29,13 +29,13 @@ from blindbayes.protocol.shared_argmax.compare_all import Mesh
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme import link_bytes
-from blindbayes.scheme.ahead import BATCH, Plan, Ready, Shelf
 from blindbayes.scheme.aligned import class_counts_of, columns_of, local_parameters, require_held
 from blindbayes.scheme.audits import commitments_of
 from blindbayes.scheme.part import CheckedTable
 from blindbayes.statistics import CodedRows
 
 Classes = npt.NDArray[np.int64]
+BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
 
 
 class LinedUpScoring(ABC):
@@ -102,13 +102,7 @@ class Transfers:
 
 
 class ColumnScoring(LinedUpScoring):
-    """With a model of class_sums, or over a left join: the class holder scores its own columns alone. What was made ahead is
-    taken off the `shelf`."""
-
-    def __init__(self, *given: Any, shelf: Shelf | None = None, compare_all: bool = False) -> None:
-        super().__init__(*given, compare_all=compare_all)
-        plan = Plan(self.share.study, self.party, self.columns, self._reveal_to, compare_all)
-        self.ready = Ready(plan, self.count, shelf)
+    """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
 
     def most_bytes(self) -> int:
         """What one party may send another."""
@@ -118,8 +112,8 @@ class ColumnScoring(LinedUpScoring):
         holder, kept = self.columns.class_holder, Transfers()
         facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
         others = [name for name in (holder, *self.columns.holders) if name != self.party]
-        sessions = yield from self.ready.agree(run, others, facts, coins)
-        part, ready, query = transfer.standing(run, sessions, "transfers"), self.ready, self._query(min(BATCH, self.count))
+        sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
+        part, query = transfer.standing(run, sessions, "transfers"), self._query(min(BATCH, self.count))
         if query.by_transfers and self.party == holder:  # in the other direction too, first: so it takes half a round trip
             first = query.holders[0]
             kept.mesh = Mesh(ot_receivers={first: (yield from transfer.ot_receiver(part, first, coins))})
@@ -127,9 +121,9 @@ class ColumnScoring(LinedUpScoring):
             kept.mesh = Mesh(ot_senders={holder: (yield from transfer.ot_sender(part, holder, coins))})
         for name in self.columns.holders if self.party == holder else (holder,):
             if self.party == holder:
-                kept.ot_senders[name] = ready.sender(name) or (yield from transfer.ot_sender(part, name, coins))
+                kept.ot_senders[name] = yield from transfer.ot_sender(part, name, coins)
             else:
-                kept.ot_receiver = ready.receiver(name) or (yield from transfer.ot_receiver(part, name, coins))
+                kept.ot_receiver = yield from transfer.ot_receiver(part, name, coins)
         if self._compare_all:
             kept.mesh = yield from compare_all.connect(transfer.standing(run, sessions, "mesh"), coins)
         return sessions, kept
@@ -248,17 +242,12 @@ def asked_of(public: Mapping[str, Any], to: str | None) -> Any:
 
 
 def scoring(
-    share: ModelShare,
-    source: ColumnSource | int,
-    reveal_to: str = "all",
-    *,
-    compare_all: bool = False,
-    shelf: Shelf | None = None,
+    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
 ) -> LinedUpScoring:
     """A party's part, from its share alone; a party without columns brings the number of instances."""
     join = JoinSetup.from_dict(share.public) if "join" in share.public else None
     if join is None or not join.inner:
-        return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all, shelf=shelf)
+        return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all)
     if compare_all:
         raise ConfigError("a model over an inner join has two parties, who compare together anyway")
     return JoinedScoring(share, join, source, reveal_to)

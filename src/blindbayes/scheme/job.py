@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
@@ -29,9 +29,6 @@ from blindbayes.scheme.part import Scoring, Training
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
-
-if TYPE_CHECKING:
-    from blindbayes.scheme.ahead import Shelf
 
 P = TypeVar("P", bound=Training | Scoring)
 
@@ -127,10 +124,6 @@ class AnsweringSite(Protocol):
     @property
     def key(self) -> bytes:
         """The site's own key, for digests that mean nothing to others."""
-
-    @property
-    def shelf(self) -> Shelf | None:
-        """Where it keeps material that was made ahead; None: there is none."""
 
     def share_of(self, model: str) -> KeptShare:
         """Its share of the model of a training run."""

@@ -20,14 +20,13 @@ from blindbayes.foreign import convert
 from blindbayes.model.shares import KeptShare
 from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
 from blindbayes.report.leakage import About
-from blindbayes.scheme.classify import ColumnScoring, RowsAsked, RowScoring, asked_of, scoring
+from blindbayes.scheme.classify import RowsAsked, RowScoring, asked_of, scoring
 from blindbayes.scheme.job import AnsweringSite, PartJob
 from blindbayes.scheme.part import Scoring
 from blindbayes.scheme.result import Prediction, about_run, csv_of, leakage_of
 from blindbayes.scheme.scoring import HiddenScoring, describe_prediction, hidden_scoring
 from blindbayes.study.agreement import Agreement
 from blindbayes.transport.memory import Outcome
-from blindbayes.wire.transcript import Cost
 
 _HALF = 32  # digits: the model's run, then what names the batch
 _MOST_NAME = 200
@@ -122,7 +121,7 @@ class PredictionJob(PartJob[Scoring]):
         if isinstance(self._columns, RowsAsked):
             return RowScoring(found, self._columns, rows)
         if request.to is None:
-            return scoring(found, rows, terms.reveal_to, compare_all=terms.compare_all, shelf=self.site.shelf)
+            return scoring(found, rows, terms.reveal_to, compare_all=terms.compare_all)
         if "join" not in found.public or isinstance(rows, int):
             raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
         if request.to not in terms.about.parties:
@@ -144,18 +143,9 @@ class PredictionJob(PartJob[Scoring]):
             others = [name for name in self.terms.about.parties if name != self.site.name]
             raise UntoldError(party=others[0]) if len(others) == 1 else UntoldError(suspects=others)
 
-    def tell_ahead(self, cost: Cost) -> None:
-        """What this site's part used that was made before the run, apart from what the run cost."""
-        part = self._part()
-        if isinstance(part, ColumnScoring) and part.ready.packs:
-            spent = part.ready.spent
-            facts = {"made_by": dict(part.ready.packs), "cpu_seconds": spent.cpu_seconds, "bytes": spent.bytes}
-            cost.ahead[self.site.name] = facts
-
     def result(self, outcome: Outcome) -> Prediction:
         """The classes, if this site may learn them, beside the report."""
         part, request, own = self._part(), self.request, outcome.outputs[self.site.name]
-        self.tell_ahead(outcome.cost)
         labels = None
         if own is not None and self._columns is not None:
             named = np.array([*self._columns.codebook.classes, None], dtype=object)

@@ -20,15 +20,13 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.ahead import AheadJob, Shelf, ahead_run
 from blindbayes.scheme.aligned import class_counts_of, columns_of
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request, prediction_run
 from blindbayes.scheme.result import Prediction, about_columns
 from blindbayes.simulation.run import run_jobs
-from blindbayes.simulation.site import MemoryShelf, MemorySite
+from blindbayes.simulation.site import MemorySite
 from blindbayes.statistics import Statistics, names_of
 from blindbayes.study.agreement import Agreement
-from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
     from blindbayes import estimators
@@ -56,7 +54,6 @@ class JointModel:
         self.reveal_to = reveal_to
         self.compare_all = compare_all
         self.agreement = agreement  # None: from share files alone
-        self._shelves: dict[str, Shelf] = {}
         columns.query(1, reveal_to)  # a wrong name is noticed here
 
     def __repr__(self) -> str:
@@ -101,23 +98,6 @@ class JointModel:
         """`predict`, with the leak report and the cost of the run."""
         return self._ask(self._open(frames), coins)
 
-    def precompute(self, instances: int, *, coins: Coins | None = None) -> Cost:
-        """Make material for one later classification of at most so many instances, before they are known; what it cost."""
-        coins = Coins.system() if coins is None else coins
-        first = next(iter(self.shares.values()))
-        run_id = ahead_run(first.public.get("run", "0" * 32), instances, coins)
-        terms = self._terms(run_id)
-        shelves = self._shelves = self._shelves or {name: MemoryShelf() for name in self.shares}
-        sites = {name: MemorySite(name, share=share, shelf=shelves[name]) for name, share in self.shares.items()}
-        jobs = {
-            name: AheadJob(site, run_id, len(sites), terms.reveal_to, compare_all=terms.compare_all)
-            for name, site in sites.items()
-        }
-        outcome = run_jobs(jobs, {name: name for name in jobs}, first.study, run_id, coins)
-        for job in jobs.values():
-            job.result(outcome)
-        return outcome.cost
-
     def _ask(self, sources: Mapping[str, ColumnSource | int], coins: Coins | None, **question: Any) -> Prediction:
         """The jobs that agents run for a batch, at sites in memory."""
         coins = Coins.system() if coins is None else coins
@@ -125,16 +105,13 @@ class JointModel:
         request = Request(first.public.get("run", "0" * 32), coins.bytes(16).hex(), **question)
         run_id = prediction_run(first.study, request.model, request.batch)
         terms = self._terms(run_id)
-        shelves, shares = self._shelves, self.shares
-        sites = {name: MemorySite(name, each, share=shares[name], shelf=shelves.get(name)) for name, each in sources.items()}
+        sites = {name: MemorySite(name, each, share=self.shares[name]) for name, each in sources.items()}
         jobs = {name: self.job(terms, site, run_id, request) for name, site in sites.items()}
         outcome = run_jobs(jobs, {name: name for name in jobs}, first.study, run_id, coins)
         learned = {name: found for name, found in outcome.outputs.items() if found is not None}
         known = next(iter(learned.values()))
         if any(not np.array_equal(known, other) for other in learned.values()):
             raise LocalProtocolError("two parties learned different classes")
-        for job in jobs.values():
-            job.tell_ahead(outcome.cost)
         return jobs[next(iter(learned))].result(outcome)
 
     def _terms(self, run_id: str) -> PredictionTerms:

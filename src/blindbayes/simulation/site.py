@@ -16,7 +16,6 @@ from blindbayes.errors import LocalProtocolError
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import KeptShare
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.ahead import Shelf, Spent, ahead_of
 from blindbayes.scheme.columns import keys_of, require_own
 from blindbayes.scheme.job import Charge
 from blindbayes.scheme.prediction import Request
@@ -36,52 +35,6 @@ class State:
     statistics: str
 
 
-class MemoryDraft(list[bytes]):
-    """See `scheme.ahead.Draft` and `protocol.shared_argmax.ready.Records`."""
-
-    def __init__(self, run_id: str, other: str, facts: bytes) -> None:
-        super().__init__()
-        self.run_id, self.other, self.facts, self.name, self.spent = run_id, other, facts, b"", Spent()
-
-    def write(self, record: bytes) -> None:
-        self.append(record)
-
-    def read(self, index: int) -> bytes:
-        """One of them."""
-        return self[index]
-
-    def keep(self, name: bytes) -> None:
-        self.name = name
-
-
-class MemoryShelf:
-    """See `scheme.ahead.Shelf`: packs of one party, for as long as the process lives."""
-
-    def __init__(self) -> None:
-        self.packs: list[MemoryDraft] = []
-
-    def draft(self, run_id: str, other: str, facts: bytes, most_bytes: int) -> MemoryDraft:
-        """There is room."""
-        self.packs.append(MemoryDraft(run_id, other, facts))
-        return self.packs[-1]
-
-    def note(self, run_id: str, spent: Spent) -> None:
-        for pack in self.packs:
-            pack.spent = spent if pack.run_id == run_id else pack.spent
-
-    def offered(self, run_id: str, other: str, facts: bytes, count: int) -> list[bytes]:
-        """The smallest first."""
-        fits = [pack for pack in self.packs if pack.name and (pack.other, pack.facts) == (other, facts)]
-        sizes = {pack.name: (ahead_of(pack.run_id) or ("", 0))[1] for pack in fits}
-        return sorted((name for name, size in sizes.items() if size >= count), key=lambda name: (sizes[name], name))
-
-    def take(self, run_id: str, other: str, name: bytes) -> tuple[str, MemoryDraft, Spent]:
-        """Gone for all others."""
-        pack = next(pack for pack in self.packs if pack.name == name)
-        self.packs.remove(pack)
-        return pack.run_id, pack, pack.spent
-
-
 @dataclass
 class MemorySite:
     """See `scheme.job.Site`."""
@@ -93,7 +46,6 @@ class MemorySite:
     policy: Policy = OPEN
     log: list[dict[str, Any]] = field(default_factory=list)
     share: KeptShare | None = field(default=None, repr=False)
-    shelf: Shelf | None = field(default=None, repr=False)
     _table: ColumnSource | None = field(default=None, repr=False)
 
     @property

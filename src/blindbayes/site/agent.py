@@ -24,19 +24,17 @@ from blindbayes.errors import (
     PrivacyError,
     RunStopped,
 )
-from blindbayes.model.shares import ShareHead
 from blindbayes.primitives.coins import Coins
-from blindbayes.scheme.ahead import ahead_of, ahead_run
 from blindbayes.scheme.prediction import Request, prediction_run
 from blindbayes.site.agent_run import AgentRun, NotNow, Unwritten
 from blindbayes.site.answers import Answers
 from blindbayes.site.approvals import ENDED
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.heads import SharedHeads
-from blindbayes.site.idle import keep_ready, show_site
 from blindbayes.site.people import account, require_name, require_reason
 from blindbayes.site.policy import require_few_idle, require_rate, require_study
 from blindbayes.site.role_runner import RoleRunner
+from blindbayes.site.status import show_site
 from blindbayes.site.work import Work, name_to_add_to, run_of, work_of
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.courier import Courier, Repinned, require_latency
@@ -71,7 +69,6 @@ class Agent:
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
         self._refused: set[str] = set()
-        self._idle: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -84,8 +81,7 @@ class Agent:
         self.home.runs.erase_leftovers()
         self.home.note_policy(account())
         self.home.remove_old_releases(time.time())
-        await asyncio.to_thread(code_version)  # reads all sources once; every journal and pack names it
-        self.home.ahead.tidy(self.identity.storage_key)
+        await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
         await self.board.courier.start(self.board)
         interrupted = self.home.runs.interrupted()
         log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
@@ -96,15 +92,11 @@ class Agent:
             if run_id not in interrupted:  # what it opened is not known, and it can never say
                 self._burn(run_id, "its journal is gone")
         for run_id in interrupted:
-            if ahead_of(run_id) is None:
-                self._resume(run_id)
-            else:  # what it made may have been used since, and is not made twice
-                self._burn(run_id, "it made material, and was interrupted")
-        self._idle = asyncio.create_task(keep_ready(self))
+            self._resume(run_id)
 
     async def stop(self) -> None:
         """Stop without ending: the journals stay, and `start` goes on from them."""
-        tasks = [task for task in (self._idle, *(run.task for run in self.runs.values())) if task is not None]
+        tasks = [run.task for run in self.runs.values() if run.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -154,13 +146,6 @@ class Agent:
             raise ConfigError("a batch of that name was classified, or failed, before: take another name, at every party")
         self.home.runs.keep_request(run_id, asked)
         return self._launch(run_id, work, self.name)
-
-    def precompute(self, model: str, instances: int) -> AgentRun:
-        """Make material for classifications with a model, with the agents of all its parties. No row is read."""
-        study, _ = self._require_approved(self.home.shares.load(model, ShareHead).study)
-        self._require_party(study)
-        run_id = ahead_run(model, instances, Coins.system())
-        return self._launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
 
     def _require_approved(self, sha256: str) -> tuple[StudyFile, int]:
         found = self.home.approvals.find(sha256)
@@ -251,10 +236,7 @@ class Agent:
                 self._keep_wish(run_id, site, study.sha256, run.model)
                 return
             self._require_party(study)
-            if run.kind == "training":
-                self._require_runs_left(study, runs)
-            elif not self.home.config.ahead_mb:
-                raise ConfigError("this site makes nothing ahead: its ahead_mb is 0")
+            self._require_runs_left(study, runs)
             require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time(), NotNow)
         except BlindbayesError as error:
             self.counters["offers_refused"] += 1
@@ -429,8 +411,7 @@ class Agent:
         self._remember_done(run)
 
     def _let_go(self, run: AgentRun) -> None:
-        """Of what could replay a run that has ended, and of material that was promised to it."""
-        self.home.ahead.release(run.run_id)
+        """Erase what could replay a run that has ended."""
         with contextlib.suppress(OSError):
             self.home.runs.erase_journals(run.run_id)
 

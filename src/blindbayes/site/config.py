@@ -81,8 +81,6 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy: str | None = None
     least_free_mb: int = 256
     keep_releases_days: int | None = None
-    ahead_mb: int = 512
-    ahead_batches: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("listen", "bulk", "operator", "metrics"):
@@ -93,8 +91,6 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
         if self.proxy is not None:
             require_port(self.proxy.removeprefix("http://"), "proxy")
-        if self.ahead_mb < 0 or any(each < 1 for each in self.ahead_batches):
-            raise ConfigError("ahead_mb is 0 or more, and a batch of ahead_batches has at least one instance")
         others = (self.listen, self.relay, self.tls, self.proxy, self.courier)
         if self.carrier is not None and others != (None,) * 5:
             raise ConfigError("with [carrier] an engine carries all frames: leave out listen, proxy, [relay], [tls], [courier]")

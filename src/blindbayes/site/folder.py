@@ -6,7 +6,6 @@ people.toml         who may decide                  refused/    studies its peop
 approved/<hash>     studies its people said yes to  runs/<id>/  journals of runs under way, outcomes of ended ones
 audit.log           what happened                   releases/   what runs ended in
 shares/<run>.share  this site's shares of models over columns, by training run; never part of a release
-ahead/              material for classifications, made before the instances come; each pack for one run
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import msgspec
 
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.ledger import Ledger
-from blindbayes.site.ahead import AheadFolder
 from blindbayes.site.approvals import Approvals
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.bases import Bases
@@ -57,7 +55,6 @@ class SiteFolder:
     bases: Bases = field(init=False)
     runs: RunFolders = field(init=False)
     shares: ShareFolder = field(init=False)
-    ahead: AheadFolder = field(init=False)
     tables: Tables = field(init=False)
     promised: dict[tuple[str, str], Callable[[], None]] = field(init=False, repr=False, default_factory=dict)  # not paid yet
     deciding: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
@@ -72,8 +69,7 @@ class SiteFolder:
         self.payments = Payments(self.ledger)
         self.bases = Bases(self.folder / "bases")
         self.runs = RunFolders(self.folder / "runs")
-        self.ahead = AheadFolder(self.folder / "ahead", self.runs, self.audit)
-        self.shares = ShareFolder(self.folder / "shares", self.audit, self.history, self.ahead)
+        self.shares = ShareFolder(self.folder / "shares", self.audit, self.history)
         self.tables = Tables(self.folder, self.config.rows)
 
     @classmethod

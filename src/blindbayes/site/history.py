@@ -40,8 +40,7 @@ class History:
         """When another site began runs here that never came to compute."""
         joined = (entry for entry in self.audit.of("event", "joined") if entry["proposed_by"] == site)
         idle = (entry for entry in joined if not self.has_computed(entry["run"]))
-        # material is made without a row
-        return [_when(entry) for entry in idle if (self.end_of(entry["run"]) or {}).get("state") != "done"]
+        return [_when(entry) for entry in idle]
 
     def overlap_bits(self) -> list[tuple[float, str]]:
         """When a bit about the overlap with another site was told, and which (identity)."""

@@ -16,8 +16,6 @@ def numbers(agent: Agent) -> dict[str, float]:
     found: dict[str, float] = {
         "disk_free_bytes": shutil.disk_usage(home.folder).free,
         "audit_log_bytes": home.audit.path.stat().st_size,
-        "ahead_bytes": home.ahead.size(),
-        "ahead_packs": len(home.ahead.packs()),
         "proposed_studies": len(agent.proposed_studies),
         "waiting_approvals": len(home.decisions.waiting()),
         "unsettled_runs": len(home.history.unsettled()),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from blindbayes.errors import ConfigError
 from blindbayes.foreign import read_json_table
-from blindbayes.scheme.ahead import ahead_of
 from blindbayes.storage.files import erase, make_private_folder, write_whole
 from blindbayes.study.schemes import Facts
 
@@ -30,10 +28,10 @@ def require_run_id(run_id: str) -> str:
 class RunId:
     """A run's id, as the scheme of its study reads it."""
 
-    kind: str  # "training", "prediction", "ahead"
+    kind: Literal["training", "prediction"]
     name: str  # its own: later runs of the study go on from it by this name
     base: str | None = None  # the name of the run that a training goes on from
-    model: str = ""  # that a classification, or material for it, is for
+    model: str = ""  # that a classification asks
 
 
 def read_run_id(run_id: str, facts: Facts) -> RunId:
@@ -46,8 +44,6 @@ def read_run_id(run_id: str, facts: Facts) -> RunId:
             return RunId("training", name, base=before)
         if len(run_id) == 2 * NAME and facts.shares:
             return RunId("prediction", name, model=before)
-        if facts.shares and ahead_of(run_id) is not None:
-            return RunId("ahead", name, model=before)
     raise ConfigError("no run of this study can have that id")
 
 
@@ -102,10 +98,6 @@ class RunFolders:
             erase(path)
         for path in self.folder(run_id).glob("*/journal"):
             path.unlink(missing_ok=True)
-        for path in self.folder(run_id).glob("ahead.*"):
-            erase_pack(path)
-        for path in self.folder(run_id).glob("offered.*"):
-            path.unlink(missing_ok=True)
         erase(self.folder(run_id) / "request.json")  # it may name a database with its password
 
     def interrupted(self) -> list[str]:
@@ -119,9 +111,3 @@ class RunFolders:
     def has_begun(self, run_id: str) -> bool:
         """Whether a run has a journal."""
         return any(self.folder(run_id).glob("*/journal"))
-
-
-def erase_pack(path: Path) -> None:
-    """A pack of material: the key first, without which the records are noise."""
-    erase(path / "key")
-    shutil.rmtree(path, ignore_errors=True)

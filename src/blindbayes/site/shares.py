@@ -8,7 +8,6 @@ from typing import Any
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
-from blindbayes.site.ahead import AheadFolder
 from blindbayes.site.audit_log import AuditLog
 from blindbayes.site.history import History
 from blindbayes.site.runs import require_run_id
@@ -22,7 +21,6 @@ class ShareFolder:
     folder: Path
     audit: AuditLog
     history: History
-    ahead: AheadFolder
 
     def _share_path(self, run_id: str) -> Path:
         return self.folder / f"{require_run_id(run_id)}.share"
@@ -78,4 +76,3 @@ class ShareFolder:
             raise ConfigError("this site holds no share of that model: it was destroyed before")
         for each in (path, path.with_name(path.name + ".spent")):
             erase(each)
-        self.ahead.burn(run_id)

@@ -16,10 +16,8 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError, Privac
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
 from blindbayes.protocol import registry
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.ahead import AheadJob
 from blindbayes.scheme.job import Bounded, Charge, Job
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
-from blindbayes.site.ahead import FolderShelf
 from blindbayes.site.bases import most_moved
 from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
 from blindbayes.site.folder import SiteFolder
@@ -250,11 +248,6 @@ class FolderSite:
         home.audit.append("classifying", run=run_id, study=study, model=model, instances=count)
         log_event("run_computing", run=run_id, study=study, instances=count)
 
-    @property
-    def shelf(self) -> FolderShelf | None:
-        """Where it keeps material that was made ahead."""
-        return self.home.ahead.shelf(self.key, self.home.config.ahead_mb)
-
     def close(self) -> None:
         if self._source is not None:
             with suppress(Exception):
@@ -277,9 +270,6 @@ class Work:
         """Keep what the roles returned, then write the release, if there is something to release."""
         outcome = outcome_of(finished)
         self.job.keep(outcome.outputs)
-        if isinstance(self.job, AheadJob):
-            self.job.result(outcome)
-            return None
         folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
         return write_release(folder, self.run_id, self.study, lambda: self.job.result(outcome), lost, self.site.identity)
 
@@ -321,10 +311,6 @@ def work_of(
     """The work of a run: a classification if its people asked for one, else what the study says."""
     kind = run_of(home, study, run_id).kind
     site = FolderSite(home, identity, study, run_id)
-    if kind == "ahead":
-        agreed = PredictionTerms.of(study.agreement, run_id)
-        maker = AheadJob(site, run_id, len(study.seats), agreed.reveal_to, compare_all=agreed.compare_all)
-        return Work(study, site, maker, run_id)
     if kind == "training":
         return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
     if request is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from blindbayes.wire import Message, Trust
 
@@ -77,4 +76,3 @@ class Cost:
     messages: int = 0
     bytes: int = 0
     parties: dict[str, PartyCost] = field(default_factory=dict)
-    ahead: dict[str, dict[str, Any]] = field(default_factory=dict)  # by party: what was made before the run, not counted above

@@ -19,7 +19,6 @@ from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE, classes_of
 from blindbayes.protocol.shared_argmax.decoys import Placed, hear_decoys, widened
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
-from blindbayes.protocol.shared_argmax.ready import ReadyChooserStream, ReadySenderStream, TablesAhead
 
 Classes = npt.NDArray[np.int64]
 _COMPARED = 1 << 32  # blocks of the session's hash, behind those of the look-ups
@@ -78,13 +77,9 @@ def garble(
     for index, part in enumerate(wide.chunks()):
         garbler.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + index)
         compared = differences(shares[part], query)
-        ready = stream.comparison(part.stop - part.start) if isinstance(stream, ReadySenderStream) else None
         chosen = yield from receive_marked(other, ScoresChosen, hash_.session, index)
-        if ready is None:
-            labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
-            out, tables = positions(garbler, compared, labels, query), garbler.take_tables()
-        else:  # in place of tables the labels of its bits
-            out, tables = ready.enter(compared, chosen.corrections, other)
+        labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
+        out, tables = positions(garbler, compared, labels, query), garbler.take_tables()
         tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
         yield Send(other, ArgmaxGarbled(mark(hash_.session, ArgmaxGarbled, index), tables, tags))
         outputs.append(out)
@@ -117,31 +112,23 @@ def evaluate(
     plan, other, wide, placed = query.plan, query.class_holder, query, None
     if isinstance(total, Placed):
         wide, placed, total = widened(query), total, total.shares
-    waiting: list[Wires | TablesAhead] = []
+    waiting: list[Wires] = []
     for at, part in enumerate(wide.chunks()):
         shares = total[part]
         if later is not None:
             shares = lm.add(shares, (yield from later(at)))
         compared = differences(shares, query)
-        ready = stream.comparison(part.stop - part.start) if isinstance(stream, ReadyChooserStream) else None
-        if ready is None:
-            corrections, t = stream.extend(lm.to_bits(compared, plan.bits))
-            waiting.append(t.reshape(plan.bits, -1, 2))
-        else:
-            corrections = ready.shifts(compared)
-            waiting.append(ready)
+        corrections, t = stream.extend(lm.to_bits(compared, plan.bits))
+        waiting.append(t.reshape(plan.bits, -1, 2))
         yield Send(other, ScoresChosen(mark(hash_.session, ScoresChosen, at), corrections))
     evaluator = Evaluator(hash_, other)
     classes, outputs = [], []
     for at, labels in enumerate(waiting):
         garbled = yield from receive_marked(other, ArgmaxGarbled, hash_.session, at)
         evaluator.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + at)
-        if isinstance(labels, TablesAhead):
-            out = labels.evaluate(garbled.tables, circuit, other)
-        else:
-            evaluator.give_tables(garbled.tables)
-            out = positions(evaluator, None, labels, query)
-            evaluator.require_finished()
+        evaluator.give_tables(garbled.tables)
+        out = positions(evaluator, None, labels, query)
+        evaluator.require_finished()
         if me in query.learners:
             bits, fits = evaluator.try_read(out, garbled.tags)
             classes.append(classes_of(bits, plan.classes, fits))

@@ -39,15 +39,13 @@ class ScoresBlinded(Marked, ShareMessage, frozen=True):
 
 
 class ScoresChosen(Marked, MaskedMessage, frozen=True):
-    """Corrections of the transfers by which the evaluator gets the labels of its shares' bits; or, where the comparison was
-    garbled ahead, its shares less the random numbers that it was garbled for."""
+    """Corrections of the transfers by which the evaluator gets the labels of its shares' bits."""
 
     corrections: U64Array
 
 
 class ArgmaxGarbled(Marked, EncryptedMessage, frozen=True):
-    """Garbled comparisons (or the labels of the garbler's bits, if they were garbled ahead), and the tags of the outputs if the
-    evaluator is to learn the class."""
+    """Garbled comparisons, and the tags of the outputs if the evaluator is to learn the class."""
 
     tables: U64Array
     tags: U64Array
@@ -159,21 +157,3 @@ class DecoysTagged(Marked, EncryptedMessage, frozen=True):
     """The tags of the decoys' outputs, for an evaluator that is not to learn the classes of instances."""
 
     tags: U64Array
-
-
-class AheadChosen(Marked, MaskedMessage, frozen=True):
-    """Ahead: corrections of transfers to random choices."""
-
-    corrections: U64Array
-
-
-class AheadGarbled(Marked, EncryptedMessage, frozen=True):
-    """Ahead: a garbled comparison, without a label of the garbler's bits and without tags."""
-
-    tables: U64Array
-
-
-class AheadOffered(KeyMessage, frozen=True):
-    """Names of material that this party has for a classification."""
-
-    names: bytes  # 32 bytes each

@@ -19,7 +19,6 @@ from blindbayes.protocol.transfer.messages import (
     SessionOffered,
     TreesPlanted,
 )
-from blindbayes.wire import Message
 
 NONCE_BYTES = 16
 COIN_BYTES = 32
@@ -33,18 +32,13 @@ def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[b
     return (yield from agree_all(run, {other: step}, facts, coins))[other]
 
 
-def agree_all(
-    run: Run, steps: Mapping[str, str], facts: bytes, coins: Coins, also: Mapping[str, Message] | None = None
-) -> Role[dict[str, bytes]]:
+def agree_all(run: Run, steps: Mapping[str, str], facts: bytes, coins: Coins) -> Role[dict[str, bytes]]:
     """`agree` with several parties in one round; `steps` says for what, by party. With whom a session stands already, nothing
-    is sent: the new one is a hash of it, of the step and the facts, so that other facts give marks that fit no message.
-    `also` goes in the same flight, for the caller to receive."""
+    is sent: the new one is a hash of it, of the step and the facts, so that other facts give marks that fit no message."""
     digests = {other: hashlib.sha256(run.context(step) + facts).digest() for other, step in steps.items()}
     nonces = {other: coins.bytes(NONCE_BYTES) for other in steps if other not in run.standing}
     for other, nonce in nonces.items():
         yield Send(other, SessionOffered(nonce, digests[other]))
-    for other, message in (also or {}).items():
-        yield Send(other, message)
     sessions = {}
     for other, digest in digests.items():
         mine_first = run.parties.index(run.me) < run.parties.index(other)
