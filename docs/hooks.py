@@ -86,7 +86,7 @@ def closing_box(spec: Spec) -> str:
         if key.startswith("opened_") and labels:
             when = key.removeprefix("opened_").replace("_", " ")
             lines += [f"    - {when}: `{label}`: {describe_label(label)}" for label in labels]
-    if spec.name in registry.ROWS and hasattr(registry.load(spec.name), "bears"):
+    if spec.name in registry.known() and hasattr(registry.load(spec.name), "bears"):
         lines += [
             "",
             "    How many contributors may pool what they saw with whoever reads the sum, and learn no more than it:",

@@ -1,5 +1,8 @@
 """What other distributions add: each names it in its own metadata, under a group of entry points of ours.
 
+    [project.entry-points."blindbayes.sums"]
+    my_sum = "my_package.my_sum"             # the package offers `PROTOCOL`, see `protocol.registry`, and has a SPEC.md
+
     [project.entry-points."blindbayes.schemes"]
     my_protocol = "my_package.my_scheme"     # the module offers `SCHEME`, see `study.schemes`; the folders beside it that
                                              # have a SPEC.md are protocols
@@ -31,9 +34,10 @@ if TYPE_CHECKING:
 else:
     metadata = lazy("importlib.metadata")  # a fifth of the time that a command takes to start
 
-SCHEMES, COMMANDS, COURIERS = "blindbayes.schemes", "blindbayes.commands", "blindbayes.couriers"
+SUMS, SCHEMES = "blindbayes.sums", "blindbayes.schemes"
+COMMANDS, COURIERS = "blindbayes.commands", "blindbayes.couriers"
 
-_BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "reproduce"), "papers")
+_BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "ring_sum", "reproduce"), "papers")
 
 
 @cache

@@ -18,10 +18,9 @@ from blindbayes.data import count_table
 from blindbayes.errors import ProtocolError
 from blindbayes.protocol import registry
 from blindbayes.scheme.sums import SumJob
-from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines
 from support.sites import BOOK as WIDE
-from support.sites import Office, bounded, make_rows
+from support.sites import Office, bounded, make_rows, paper_policy
 
 BOOK = Codebook(WIDE.target, WIDE.classes, WIDE.features, max_rows=1_000)
 SITES, GUESSER = ("north", "south", "west"), "west"
@@ -60,7 +59,7 @@ def test_between_sites_a_guess_that_is_right_looks_like_one_that_is_wrong(
 
     async def test() -> None:
         rows = make_rows(tmp_path, SITES) | {"lab": None}
-        async with Office(tmp_path, (), rows=rows, policy=Policy()) as office:
+        async with Office(tmp_path, (), rows=rows, policy=paper_policy()) as office:
             deadlines = Deadlines(step=20, join=20, run=40)
             study = office.net.make_study(BOOK, protocol=protocol, options=options, hosts={seat: "lab"}, deadlines=deadlines)
             office.net.approve(study, runs=3)

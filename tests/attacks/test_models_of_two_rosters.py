@@ -22,7 +22,7 @@ from blindbayes.primitives import limbs
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
 from support.consortium import BOOK, EVERYBODY, done, edit, office
-from support.sites import Office, bounded
+from support.sites import Office, bounded, paper_policy
 from support.two_party import coins
 
 NORTH, SOUTH, WEST, EAST, _ = EVERYBODY
@@ -111,7 +111,7 @@ def refusals(runs: dict[str, Any]) -> str:
 )
 def test_a_model_in_shares_counts_as_the_sum_behind_it(tmp_path: Path, first: str, then: str) -> None:
     async def test() -> None:
-        async with office(tmp_path, EVERYBODY[:4], Policy(min_colluders=0)) as here:
+        async with office(tmp_path, EVERYBODY[:4], paper_policy(min_colluders=0)) as here:
             done(await here.run(study_of(here, (NORTH, SOUTH, WEST), first)))
             runs = await here.run(study_of(here, (NORTH, SOUTH, EAST), then))
             assert "could compute the statistics of" in refusals(runs)

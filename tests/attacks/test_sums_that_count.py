@@ -27,7 +27,7 @@ from support.sites import BOOK, Office, bounded, make_rows
 FOUR = ("north", "south", "west", "east")
 READER = {"masked_sum": "server", "chain_sum": "builder", "oblivious_sum": "miner", "reference": "collector"}
 MAY_LOSE = ("masked_sum", "oblivious_sum", "reference")
-CASES = [*((name, 4) for name in registry.ROWS), *(pytest.param(name, 3, marks=pytest.mark.slow) for name in MAY_LOSE)]
+CASES = [*((name, 4) for name in registry.known()), *(pytest.param(name, 3, marks=pytest.mark.slow) for name in MAY_LOSE)]
 
 
 @pytest.mark.parametrize(("protocol", "quorum"), CASES, ids=lambda value: str(value))
@@ -35,7 +35,7 @@ def test_no_site_is_read_by_leaving_it_out_of_the_next_sum(tmp_path: Path, proto
     async def test() -> None:
         hosts = {READER[protocol]: "lab"} if protocol in READER else {}
         rows = make_rows(tmp_path, FOUR) | ({"lab": None} if hosts else {})
-        policy = Policy(protocols=tuple(registry.ROWS), min_colluders=0, weaker_options=True)
+        policy = Policy(protocols=tuple(registry.known()), min_colluders=0, weaker_options=True)
         async with Office(tmp_path, (), rows=rows, policy=policy) as office:
             fields: dict[str, Any] = {"protocol": protocol, "hosts": hosts, "deadlines": Deadlines(step=20, join=20, run=40)}
             fields["options"] = {"scheme": "ristretto"} if protocol == "oblivious_sum" else {}

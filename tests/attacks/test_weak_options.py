@@ -22,6 +22,7 @@ from blindbayes.site.approval import approval_of, colluders_of
 from blindbayes.site.policy import Policy, require_study
 from blindbayes.study import Study
 from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
+from support.sites import paper_policy
 
 BOOK = hospitals(60).codebook
 WEAK = {"neighbours": 2, "corrupt": 0.0, "malicious_server": False}
@@ -73,7 +74,7 @@ def test_a_quorum_so_low_that_the_servers_host_could_read_a_site_is_refused() ->
 @pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "oblivious_sum"])
 @pytest.mark.parametrize("sites", [3, 4, 5, 6, 7, 12])
 def test_every_protocol_passes_with_its_own_options(protocol: str, sites: int) -> None:
-    require_study(Policy(), study(sites=sites, protocol=protocol))
+    require_study(paper_policy(), study(sites=sites, protocol=protocol))
 
 
 def test_a_floor_of_two_asks_for_more_sites() -> None:

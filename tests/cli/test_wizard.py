@@ -86,15 +86,15 @@ def test_the_study_is_commented_and_stays_so_when_signed(place: Path) -> None:
 
 
 def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
-    more = ["y", "2", "", "0", "", "", "", "3", "", "", "", "", "", ""]
-    done = ask(["", "T", *BOOK, *CARDS, "", "", "south", "chain_sum", "1", "5000", *more, ""])
+    more = ["y", "2", "", "0", "", "", "", "", "3", "", "", "", "", "", "", ""]
+    done = ask(["", "T", *BOOK, *CARDS, "", "", "south", "masked_sum", "1", "5000", *more, ""])
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
     assert study.contributors == ("north", "west")
-    assert study.hosts == {"builder": "south"}
+    assert study.hosts == {"server": "south"}
     assert (study.privacy.epsilon, study.privacy.expected_rows, study.thresholds.min_cell) == (1.0, 5000, 3)
-    assert "south hosts the role builder" in done.output
-    assert "with noise, epsilon 1: the sum over at least 2 sites, to south." in done.output
+    assert "south hosts the role server" in done.output
+    assert "with noise, epsilon 1: the sum over at least 2 sites, to north, south, west." in done.output
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,20 @@ def test_the_commented_lines_of_the_template_are_a_column_too() -> None:
 
 
 def test_two_sites_are_led_to_an_epsilon(place: Path) -> None:
-    done = ask(["", "T", *BOOK, *CARDS[:2], "", "", "", "ring_sum", "masked_sum", "exact", "", "", "", ""])
+    done = ask(["", "T", *BOOK, *CARDS[:2], "", "", "", "masked_sum", "exact", "", "", "", ""])
     assert done.exit_code == 0, done.output
-    assert "ring_sum needs at least 3 sites" in done.output
     assert "an exact sum of two parties" in done.output
     assert StudyFile.from_toml("study.toml").privacy.epsilon == 1.0
+
+
+def test_a_papers_protocol_is_taken_by_name_and_refused_for_too_few_sites(place: Path) -> None:
+    Codebook("outcome", ("no", "yes"), (Categorical("sex", ("f", "m")),)).to_toml("mine.toml")
+    named = ["init", "s.toml", "--title", "T", "--codebook", "mine.toml", "--protocol", "ring_sum"]
+    cards = [word for card in CARDS for word in ("--card", card)]
+    done = call([*named, *cards[:4], "--epsilon", "1", "--min-parties", "2"])
+    assert "ring_sum needs 3 contributors or more" in str(done.exception)
+    assert call([*named, *cards]).exit_code == 0
+    assert StudyFile.from_toml("s.toml").protocol == "ring_sum"
 
 
 def test_options_are_not_asked_for(place: Path) -> None:
@@ -474,7 +483,7 @@ def test_every_protocol_that_protects_is_offered_and_its_line_names_its_learners
     offered = schemes.known("rows", offered=True, between_sites=True)
     assert set(offered) == {*registry.ROWS, "private_ratio"} - {"reference"}
     setting = registry.SumSetup(NAMES, 4)
-    for name, line in ((name, schemes.scheme(name).facts.line) for name in offered if name in registry.ROWS):
+    for name, line in ((name, schemes.scheme(name).facts.line) for name in offered if name in registry.known()):
         learners = set(registry.load(name).learners(setting))
         assert ("every site learn" in line.lower()) == (set(NAMES) <= learners), name
         for role in learners - set(NAMES):

@@ -17,7 +17,7 @@ from blindbayes.site.folder import SiteFolder
 from blindbayes.site.serve import make_courier
 from blindbayes.study.file import Deadlines
 from blindbayes.transport.courier import Courier
-from support.sites import BOOK, Office, bounded
+from support.sites import BOOK, Office, bounded, paper_policy
 
 NAMES = ("north", "south", "west")
 CODE = '''"""Frames as files in a folder that all sites share: a sneaker net that walks a hundred times a second."""
@@ -117,7 +117,7 @@ def configure(office: Office, courier: AddedCourier) -> None:
 
 def make_office(folder: Path, **options: str) -> Office:
     hub = AsConfigured()
-    hub.office = Office(folder, NAMES, hub=hub)  # type: ignore[arg-type]
+    hub.office = Office(folder, NAMES, hub=hub, policy=paper_policy())  # type: ignore[arg-type]
     configure(hub.office, AddedCourier("drop-box", {"place": str(folder / "boxes"), **options}))
     return hub.office
 

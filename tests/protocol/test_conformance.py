@@ -26,11 +26,11 @@ from blindbayes.wire.transcript import Keep
 from support.replay import replay
 from support.sums import costs, names, pooled, random_vectors, run_sum
 
-PROTOCOLS = [name for name, module in registry.ROWS.items() if importlib.util.find_spec(module) is not None]
+PROTOCOLS = [name for name, module in registry.known().items() if importlib.util.find_spec(module) is not None]
 
 
 def is_ready(name: str) -> bool:
-    return hasattr(importlib.import_module(registry.ROWS[name]), "PROTOCOL")
+    return hasattr(importlib.import_module(registry.known()[name]), "PROTOCOL")
 
 
 READY = [name for name in PROTOCOLS if is_ready(name)]
@@ -44,7 +44,7 @@ def small_vectors(parties: tuple[str, ...], length: int) -> dict[str, np.ndarray
 
 
 def test_every_registered_protocol_is_here() -> None:
-    assert set(READY) == set(registry.ROWS)
+    assert set(READY) == set(registry.known())
 
 
 @pytest.mark.parametrize("parties", [2, 3, 5, 20])

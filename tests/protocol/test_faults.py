@@ -17,7 +17,7 @@ from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Swap, T
 from blindbayes.wire.transcript import Keep
 from support.sums import names, pooled, random_vectors, run_sum
 
-READY = [name for name in registry.ROWS if hasattr(importlib.import_module(registry.ROWS[name]), "PROTOCOL")]
+READY = [name for name in registry.known() if hasattr(importlib.import_module(registry.known()[name]), "PROTOCOL")]
 SITES = names(4)
 VECTORS = {name: words % np.uint64(100) for name, words in random_vectors(SITES, 2).items()}
 HEAVY = ("chain_sum", "oblivious_sum")

@@ -21,7 +21,7 @@ from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.transport.envelope import Offer, unpack
 from blindbayes.transport.identity import framed
 from support.hub import MemoryHub
-from support.sites import BOOK, CANARY, Gate, Office, bounded
+from support.sites import BOOK, CANARY, Gate, Office, bounded, paper_policy
 
 NAMES = ("north", "south", "west")
 QUICK = Deadlines(step=20, join=20, run=35)  # whoever waits for one of these to pass says so itself
@@ -40,7 +40,7 @@ def in_memory(office: Office, study: StudyFile, folder: Path) -> str:
 @pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "oblivious_sum"])
 def test_agents_give_exactly_the_result_of_the_memory_driver(tmp_path: Path, protocol: str) -> None:
     async def test() -> None:
-        async with Office(tmp_path, NAMES) as office:
+        async with Office(tmp_path, NAMES, policy=paper_policy()) as office:
             study = study_of(office, protocol=protocol)
             office.net.approve(study)
             expected = in_memory(office, study, tmp_path / "simulated")

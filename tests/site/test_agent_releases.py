@@ -14,7 +14,7 @@ from blindbayes.site.approval import classifies, learners_of
 from blindbayes.storage.folder import read_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import pair, predict, trained
-from support.sites import BOOK, Office, bounded
+from support.sites import BOOK, Office, bounded, paper_policy
 
 NAMES = ("north", "south", "west")
 QUICK = Deadlines(step=5, join=5, run=30)
@@ -37,7 +37,7 @@ def signed(office: Office, study: StudyFile, folders: Mapping[str, dict[str, byt
 @pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "oblivious_sum"])
 def test_a_sum_is_signed_by_all_who_learned_it(tmp_path: Path, protocol: str, epsilon: float | None) -> None:
     async def test() -> None:
-        async with Office(tmp_path, NAMES) as office:
+        async with Office(tmp_path, NAMES, policy=paper_policy()) as office:
             study = office.net.make_study(BOOK, deadlines=QUICK, protocol=protocol, privacy=Privacy(epsilon=epsilon))
             office.net.approve(study)
             runs = await office.run(study)

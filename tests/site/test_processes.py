@@ -19,14 +19,13 @@ from blindbayes.demo.loopback import Loopback, LoopbackSite
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.lock import sole_agent
-from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity
-from support.sites import BOOK, make_rows
+from support.sites import BOOK, make_rows, paper_policy
 
 NAMES = ("north", "south", "west")
-EASY = Policy(max_runs_per_day=1000)
+EASY = paper_policy(max_runs_per_day=1000)
 
 
 @pytest.fixture(scope="module")

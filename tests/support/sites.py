@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -16,7 +17,8 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.demo.loopback import Loopback
 from blindbayes.site.agent import Agent
 from blindbayes.site.agent_run import AgentRun
-from blindbayes.site.policy import Policy
+from blindbayes.site.policy import Policy, allowed_protocols
+from blindbayes.study import schemes
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.envelope import Sealed, unpack
 from blindbayes.transport.sessions import Timing
@@ -39,6 +41,12 @@ def duckdb_file(*statements: str) -> bytes:
             for statement in statements:
                 connection.execute(statement)
         return path.read_bytes()
+
+
+def paper_policy(**fields: Any) -> Policy:
+    """A policy that allows the papers' protocols besides the product's."""
+    added = (name for name in schemes.names() if name not in schemes.own_names())
+    return Policy(protocols=(*allowed_protocols(), *added), **fields)
 
 
 def make_rows(folder: Path, names: Sequence[str], *, rows: int = 40, seed: int = 7) -> dict[str, str | None]:

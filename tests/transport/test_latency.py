@@ -14,7 +14,7 @@ from blindbayes.study.file import Deadlines
 from blindbayes.transport.courier import Latency, require_latency
 from blindbayes.transport.identity import Identity
 from support.hub import MemoryHub
-from support.sites import BOOK, Office, bounded
+from support.sites import BOOK, Office, bounded, paper_policy
 
 NAMES = ("north", "south", "west")
 PATIENT = Deadlines(step=60, join=60, run=120)
@@ -32,7 +32,7 @@ def test_an_agent_over_a_slow_courier_refuses(tmp_path: Path, protocol: str, dea
     async def test() -> None:
         sent: list[bytes] = []
         hub = MemoryHub(lambda sender, to, frame: sent.append(frame) or [frame])  # type: ignore[func-returns-value]
-        async with Office(tmp_path, NAMES, hub=hub) as office:
+        async with Office(tmp_path, NAMES, hub=hub, policy=paper_policy()) as office:
             study = office.net.make_study(BOOK, protocol=protocol, deadlines=deadlines)
             office.net.approve(study)
             office.agents["north"].board.courier.latency = Latency.SECONDS
@@ -46,7 +46,7 @@ def test_an_agent_over_a_slow_courier_refuses(tmp_path: Path, protocol: str, dea
 
 def test_an_offer_that_comes_over_a_slow_courier_is_refused_and_kept_in_the_log(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Office(tmp_path, NAMES) as office:
+        async with Office(tmp_path, NAMES, policy=paper_policy()) as office:
             study = office.net.make_study(BOOK, protocol="ring_sum", deadlines=Deadlines(step=0.5, join=0.6, run=5))
             office.net.approve(study)
             office.agents["south"].board.courier.latency = Latency.SECONDS
@@ -81,7 +81,7 @@ def test_what_is_not_known_to_be_patient_needs_milliseconds() -> None:
     assert schemes.Facts(("rows",), "a protocol of tomorrow").few_rounds is False
 
 
-@pytest.mark.parametrize("protocol", sorted(registry.ROWS))
+@pytest.mark.parametrize("protocol", sorted(registry.known()))
 def test_the_list_of_few_rounds_is_that_of_the_specs(protocol: str) -> None:
     """By the formulas of SPEC.md, which other tests compare with what is measured: the same rounds for 5 and for 50 parties."""
 

@@ -24,11 +24,11 @@ from blindbayes.protocol import columns as ours
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.private_ratio import roles as private_ratio
-from blindbayes.protocol.ring_sum.cycles import seating
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.primitives.scalar_product import draw_mask, product
+from blindbayes_papers.vaidya2008.ring_sum.cycles import seating
 from blindbayes_papers.vaidya2008.scalar_product import (
     Attribute,
     Channel,

@@ -41,7 +41,7 @@ _KEY = "blindbayes_bench_id"
     "--protocol",
     "chosen",
     multiple=True,
-    type=click.Choice([*registry.ROWS, *COLUMNS]),
+    type=click.Choice([*registry.known(), *COLUMNS]),
     help="Only this protocol; may be repeated. `reference` is the baseline that protects nothing.",
 )
 @click.option("--latency-ms", default=40.0, show_default=True, type=click.FloatRange(0, 60_000), help="A round trip.")
@@ -72,7 +72,7 @@ def command(
     codebook = (
         msgspec.structs.replace(hospitals(rows=100).codebook, variance_floor=0.01) if path is None else Codebook.from_toml(path)
     )
-    names = chosen or (*registry.ROWS, *COLUMNS)
+    names = chosen or (*registry.known(), *COLUMNS)
     lines: list[dict[str, Any]] = []
     with counting("measuring") as tell:
         for at, name in enumerate(names):
@@ -82,7 +82,7 @@ def command(
     compared = [found for line in lines if (query := line.pop("query", None)) for found in _compared(query, link)]
     base = next((line["cpu_seconds"] for line in lines if not schemes.scheme(line["protocol"]).facts.allowed), None)
     for line in lines:
-        if base and line["protocol"] in registry.ROWS and "cpu_seconds" in line:
+        if base and line["protocol"] in registry.known() and "cpu_seconds" in line:
             line["times_reference"] = round(line["cpu_seconds"] / base, 1)
     if as_json:
         about = {"codebook": codebook.sha256, "kernels": kernels.describe(), "rows": rows}
@@ -94,7 +94,7 @@ def command(
 
 def _measured(name: str, codebook: Codebook, parties: int, rows: int, instances: int) -> list[dict[str, Any]]:
     try:
-        if name in registry.ROWS:
+        if name in registry.known():
             return [_rows(name, codebook, parties, rows)]
         return _columns(name, codebook, rows, instances)
     except BlindbayesError as error:  # such as a codebook that fits no study over columns: the others are measured still

@@ -1,6 +1,7 @@
 """The protocols for rows, by name, behind one small interface.
 
-Every protocol that sums the parties' vectors offers an object `PROTOCOL` in its package that fulfils `SumProtocol`:
+Those of this distribution are listed here; others add theirs under `blindbayes.sums` (see `extensions`). Every protocol that
+sums the parties' vectors offers an object `PROTOCOL` in its package that fulfils `SumProtocol`:
 
     PROTOCOL.roster(setting)                  everybody who takes part: the contributors and, if any, parties without a vector
     PROTOCOL.learners(setting)                whose role returns a `Total` (the others return None)
@@ -40,6 +41,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from blindbayes import extensions
 from blindbayes.errors import ConfigError, LocalProtocolError, ProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run
@@ -48,7 +50,6 @@ from blindbayes.wire import MAX_FRAME_BYTES, U64Array
 ROWS = {
     "reference": "blindbayes.protocol.reference",
     "masked_sum": "blindbayes.protocol.masked_sum",
-    "ring_sum": "blindbayes.protocol.ring_sum",
     "chain_sum": "blindbayes.protocol.chain_sum",
     "oblivious_sum": "blindbayes.protocol.oblivious_sum",
 }
@@ -121,16 +122,21 @@ class Coalition:
     trusted: str = ""  # a role that must stay outside: together with the reader it reads every contribution
 
 
+def known() -> dict[str, str]:
+    """Return the module of every protocol for rows; an added one cannot replace one of this distribution."""
+    return ROWS | {name: module for name, module in extensions.added(extensions.SUMS).items() if name not in ROWS}
+
+
 def coalition_of(name: str, setting: SumSetup) -> Coalition | None:
     """How large a coalition a protocol bears in this setting, as its page proves it. None if it claims nothing."""
-    bears = getattr(load(name), "bears", None) if name in ROWS else None
+    bears = getattr(load(name), "bears", None) if name in known() else None
     found: Coalition | None = bears(setting) if bears else None
     return found
 
 
 def waits_for_all(name: str, setting: SumSetup) -> bool:
     """Whether nothing can be opened, by anybody, before every contributor has given its word on who is in the sum."""
-    claim = getattr(load(name), "waits_for_all", None) if name in ROWS else None
+    claim = getattr(load(name), "waits_for_all", None) if name in known() else None
     return claim is not None and bool(claim(setting))
 
 
@@ -156,16 +162,17 @@ class SumProtocol(Protocol):
 
 def load(name: str) -> SumProtocol:
     """The protocol of that name. Raises `ConfigError` for an unknown one."""
-    if name not in ROWS:
-        raise ConfigError(f"there is no rows protocol {name!r}; known: {', '.join(ROWS)}")
-    protocol: SumProtocol = importlib.import_module(ROWS[name]).PROTOCOL
+    if name not in (modules := known()):
+        extensions.refuse_missing(name)
+        raise ConfigError(f"there is no rows protocol {name!r}; known: {', '.join(modules)}")
+    protocol: SumProtocol = importlib.import_module(modules[name]).PROTOCOL
     return protocol
 
 
 @functools.cache
 def spec(name: str) -> Mapping[str, Any]:
     """The machine-readable part of a protocol's SPEC.md."""
-    return spec_table((importlib.resources.files(ROWS[name]) / "SPEC.md").read_text("utf-8"))
+    return spec_table((importlib.resources.files(known()[name]) / "SPEC.md").read_text("utf-8"))
 
 
 def spec_table(text: str) -> dict[str, Any]:

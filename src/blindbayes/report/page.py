@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from blindbayes.model.explain import COVERAGE, NoiseInterval, between
 from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
-from blindbayes.protocol.registry import ROWS
+from blindbayes.protocol import registry
 from blindbayes.report.cover import OFFICER, Cover
 from blindbayes.report.evidence import information, weights
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
@@ -76,7 +76,7 @@ def leak_page(report: LeakReport) -> str:
     for spec in report.specs:
         learns, threat = spec.paragraph("Who learns what"), spec.paragraph("Threat model")
         # worked out above, for this number of parties
-        specs.append((spec.name, learns, "see What follows" if spec.name in ROWS else threat))
+        specs.append((spec.name, learns, "see What follows" if spec.name in registry.known() else threat))
     return render(
         "leakage.html",
         title="Who learned what",

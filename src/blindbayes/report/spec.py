@@ -49,7 +49,7 @@ def _folders() -> dict[str, Traversable]:
     """Where protocols stand, each in a folder of its own with its SPEC.md."""
     added = {module.rpartition(".")[0] for module in extensions.added(extensions.SCHEMES).values()}
     rooms = [folder for room in (*sorted(added), "blindbayes.protocol") for folder in importlib.resources.files(room).iterdir()]
-    listed = [importlib.resources.files(module) for module in registry.ROWS.values()]  # wherever a protocol's folder stands
+    listed = [importlib.resources.files(module) for module in registry.known().values()]  # wherever a protocol's folder stands
     return {folder.name: folder for folder in (*rooms, *listed) if (folder / "SPEC.md").is_file()}
 
 

@@ -425,4 +425,4 @@ def _made(name: str, module: str) -> SumScheme:
 
 def scheme(name: str) -> SumScheme:
     """The scheme of a protocol for rows."""
-    return _made(name, registry.ROWS[name])
+    return _made(name, registry.known()[name])

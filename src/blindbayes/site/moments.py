@@ -22,7 +22,7 @@ LEFT, CONFIRMED = "vector left", "survivors confirmed"
 
 def names_of(protocol: str) -> dict[str, str]:
     """The messages of the moments, by name."""
-    found = registry.spec(protocol).get("moments", {}) if protocol in registry.ROWS else {}
+    found = registry.spec(protocol).get("moments", {}) if protocol in registry.known() else {}
     return {name: str(kind) for name, kind in found.items()}
 
 

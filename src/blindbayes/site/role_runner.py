@@ -245,7 +245,7 @@ class RoleRunner:
 
 def most_bytes(study: StudyFile) -> int | None:
     """What one role may send another in a whole run, by the formula of the protocol's SPEC; None: by the job, or the quota."""
-    formula = registry.spec(study.protocol).get("bytes_per_link") if study.protocol in registry.ROWS else None
+    formula = registry.spec(study.protocol).get("bytes_per_link") if study.protocol in registry.known() else None
     if formula is None:
         return None
     return int(value_of(formula, {"n": len(study.contributors), "words": study.setting.length}))

@@ -148,13 +148,12 @@ def own_names() -> tuple[str, ...]:
 
 def names() -> tuple[str, ...]:
     """Every protocol that a study may name."""
-    own = own_names()
-    return (*own, *(name for name in extensions.added(extensions.SCHEMES) if name not in own))
+    return tuple(dict.fromkeys((*own_names(), *registry.known(), *extensions.added(extensions.SCHEMES))))
 
 
 def scheme(name: str) -> Scheme:
     """The way to run a study by that protocol. Raises `ConfigError` for an unknown one."""
-    if name in own_names():
+    if name in OTHERS or name in registry.known():
         module = import_module(OTHERS.get(name, SUMS))
     elif name in names():
         module = extensions.load(extensions.SCHEMES, name)

@@ -43,7 +43,7 @@ class Study(SumPlanning):
     partition : "rows" or "columns"
         Whether the parties hold different records or different columns of the same records.
     protocol : str or typed options, default=None
-        For rows "masked_sum" (default), "ring_sum", "chain_sum", "oblivious_sum", or "reference", which protects nothing;
+        For rows "masked_sum" (default), "chain_sum", "oblivious_sum", or "reference", which protects nothing;
         or "private_ratio", which sums nothing in the open: probabilities in shares, or opened as its options say; or
         "scalar_product", Vaidya's own protocols, for comparison.
     epsilon, delta : float

@@ -26,10 +26,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.paillier import PrivateKey
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.registry import SumSetup
-from blindbayes.protocol.ring_sum.cycles import ring, seating
-from blindbayes.protocol.ring_sum.messages import PartialPassed
-from blindbayes.protocol.ring_sum.roles import places, ring_count
 from blindbayes.wire import U64Array
+from blindbayes_papers.vaidya2008.ring_sum.cycles import ring, seating
+from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed
+from blindbayes_papers.vaidya2008.ring_sum.roles import places, ring_count
 from blindbayes_papers.vaidya2008.scalar_product.channel import Channel, ScalarProductSetup, connect
 from blindbayes_papers.vaidya2008.scalar_product.exponential import EXP_ERROR, HEIGHT, IN_BITS
 from blindbayes_papers.vaidya2008.scalar_product.logarithm import FRACTION, ln_error, ln_evaluator, ln_garbler

@@ -32,7 +32,7 @@ from blindbayes_papers.zafarani2020.methods import (
     printed_variance_bound,
 )
 
-DATA = Path(os.environ.get("BLINDBAYES_DATA") or Path(__file__).parents[3] / "shared" / "data")
+DATA = Path(os.environ.get("BLINDBAYES_DATA") or Path(__file__).parents[4] / "shared" / "data")
 needs_data = pytest.mark.skipif(not (DATA / "seeds.csv").is_file(), reason="the papers' datasets are not at hand")
 
 

@@ -16,10 +16,10 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.demo.loopback import Loopback
 from blindbayes.scheme.prediction import prediction_run
 from blindbayes.simulation.rows import RowModel
-from blindbayes.site.policy import Policy, allowed_protocols
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import QUICK, classes
+from support.sites import paper_policy
 
 NAMES = ("north", "south", "west")
 BOOK = Codebook(
@@ -31,8 +31,7 @@ BOOK = Codebook(
 )
 FEATURES = list(BOOK.names)
 SLOW = Deadlines(step=120, join=60, run=900)
-PAPERS = ("distorted_intersection", "scalar_product")
-POLICY = Policy(protocols=(*allowed_protocols(), *PAPERS), max_runs_per_day=1000, min_overlap=0, changed_data=True)
+POLICY = paper_policy(max_runs_per_day=1000, min_overlap=0, changed_data=True)
 
 
 def people(rows: int) -> pd.DataFrame:

@@ -11,10 +11,10 @@ from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
-from blindbayes.protocol.ring_sum.cycles import most_rings, ring, seating
-from blindbayes.protocol.ring_sum.messages import PartialPassed, TotalTold
-from blindbayes.protocol.ring_sum.params import RingSumParams
 from blindbayes.wire import U64Array
+from blindbayes_papers.vaidya2008.ring_sum.cycles import most_rings, ring, seating
+from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed, TotalTold
+from blindbayes_papers.vaidya2008.ring_sum.params import RingSumParams
 
 OPTIONS = msgspec.structs.asdict(RingSumParams())
 MINIMUM = 3

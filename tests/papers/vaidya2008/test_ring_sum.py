@@ -14,10 +14,10 @@ from scipy.sparse.csgraph import maximum_flow
 from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.ring_sum import cycles, roles
-from blindbayes.protocol.ring_sum.messages import PartialPassed
 from blindbayes.transport.memory import Drop, Replace, Vanish, local_runs, run_in_memory
 from blindbayes.wire.transcript import Delivery, Keep
+from blindbayes_papers.vaidya2008.ring_sum import cycles, roles
+from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed
 from support.sums import names, pooled, random_vectors, run_sum
 from support.views import Meter, Tape, coalitions, distinguished, every_view
 
