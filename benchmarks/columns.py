@@ -47,8 +47,6 @@ from blindbayes.protocol import columns as roles
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Open, Receive, Role, Run, Send
-from blindbayes.protocol.shared_argmax.compare_all import Mesh
-from blindbayes.protocol.shared_argmax.costs import DeclaredLink, costs
 from blindbayes.protocol.steps import Done, step
 from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
@@ -304,12 +302,12 @@ def growth(sizes: list[int], book: Codebook) -> None:
 
 
 def classify(
-    batches: list[int], book: Codebook, name: str, repeat: int, link: tuple[float, float] = NO_LINK, comparison: str = "auto"
+    batches: list[int], book: Codebook, name: str, repeat: int, link: tuple[float, float] = NO_LINK
 ) -> dict[int, dict[str, Any]]:
     """Two processes classify batches with tables that look like a trained model's shares; figures per batch."""
     rows = 100_000
     owners = {"class": (), "attributes": book.names}
-    columns = ColumnsSetup(book, rows, owners, ("class",), link=DeclaredLink(comparison))
+    columns = ColumnsSetup(book, rows, owners, ("class",))
     plan = columns.plan
     source = np.random.default_rng(1)
     # Uniform shares of tables: what a trained model's shares look like, and as fast or slow to look up.
@@ -324,11 +322,7 @@ def classify(
 
     def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
         coins, found = Coins.system(), {}
-        run, mesh = run_for(party, "classify"), Mesh()
-        if comparison == "transfers" and party == "class":
-            mesh.ot_receivers["attributes"] = drive(transfer.ot_receiver(run, "attributes", coins), line)
-        elif comparison == "transfers":
-            mesh.ot_senders["class"] = drive(transfer.ot_sender(run, "class", coins), line)
+        run = run_for(party, "classify")
         if party == "class":
             ot_sender = drive(transfer.ot_sender(run, "attributes", coins), line)
         else:
@@ -345,10 +339,10 @@ def classify(
                 if party == "class":
                     local = np.repeat(prior[None], batch, axis=0)
                     made = roles.predict_class_holder(
-                        run, query, local, {"attributes": tables}, {"attributes": ot_sender}, coins, mesh
+                        run, query, local, {"attributes": tables}, {"attributes": ot_sender}, coins
                     )
                 else:
-                    made = roles.predict_attribute_holder(run, query, None, tables, block.columns, ot_receiver, coins, mesh)
+                    made = roles.predict_attribute_holder(run, query, None, tables, block.columns, ot_receiver, coins)
                 drive(made, line)
                 times.append(time.perf_counter() - started)
                 line.send(b"done")
@@ -364,24 +358,17 @@ def classify(
         return found
 
     found = two_processes(work, link)
-    by_transfers = comparison == "transfers"
-    model = {batch: costs(columns.query(batch))[by_transfers] for batch in batches}
     figures = {}
     for batch in batches:
         sides = [found[party][batch] for party in PARTIES]
         wall, least = (max(side[which] for side in sides) for which in ("wall", "least"))
         figures[batch] = {"wall": wall, "cpu": sum(side["cpu"] for side in sides)}
         print(
-            f"classify {name}{', by transfers' * by_transfers}, {plan.classes} classes, score {plan.bits} bits, "
+            f"classify {name}, {plan.classes} classes, score {plan.bits} bits, "
             f"batch {batch:,}: {batch / wall:,.0f}/s ({1e3 * wall:.1f} ms, at best {batch / least:,.0f}/s), "
             f"CPU {1e6 * sides[0]['cpu'] / batch:.1f} + {1e6 * sides[1]['cpu'] / batch:.1f} us each, "
-            f"{sum(side['bytes'] for side in sides) / batch:,.0f} B each, "
-            f"{model[batch].rounds / 2:g} round trips"
-            + (
-                f" of {1e3 * link[0]:g} ms; {1e3 * model[batch].seconds(1e3 * link[0], link[1]):.0f} ms by the model"
-                if link[0]
-                else ""
-            ),
+            f"{sum(side['bytes'] for side in sides) / batch:,.0f} B each, 2.5 round trips"
+            + (f" of {1e3 * link[0]:g} ms" if link[0] else ""),
             flush=True,
         )
     return figures
@@ -465,7 +452,6 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=20, help="single queries to take the median of")
     parser.add_argument("--round-trip", type=float, default=0.0, help="of the link between the two, in seconds")
     parser.add_argument("--mbit", type=float, default=math.inf, help="megabits per second of that link, each way")
-    parser.add_argument("--comparison", nargs="+", choices=("garbled", "transfers"), default=["garbled"])
     parser.add_argument("--code-bits", type=int, default=12)
     parser.add_argument("--key-bits", type=int, default=3072, help="Paillier keys of the paper's route")
     parser.add_argument("--sums-only", action="store_true", help="class_sums without shared_model")
@@ -486,8 +472,8 @@ def main() -> None:
     if what in ("classify", "all"):
         mixed = f"5 categorical of 4 values + 5 Gaussian of {chosen.code_bits}-bit codes"
         kinds = {"10 categorical of 4 values": codebook(10, 4, 0, 2), mixed: codebook(5, 4, 5, chosen.code_bits)}
-        for (name, book), how in itertools.product(kinds.items(), chosen.comparison):
-            classify(chosen.batch, book, name, chosen.repeat, (chosen.round_trip, chosen.mbit), how)
+        for name, book in kinds.items():
+            classify(chosen.batch, book, name, chosen.repeat, (chosen.round_trip, chosen.mbit))
     if what in ("paper", "all"):
         paper(chosen.rows[0], chosen.code_bits, chosen.key_bits, chosen.quick)
     if what in ("compare_all", "all"):

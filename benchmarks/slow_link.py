@@ -1,7 +1,7 @@
 """Classification between two sites' agents over a slow link: a proxy on loopback holds every byte for half of a round trip.
 
     python benchmarks/slow_link.py                          # a round trip of 40 ms: one instance, and 10,000
-    python benchmarks/slow_link.py --round-trip 0.2 --comparison transfers
+    python benchmarks/slow_link.py --round-trip 0.2
 
 Real agents, as between organisations: mutual TLS, sealed envelope, journals, policy. Wall time from the moment when both
 sites' people have asked to the last site's end: a run's handshake, agreement, base transfers and result folder included; the
@@ -50,7 +50,7 @@ def require_done(ended: dict[str, dict[str, Any]]) -> None:
         raise RuntimeError({name: each.get("message") for name, each in ended.items()})
 
 
-def measure(folder: Path, round_trip: float, batches: list[int], repeat: int, comparison: str) -> None:
+def measure(folder: Path, round_trip: float, batches: list[int], repeat: int) -> None:
     """Train once, then classify."""
     book, ports = codebook(10, 4, 0, 2), {name: free_port() for name in NAMES}
     proxies = {name: Delaying(ports[name], round_trip) for name in NAMES}
@@ -61,7 +61,7 @@ def measure(folder: Path, round_trip: float, batches: list[int], repeat: int, co
     }
     with Loopback(folder / "sites", rows, policy=Policy(max_queries=1_000_000), **sites) as net:
         held = Holdings({"registry": (), "hospital": book.names}, ("registry",), 500)
-        options = {"queries": 1_000_000, "comparison": comparison}
+        options = {"queries": 1_000_000}
         times = Deadlines(step=60, join=60, run=600)
         study = net.make_study(book, partition="columns", columns=held, deadlines=times, options=options)
         net.approve(study)
@@ -78,7 +78,7 @@ def measure(folder: Path, round_trip: float, batches: list[int], repeat: int, co
                 require_done(ended)
             wall = statistics.median(walls[1:] or walls)
             print(
-                f"classify {batch:,} between two agents, {comparison}, a round trip of {1e3 * round_trip:g} ms: {wall:.2f} s, "
+                f"classify {batch:,} between two agents, a round trip of {1e3 * round_trip:g} ms: {wall:.2f} s, "
                 f"{wall / round_trip:.1f} round trips",
                 flush=True,
             )
@@ -91,12 +91,11 @@ def main() -> None:
     parser.add_argument("--round-trip", type=float, default=0.04, help="in seconds")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 10_000])
     parser.add_argument("--repeat", type=int, default=6)
-    parser.add_argument("--comparison", choices=("garbled", "transfers"), default="garbled")
     parser.add_argument("--quick", action="store_true", help="a small run, to see that it works")
     chosen = parser.parse_args()
     batches, repeat = ([1], 2) if chosen.quick else (chosen.batch, chosen.repeat)
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder), chosen.round_trip, batches, repeat, chosen.comparison)
+        measure(Path(folder), chosen.round_trip, batches, repeat)
 
 
 if __name__ == "__main__":

@@ -57,9 +57,7 @@ SECTIONS = {  # each file's tables, with what is said above them; who decides: t
     "study": "`blindbayes study init` writes it; its hash covers everything but the signatures and the changes of the roster.",
     "study.columns": 'Only with `partition = "columns"`. `options.queries`, the number of instances that may ever be classified'
     ", is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables and other "
-    "comparisons; `options.latency_ms` and\n`options.bandwidth_mbit` declare the link (a round trip, megabits per second), "
-    "by which the way to compare scores is chosen (`blindbayes bench`), unless\n`options.comparison` says `garbled` or "
-    "`transfers`; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to. "
+    "comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to. "
     "`noisy_histograms` needs `epsilon`, all parties\nlabelled, and `[hosts] miner`, who builds the model; each site's ledger "
     "pays for its own columns.",
     "study.parties": "",
@@ -325,13 +323,6 @@ SETTINGS = {
         "columns",
         question="How many people may be scored, in all",
         before="Each score tells a little of the model. Every site counts them, and stops at this number.",
-    ),
-    "study.options.latency_ms": Setting("a round trip between the sites, in milliseconds", "columns"),
-    "study.options.bandwidth_mbit": Setting("megabits per second between the sites, each way", "columns"),
-    "study.options.comparison": Setting(
-        "how two sites compare scores: `garbled`, or in fewer bytes and more rounds by `transfers`; `auto` takes the faster "
-        "on the declared link",
-        "columns",
     ),
     "study.options.bounds": Setting(
         "SITE=what its number of identifiers is padded to",

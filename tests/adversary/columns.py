@@ -50,7 +50,6 @@ OWN = {
     ("TriplesMasked", "bits"),  # compare_all: another bit flips a class
     ("GatesMasked", "bits"),
     ("OutputsShared", "bits"),
-    ("LevelCompared", "masked"),  # by transfers: another entry gives another class, or none
     ("StoreFilled", "cells"),  # joined_sums, joined_scores: whom the label holder or helper knows
     ("BinsCompared", "tables"),  # the row holder's circuit (SPEC: nothing catches it) and rows
     ("BinsCompared", "rows"),
@@ -69,7 +68,7 @@ Data = Callable[[str], Coins]
 Players = Callable[[Mapping[str, Run], Coins, Data], dict[str, Role[Any]]]
 _pair, _setup = (
     functools.cache(transfer_pair),
-    functools.cache(lambda *given: Setup(with_classes(given[0]), 6, holders=given[1], by_transfers=given[2])),
+    functools.cache(lambda *given: Setup(with_classes(given[0]), 6, holders=given[1])),
 )
 TRIES = 10  # runs after which a failure counts as an answer
 
@@ -249,13 +248,11 @@ def argmax(
     *,
     learners: tuple[str, ...] = (),
     rate: float = 0.0,
-    narrow: bool = False,
 ) -> ColumnArena:
-    """shared_argmax; with a rate, the references of training and the audits; narrow: the comparison by transfers."""
+    """shared_argmax; with a rate, the references of training and the audits."""
 
     def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
-        setup = _setup(classes, holders, narrow)
-        back = tuple(None if each is None else anew(each) for each in setup.back)
+        setup = _setup(classes, holders)
         query = replace(setup.query(learners or None), audit_rate=rate)
         senders = {holder: anew(link[0]) for holder, link in setup.links.items()}
         tables = {holder: {name: setup.mine[name] for name in names} for holder, names in setup.shared.items()}
@@ -266,7 +263,7 @@ def argmax(
                 given = setup.plan, tables[holder], names, senders[holder], coins.derive("c" + holder)
                 yield from references.answer_references(runs["class"], holder, *given)
             given = query, local, tables, senders, coins.derive("c")
-            return (yield from shared_argmax.class_holder(runs["class"], *given, back=back[1]))
+            return (yield from shared_argmax.class_holder(runs["class"], *given))
 
         def attribute_holder(holder: str) -> Role[Any]:
             own, receiver = {name: setup.theirs[name] for name in setup.shared[holder]}, anew(setup.links[holder][1])
@@ -278,13 +275,12 @@ def argmax(
                 pledge = Pledge.of(Committed(b"", b"", b"", b"", b"", kept), setup.plan, own, setup.shared[holder])
             share = shared_model.score(own, values, setup.plan, setup.rows)
             given = query, share, values, receiver, coins.derive(holder), pledge
-            own_back = back[0] if holder == holders[0] else None
-            return (yield from shared_argmax.attribute_holder(runs[holder], *given, back=own_back))
+            return (yield from shared_argmax.attribute_holder(runs[holder], *given))
 
         return {"class": class_holder(), **{holder: attribute_holder(holder) for holder in holders}}
 
     title = f"shared_argmax, {classes} classes, {len(holders) + 1} parties" + ", audited" * bool(rate)
-    title += f", {' and '.join(learners)} alone" * bool(learners) + ", by transfers" * narrow
+    title += f", {' and '.join(learners)} alone" * bool(learners)
     return ColumnArena.of(title, ("class", *holders), players, OWN - AUDITED if rate else OWN)
 
 
@@ -413,7 +409,6 @@ ARENAS: dict[str, tuple[ColumnArena, int]] = {  # and how many deviations the sh
         (argmax(3, PAIR), 13),
         (argmax(3, rate=0.3), 9),
         (argmax(3, learners=("class",), rate=0.3), 23),
-        (argmax(3, narrow=True), 17),
         (all_compare(3), 19),
         (joins(), 17),
         (matches(), 11),
@@ -430,8 +425,6 @@ LARGE: dict[str, tuple[ColumnArena, int]] = {
         argmax(5, PAIR, rate=0.3),
         argmax(4, learners=("attributes",), rate=0.5),
         argmax(4, ("attributes",), learners=("attributes",)),
-        argmax(6, PAIR, narrow=True),
-        argmax(3, learners=("class",), narrow=True),
         all_compare(4),
         scores("bank"),
         scores("telecom"),

@@ -48,7 +48,6 @@ FORMS: dict[str, tuple[tuple[Feature, ...], int, int, dict[str, Any]]] = {
     "three, audited": (MIXED, 3, 3, {"options": {"audit_rate": 0.2}}),
     "all compare": (PLAIN, 2, 3, {"options": {"compare_all": True}}),
     "seven classes, noise, audited": (PLAIN, 7, 2, {"epsilon": 9.0, "options": {"audit_rate": 0.1}}),
-    "by transfers": (MIXED, 3, 2, {"options": {"comparison": "transfers"}}),
     "left join": (PLAIN, 2, 2, {"key": "id", "aligned": False, "options": {"join": "left"}}),
     "inner join, audited": (PLAIN, 2, 2, {"key": "id", "aligned": False, "options": {"audit_rate": 0.2, "min_overlap": 5}}),
 }

@@ -124,7 +124,6 @@ CASES = {
     "aligned": Case(by_columns, columns_study()),
     "aligned with noise": Case(by_columns, columns_study(privacy=Privacy(epsilon=2.0))),
     "aligned with small cells at zero": Case(by_columns, columns_study(thresholds=Thresholds(min_cell=5))),
-    "aligned, by transfers": Case(by_columns, columns_study(options={"queries": 100, "comparison": "transfers"})),
     "aligned and audited": Case(by_columns, columns_study(options={"queries": 100, "audit_rate": 0.2})),
     "aligned and audited, with noise": Case(
         by_columns, columns_study(options={"queries": 100, "audit_rate": 0.2}, privacy=Privacy(epsilon=2.0))
@@ -275,7 +274,6 @@ PREDICTIONS: dict[str, list[dict[str, Any]]] = {
     "joined and audited, with small cells at zero": [{}],
     "joined with noise and small cells at zero": [{}],
     "ratios in shares": [{"to": "north"}, {"to": "south"}],
-    "aligned, by transfers": [{}],
     "matched": [{}],
     "joined": [{}, {"to": "bank"}, {"to": "shop", "scope": "shared"}],
 }

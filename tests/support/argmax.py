@@ -19,8 +19,7 @@ def with_classes(count):
 class Setup:
     """Random tables in two shares, with their plain scores."""
 
-    def __init__(self, codebook, rows, holders=("attributes",), small=False, name="setup", by_transfers=False):
-        self.by_transfers = by_transfers
+    def __init__(self, codebook, rows, holders=("attributes",), small=False, name="setup"):
         self.plan = ScoreLayout(codebook, 1000)
         self.block = draw_block(codebook, rows, name)
         self.rows, self.holders = rows, holders
@@ -42,7 +41,6 @@ class Setup:
             self.mine[feature] = lm.cut(mask, plan.bits)
             self.theirs[feature] = lm.cut(lm.subtract(table, mask), plan.bits)
         self.links = {holder: linked("class", holder, self.parties) for holder in holders}
-        self.back = linked(holders[0], "class", self.parties) if by_transfers else (None, None)
 
     def local(self):
         source = coins("local")
@@ -58,22 +56,20 @@ class Setup:
 
     def query(self, learners=None):
         shared, learners = self.shared, learners or self.parties
-        return SharedArgmaxSetup(self.plan, self.rows, "class", self.holders, shared, learners, by_transfers=self.by_transfers)
+        return SharedArgmaxSetup(self.plan, self.rows, "class", self.holders, shared, learners)
 
     def run(self, learners=None, *, columns=None, **options):
         query = self.query(learners)
         runs = local_runs(self.parties, coins=coins("run"), run_id=options.pop("run_id", "local"))
         tables = {holder: {name: self.mine[name] for name in names} for holder, names in self.shared.items()}
         ot_senders = {holder: anew(link[0]) for holder, link in self.links.items()}
-        to_first, to_class = (None if each is None else anew(each) for each in reversed(self.back))
-        first = class_holder(runs["class"], query, self.local(), tables, ot_senders, coins("c"), back=to_first)
+        first = class_holder(runs["class"], query, self.local(), tables, ot_senders, coins("c"))
         roles = {"class": first}
         values = columns or self.block.columns
         for holder, names in self.shared.items():
             share = score({name: self.theirs[name] for name in names}, values, self.plan, self.rows)
-            back = to_class if holder == self.holders[0] else None
             receiver, own = anew(self.links[holder][1]), coins(holder)
-            roles[holder] = attribute_holder(runs[holder], query, share, values, receiver, own, back=back)
+            roles[holder] = attribute_holder(runs[holder], query, share, values, receiver, own)
         if replaced := options.pop("replaced", None):  # another role in a party's place
             roles[replaced] = self.other_role(runs[replaced])
         return run_in_memory(roles, **options)

@@ -22,8 +22,6 @@ from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import synthetic_proxy
 from blindbayes.protocol import registry
-from blindbayes.protocol.shared_argmax.costs import DeclaredLink, costs
-from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.study import schemes
 from blindbayes.wire.transcript import Cost, Keep
@@ -44,8 +42,6 @@ _KEY = "blindbayes_bench_id"
     type=click.Choice([*registry.known(), *COLUMNS]),
     help="Only this protocol; may be repeated. `reference` is the baseline that protects nothing.",
 )
-@click.option("--latency-ms", default=40.0, show_default=True, type=click.FloatRange(0, 60_000), help="A round trip.")
-@click.option("--bandwidth-mbit", default=100.0, show_default=True, type=click.FloatRange(0, 1e6, min_open=True), help="Of it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     path: str | None,
@@ -53,15 +49,11 @@ def command(
     rows: int,
     instances: int,
     chosen: tuple[str, ...],
-    latency_ms: float,
-    bandwidth_mbit: float,
     as_json: bool,
 ) -> None:
     """Measure every protocol with all parties in this process, on made-up rows of your codebook: CPU, rounds, bytes.
 
-    Networks add their round trips: rounds times latency, bytes over bandwidth. Key sizes are the real ones. Of classifications
-    with a model in shares a second table says what each way to compare costs on the link of --latency-ms and --bandwidth-mbit,
-    and which one a study takes that declares it (options.latency_ms, options.bandwidth_mbit).
+    Networks add their round trips: rounds times latency, bytes over bandwidth. Key sizes are the real ones.
 
     Example:
       blindbayes bench
@@ -78,18 +70,15 @@ def command(
         for at, name in enumerate(names):
             tell(at, len(names), name)
             lines += _measured(name, codebook, parties, rows, instances)
-    link = DeclaredLink("auto", latency_ms, bandwidth_mbit)
-    compared = [found for line in lines if (query := line.pop("query", None)) for found in _compared(query, link)]
     base = next((line["cpu_seconds"] for line in lines if not schemes.scheme(line["protocol"]).facts.allowed), None)
     for line in lines:
         if base and line["protocol"] in registry.known() and "cpu_seconds" in line:
             line["times_reference"] = round(line["cpu_seconds"] / base, 1)
     if as_json:
         about = {"codebook": codebook.sha256, "kernels": kernels.describe(), "rows": rows}
-        print_json({**about, "measured": lines, "compared": compared})
+        print_json({**about, "measured": lines})
     else:
         _show(lines, rows)
-        _show_compared(compared, f"{instances:,} classes over a link of {latency_ms:g} ms and {bandwidth_mbit:g} Mbit/s")
 
 
 def _measured(name: str, codebook: Codebook, parties: int, rows: int, instances: int) -> list[dict[str, Any]]:
@@ -146,25 +135,7 @@ def _columns(name: str, codebook: Codebook, rows: int, instances: int) -> list[d
         return cost
 
     lines.append(_line(name, f"{instances:,} classes", 2, classify))
-    if aligned:  # over an inner join the class holder's columns are looked up too
-        lines[-1]["query"] = kept[0].model.columns.query(instances)
     return lines
-
-
-def _compared(query: SharedArgmaxSetup, link: DeclaredLink) -> list[dict[str, Any]]:
-    """What the ways to compare cost on a link, by the model that chooses between them."""
-    taken = link.settled(query).by_transfers
-    return [
-        {
-            "comparison": cost.comparison,
-            "bytes": cost.bytes,
-            "rounds": cost.rounds,
-            "cpu_seconds": round(cost.cpu, 4),
-            "link_seconds": round(cost.seconds(link.latency_ms or 0.0, link.bandwidth_mbit or 1.0), 4),
-            "taken": taken == by_transfers,
-        }
-        for by_transfers, cost in enumerate(costs(query))
-    ]
 
 
 def _line(name: str, what: str, parties: int, run: Callable[[], Cost]) -> dict[str, Any]:
@@ -198,21 +169,6 @@ def _table(codebook: Codebook, block: CodedRows) -> pa.Table:
         columns[codebook.target] = pa.array(np.array(codebook.classes, dtype=object)[block.labels])
     columns[_KEY] = pa.array(range(block.rows)).cast(pa.string())
     return pa.table(columns)
-
-
-def _show_compared(compared: list[dict[str, Any]], title: str) -> None:
-    if not compared:
-        return
-    caption = "Transfers set up, sessions agreed on. CPU of both, by a model of a common machine"
-    table = Table(title=title, caption=caption, box=SIMPLE)
-    table.add_column("compared", no_wrap=True)
-    for name in ("KB", "rounds", "CPU s", "seconds", "a study takes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in compared:
-        cpu, seconds = f"{line['cpu_seconds']:.3f}", f"{line['link_seconds']:.3f}"
-        taken = "this" if line["taken"] else ""
-        table.add_row(line["comparison"], f"{line['bytes'] / 1000:,.1f}", str(line["rounds"]), cpu, seconds, taken)
-    Screen().print(table)
 
 
 def _show(lines: list[dict[str, Any]], rows: int) -> None:

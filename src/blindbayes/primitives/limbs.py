@@ -83,23 +83,3 @@ def cut(values: Limbs, bits: int) -> Limbs:
     """Modulo 2^bits."""
     low: Limbs = values & from_integers([(1 << bits) - 1], values.shape[-1])[0]
     return low
-
-
-def narrow(values: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
-    """Numbers (n limbs words) in as many whole bytes as their low bits need, as words."""
-    size = -(-bits // 8)
-    raw = values.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8 * limbs_for(bits))[:, :size].reshape(-1)
-    padded = np.concatenate([raw, np.zeros(-len(raw) % 8, dtype=np.uint8)])
-    return padded.view("<u8").astype(np.uint64, copy=False)
-
-
-def narrow_words(count: int, bits: int) -> int:
-    """Words that so many numbers take."""
-    return -(-count * -(-bits // 8) // 8)
-
-
-def widen(words: npt.NDArray[np.uint64], count: int, bits: int) -> npt.NDArray[np.uint64]:
-    """The numbers that `narrow` was given, modulo its bytes."""
-    size, full = -(-bits // 8), np.zeros((count, 8 * limbs_for(bits)), dtype=np.uint8)
-    full[:, :size] = words.astype("<u8", copy=False).view(np.uint8)[: count * size].reshape(count, size)
-    return full.view("<u8").astype(np.uint64, copy=False).reshape(-1)

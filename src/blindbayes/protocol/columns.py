@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +30,6 @@ from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.shared_argmax import roles as shared_argmax
 from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, commit_tables
 from blindbayes.protocol.shared_argmax.compare_all import Mesh
-from blindbayes.protocol.shared_argmax.costs import NO_LINK, DeclaredLink
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.references import answer_references, ask_references
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise, ScoreLayout
@@ -66,7 +65,6 @@ class ColumnsSetup:
     guard: Guard = NO_GUARD  # noise and least cells; with one, every feature of the codebook is optional
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons; tables are committed to in training
     weights: tuple[float, ...] = ()  # of the classes, where they do not weigh alike
-    link: DeclaredLink = NO_LINK  # by which the way to compare is chosen
 
     def __post_init__(self) -> None:
         if len(self.owners) < 2:
@@ -117,11 +115,9 @@ class ColumnsSetup:
         layout = self.aligned[party]
         return ClassSumsSetup(self.rows, layout.words, len(self.codebook.classes), layout.facts(), layout.stretch)
 
-    def query(
-        self, count: int, reveal_to: str = "all", *, compare_all: bool = False, whole: int | None = None
-    ) -> SharedArgmaxSetup:
+    def query(self, count: int, reveal_to: str = "all", *, compare_all: bool = False) -> SharedArgmaxSetup:
         """The public facts of a batch. A named attribute holder evaluates, so that nobody else sees the class; with
-        `compare_all` all parties compare, so that no pair of them is trusted. `whole`: instances of all batches together."""
+        `compare_all` all parties compare, so that no pair of them is trusted."""
         holders = self.holders
         if reveal_to == "all":
             learners: tuple[str, ...] = tuple(self.owners)
@@ -132,8 +128,7 @@ class ColumnsSetup:
         else:
             raise ConfigError(f"reveal_to is 'all' or a party of the study; {reveal_to!r} is not one")
         shared = {name: self.shared(name) for name in holders}
-        facts = (self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate)
-        return self.link.settled(SharedArgmaxSetup(*facts), whole)
+        return SharedArgmaxSetup(self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -147,7 +142,6 @@ class ColumnsSetup:
             **({"guard": self.guard.to_dict()} if self.guard.acts else {}),
             **({"audit_rate": self.audit_rate} if self.audit_rate else {}),
             **({"weights": list(self.weights)} if self.weights else {}),
-            **({"link": asdict(self.link)} if self.link != NO_LINK else {}),
         }
 
 
@@ -280,8 +274,7 @@ def predict_class_holder(
         return (
             yield from shared_argmax.class_holder_compare_all(run, query, scores, tables, ot_senders, ready, coins, committed)
         )
-    back = None if mesh is None else mesh.ot_receivers.get(query.holders[0])
-    return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed, back))
+    return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed))
 
 
 def predict_attribute_holder(
@@ -309,8 +302,7 @@ def predict_attribute_holder(
                 run, query, scores, columns, ot_receiver, ready, coins, pledge
             )
         )
-    back = None if mesh is None else mesh.ot_senders.get(query.class_holder)
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, pledge, back))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, pledge))
 
 
 def _require_mesh(mesh: Mesh | None) -> Mesh:

@@ -38,7 +38,6 @@ from blindbayes.protocol.joined_sums.inputs import Entries, class_places
 from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
 from blindbayes.protocol.shared_argmax import roles as shared_argmax
 from blindbayes.protocol.shared_argmax.audit import Committed, Pledge, commit_tables, look_up_audited, serve_audited
-from blindbayes.protocol.shared_argmax.costs import NO_LINK, DeclaredLink
 from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.references import answer_references, ask_references
 from blindbayes.protocol.shared_model import NO_GUARD, Guard, Noise
@@ -76,7 +75,6 @@ class JoinSetup:
     guard: Guard = NO_GUARD  # noise and least cells
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons
     weights: tuple[float, ...] = ()  # of the classes, where they do not weigh alike
-    link: DeclaredLink = NO_LINK  # by which the way to compare is chosen
 
     def __post_init__(self) -> None:
         if self.class_holder not in self.owners or set(self.bounds) != set(self.owners):
@@ -120,7 +118,6 @@ class JoinSetup:
             self.guard,
             self.audit_rate,
             self.weights,
-            self.link,
         )
 
     def is_shared(self, feature: str) -> bool:
@@ -206,7 +203,7 @@ class JoinSetup:
             self.training,
         )
         weighed = (self.weights,) if self.weights else ()
-        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, *weighed, self.link)).encode()
+        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, *weighed)).encode()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
@@ -247,7 +244,6 @@ class JoinSetup:
             Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD,
             float(public.get("audit_rate", 0.0)),
             tuple(map(float, public.get("weights", ()))),
-            DeclaredLink(**public.get("link", {})),
         )
 
 
@@ -478,11 +474,10 @@ def predict(
             found = yield from serve_audited(run, back, other, theirs, committed, hash_, answers, coins)
         scores = lm.add(scores, found)
     if not is_holder:
-        asked = (query, scores, columns, links.ot_receiver, coins, pledge, links.ot_sender)
-        return (yield from shared_argmax.attribute_holder(run, *asked))
+        return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, pledge))
     mine = {} if committed is None else {other: committed}
-    given = (query, scores, {other: theirs}, {other: links.ot_sender}, coins, mine, links.ot_receiver)
-    return (yield from shared_argmax.class_holder(run, *given))
+    senders = {other: links.ot_sender}
+    return (yield from shared_argmax.class_holder(run, query, scores, {other: theirs}, senders, coins, mine))
 
 
 def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:
@@ -490,4 +485,4 @@ def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     holder, other = join.class_holder, join.holders[0]
     features = {holder: join.owners[holder]}
     facts = (query.plan, query.count, other, (holder,), features, (holder,))
-    return SharedArgmaxSetup(*facts, audit_rate=query.audit_rate, by_transfers=query.by_transfers)
+    return SharedArgmaxSetup(*facts, audit_rate=query.audit_rate)

@@ -23,15 +23,12 @@ from blindbayes.privacy.column_noise import ColumnNoise
 from blindbayes.protocol import columns as roles
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.shared_argmax.costs import DeclaredLink
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.audits import (
     ScoringParams,
     asks_references,
-    declared_link,
     describe_audits,
-    describe_link,
     kept_commitments,
 )
 from blindbayes.scheme.columns import describe_coalitions, describe_queries, line_up, require_learner
@@ -119,7 +116,7 @@ def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], 
     """What is public about a study whose rows line up: noise and least cells included."""
     agreed = guarded(study, ColumnsSetup(study.codebook, rows, owners, labelled, study.alpha))
     rate = float(study.options.get("audit_rate", 0.0))
-    return replace(agreed, audit_rate=rate, weights=study.weights, link=declared_link(study))
+    return replace(agreed, audit_rate=rate, weights=study.weights)
 
 
 @well_formed("the share file")
@@ -138,7 +135,6 @@ def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
         guard,
         float(public.get("audit_rate", 0.0)),
         tuple(map(float, public.get("weights", ()))),
-        DeclaredLink(**public.get("link", {})),
     )
 
 
@@ -201,7 +197,6 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
         f"A classification opens the class, to {study.reveal_to}. " + describe_queries(queries),
         *describe_guard(study, columns),
         *describe_audits(columns, compare_all=bool(compare_all)),
-        *describe_link(columns, compare_all=bool(compare_all)),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of {plain} wherever "
         f"the two best scores differ by more than {plan.tie_bound:.3g}.",
         "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational. "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
@@ -12,7 +11,6 @@ from blindbayes.errors import ConfigError, DataError
 from blindbayes.model.shares import ModelShare
 from blindbayes.protocol.columns import ColumnsSetup, Trained
 from blindbayes.protocol.shared_argmax.audit import Committed
-from blindbayes.protocol.shared_argmax.costs import NO_LINK, DeclaredLink
 from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES
 from blindbayes.protocol.shared_argmax.references import COUNT
 from blindbayes.study.study import Study
@@ -26,29 +24,10 @@ class ScoringParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
     compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
-    comparison: Literal["auto", "garbled", "transfers"] = "auto"  # of a pair: the faster on the declared link, or this one
-    latency_ms: float | None = None  # of a round trip between the sites
-    bandwidth_mbit: float | None = None  # between the sites, each way
 
     def __post_init__(self) -> None:
         if self.queries is not None and self.queries < 1:
             raise ConfigError("the option queries is the number of instances that may be classified")
-        self.link  # noqa: B018 - a link that is none
-        if self.comparison == "transfers" and (self.audit_rate or self.compare_all):
-            raise ConfigError(
-                "comparison = 'transfers' is between two parties and is not audited: an evaluator that deviates in it is not "
-                "seen. Leave it out, or audit_rate and compare_all"
-            )
-
-    @property
-    def link(self) -> DeclaredLink:
-        """What the study says of the sites' link."""
-        return DeclaredLink(self.comparison, self.latency_ms, self.bandwidth_mbit)
-
-
-def declared_link(study: Study) -> DeclaredLink:
-    """From a study's options."""
-    return study.params.link if isinstance(study.params, ScoringParams) else NO_LINK
 
 
 def require_audit(study: Study) -> None:
@@ -77,20 +56,6 @@ def _committed(own: Mapping[str, bytes]) -> Committed:
 def asks_references(columns: ColumnsSetup) -> bool:
     """Whether training opens classes of instances that attribute holders made up (audited_classes)."""
     return columns.audit_rate > 0 and not columns.guard.noise_bits and any(map(columns.shared, columns.holders))
-
-
-def describe_link(columns: ColumnsSetup, *, compare_all: bool = False) -> list[str]:
-    """How two parties compare, where the study says anything of it."""
-    link = columns.link
-    if link == NO_LINK or columns.audit_rate or compare_all:
-        return []
-    declared = "" if link.latency_ms is None else f" on a link of {link.latency_ms:g} ms and {link.bandwidth_mbit:g} Mbit/s"
-    how = {"auto": f"whatever is faster{declared}, garbled or by transfers", "transfers": "by transfers"}.get(link.comparison)
-    return [
-        f"The class holder and the first attribute holder compare {how or 'garbled'}. "
-        "By transfers, either of them that deviates and learns the class can have another answer in its place, of no more bits "
-        "than a class has, and is not noticed."
-    ]
 
 
 def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list[str]:

@@ -81,7 +81,7 @@ class LinedUpScoring(ABC):
             yield CodedRows(None, {}, min(BATCH, self.count - low))
 
     def _query(self, rows: int) -> SharedArgmaxSetup:
-        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all, whole=self.count)
+        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all)
 
     @abstractmethod
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Any]]:
@@ -113,12 +113,7 @@ class ColumnScoring(LinedUpScoring):
         facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
         others = [name for name in (holder, *self.columns.holders) if name != self.party]
         sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
-        part, query = transfer.standing(run, sessions, "transfers"), self._query(min(BATCH, self.count))
-        if query.by_transfers and self.party == holder:  # in the other direction too, first: so it takes half a round trip
-            first = query.holders[0]
-            kept.mesh = Mesh(ot_receivers={first: (yield from transfer.ot_receiver(part, first, coins))})
-        elif query.by_transfers and self.party == query.holders[0]:
-            kept.mesh = Mesh(ot_senders={holder: (yield from transfer.ot_sender(part, holder, coins))})
+        part = transfer.standing(run, sessions, "transfers")
         for name in self.columns.holders if self.party == holder else (holder,):
             if self.party == holder:
                 kept.ot_senders[name] = yield from transfer.ot_sender(part, name, coins)

@@ -33,7 +33,7 @@ from blindbayes.protocol.joined_sums.inputs import Entries, merge, one_hot
 from blindbayes.protocol.joined_sums.roles import MAX_BOUND, MIN_BOUND
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import count_local, require_held
-from blindbayes.scheme.audits import ScoringParams, describe_audits, describe_link, kept_commitments
+from blindbayes.scheme.audits import ScoringParams, describe_audits, kept_commitments
 from blindbayes.scheme.columns import describe_coalitions, describe_queries, holdings_of, require_learner
 from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.scheme.job import Charge
@@ -102,7 +102,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         key_of(study),
         None if params.overlap_epsilon is None else float(params.overlap_epsilon),
     )
-    return guarded(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights, link=params.link))
+    return guarded(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights))
 
 
 def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
@@ -315,7 +315,6 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
         *_describe_overlaps(join, overlaps or {}),
         *describe_guard(study, join),
         *describe_audits(join.columns, compare_all=bool(study.options.get("compare_all", False))),
-        *describe_link(join.columns, compare_all=bool(study.options.get("compare_all", False))),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
         f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
         f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "

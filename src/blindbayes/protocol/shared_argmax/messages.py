@@ -81,13 +81,6 @@ class GatesMasked(Marked, MaskedMessage, frozen=True):
     bits: U64Array
 
 
-class LevelCompared(Marked, MaskedMessage, frozen=True):
-    """One level of a comparison by transfers: the next level's choices, and the last one's entries under pads."""
-
-    corrections: U64Array
-    masked: U64Array
-
-
 class OutputsShared(Marked, ShareMessage, frozen=True):
     """A share of the class, for those who are to learn it."""
 

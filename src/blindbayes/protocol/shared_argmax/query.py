@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import circuits as c
-from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.limbs import Limbs
 from blindbayes.primitives.ot import bits_for, choice_bits
 from blindbayes.primitives.softspoken import ChooserStream, SenderStream
@@ -40,7 +39,6 @@ class SharedArgmaxSetup:
     learners: tuple[str, ...]  # who learns the class
     compare_all: bool = False  # whether all parties compare, so that no pair is trusted
     audit_rate: float = 0.0  # share of dummies among what is looked up
-    by_transfers: bool = False  # whether the pair compares by one-of-n transfers, in fewer bytes and more rounds
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -53,14 +51,12 @@ class SharedArgmaxSetup:
             raise LocalProtocolError("somebody of the query's parties must learn the class")
         if not self.compare_all and set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
             raise LocalProtocolError("further holders learn the class from the class holder, who must learn it too")
-        if self.by_transfers and (self.compare_all or self.audit_rate):
-            raise LocalProtocolError("a comparison by transfers is made by two parties, and is not audited")
 
     def facts(self) -> bytes:
         """What all must agree on."""
         shared = [(name, self.shared.get(name, ())) for name in self.holders]
         parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.compare_all, self.audit_rate)
-        return self.plan.facts() + repr((*parts, self.by_transfers)).encode()
+        return self.plan.facts() + repr(parts).encode()
 
     @property
     def dummies(self) -> int:
@@ -106,7 +102,7 @@ class SharedArgmaxSetup:
     @property
     def pairwise(self) -> bool:
         """Whether every pair of classes is compared, or one champion meets each in turn."""
-        return self.by_transfers or self.plan.classes <= c.PAIRWISE_CLASSES
+        return self.plan.classes <= c.PAIRWISE_CLASSES
 
     @property
     def compared(self) -> int:
@@ -186,7 +182,6 @@ def serve(
             offered = lookups.Offered.gate(gate.scores[part])
             gate.scores[part] = 0
             lookups.offer(block, q[at:, None], stream.delta, offered, gate.scores[part], words[sent:])
-        words = lm.narrow(words, plan.bits) if query.by_transfers else words
         yield Send(holder, EntriesMasked(mark(hash_.session, EntriesMasked, index), words))
     return total
 
@@ -236,20 +231,18 @@ def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: Tweaked
     masked = yield from receive_marked(sender, EntriesMasked, hash_.session, asked.index)
     gate, entered = asked.gate, sum(selectors * (entries - 1) for entries, selectors in shape)
     expected = count * (entered + (gate is not None)) * _width(plan)
-    narrowed = lm.narrow_words(expected // plan.limbs, plan.bits) if query.by_transfers else expected
-    if masked.entries.size != narrowed:
+    if masked.entries.size != expected:
         raise PeerProtocolError("masked table entries have the wrong length", party=sender)
-    came = lm.widen(masked.entries, expected // plan.limbs, plan.bits) if query.by_transfers else masked.entries
     at, read, block = 0, 0, TweakedHash.of_block(hash_.session, asked.index)
     for (entries, _), own in zip(shape, asked.choices, strict=True):
         bits, size = bits_for(entries), (entries - 1) * len(own) * _width(plan)
         t = asked.t[at : at + len(own) * bits].reshape(-1, bits, 2)
-        lookups.take(block, t, own, came[read : read + size], total)
+        lookups.take(block, t, own, masked.entries[read : read + size], total)
         at += len(own) * bits
         read += size
     if gate is not None:
         gate.transfers.append(asked.t[at:])
-        chosen, words = gate.choices[asked.part], came[read:]
+        chosen, words = gate.choices[asked.part], masked.entries[read:]
         lookups.take(block, asked.t[at:, None], chosen, words, gate.scores[asked.part])
     return total
 

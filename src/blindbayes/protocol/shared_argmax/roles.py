@@ -27,7 +27,6 @@ from blindbayes.protocol.shared_argmax.audit import (
     place_audited,
     serve_audited,
 )
-from blindbayes.protocol.shared_argmax.by_transfers import compare as compare_by_transfers
 from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE, Mesh, compare
 from blindbayes.protocol.shared_argmax.comparing import Classes, evaluate, garble
 from blindbayes.protocol.shared_argmax.decoys import Placed
@@ -48,11 +47,9 @@ def class_holder(
     ot_senders: Mapping[str, OtSender],
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
-    back: OtReceiver | None = None,
 ) -> Role[Classes | None]:
     """The garbler. `local`: its own part of the scores, (count, K - 1, limbs); `tables`: per holder, its shares of tables;
-    `commitments`: per holder, to those tables, where look-ups are audited; `back`: transfers from the first holder, for a
-    comparison by transfers."""
+    `commitments`: per holder, to those tables, where look-ups are audited."""
     _require_scores(local, query)
     for name in query.holders:
         if set(tables.get(name, {})) != set(query.shared.get(name, ())):
@@ -73,11 +70,7 @@ def class_holder(
             total = lm.add(total, (yield from served))
         if query.blinds(name):
             total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
-    if query.by_transfers:
-        both = None if back is None else (ot_senders[first], back)
-        classes = yield from compare_by_transfers(query, total, sessions[first], both, run.me)
-    else:
-        classes = yield from garble(query, total, hashes[first], streams[first], run.me, checked_by)
+    classes = yield from garble(query, total, hashes[first], streams[first], run.me, checked_by)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
             known = np.where(classes == UNREADABLE, query.plan.classes, classes).astype(np.uint64)
@@ -93,10 +86,9 @@ def attribute_holder(
     ot_receiver: OtReceiver,
     coins: Coins,
     pledge: Pledge | None = None,
-    back: OtSender | None = None,
 ) -> Role[Classes | None]:
     """An attribute holder. `local`: what it knows of the scores (its share tables at its values, and its own tables);
-    `pledge`: what training left for audits, where look-ups are audited; `back`: transfers to the class holder."""
+    `pledge`: what training left for audits, where look-ups are audited."""
     _require_scores(local, query)
     sender = query.class_holder
     first = query.holders[0]
@@ -132,11 +124,7 @@ def attribute_holder(
     placed: Limbs | Placed = total
     if query.decoys:
         placed = yield from place_audited(run, query, total, columns, pledge, hash_, stream, coins)
-    if query.by_transfers:
-        both = None if back is None else (back, ot_receiver)
-        classes = yield from compare_by_transfers(query, total, session, both, run.me, later)
-    else:
-        classes = yield from evaluate(query, placed, hash_, stream, run.me, later)
+    classes = yield from evaluate(query, placed, hash_, stream, run.me, later)
     return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
 
 
