@@ -428,7 +428,7 @@ def test_settings_of_one_mechanism_are_refused_for_another() -> None:
 
 
 def test_a_study_over_columns_with_noise_counts_what_does_not_fit_without_a_word() -> None:
-    """Rows stand beside others' rows and cannot be left out: one without a listed class counts in the first."""
+    """Rows stand beside others' rows and cannot be left out: what is not listed counts as the first class, value or cell."""
     book = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")), Numeric("x", 0, 9, 1.0, bins=3)), max_rows=100)
     study = Study(book, partition="columns", epsilon=1.0)
     hostile: dict[str, list[Any]] = {
@@ -441,4 +441,4 @@ def test_a_study_over_columns_with_noise_counts_what_does_not_fit_without_a_word
     held = replace(open_columns(table, book), total=True)
     block = next(held.blocks())
     assert block.known_labels.tolist() == [0, 0, 0, 1] * 3
-    assert block.columns["x"].tolist() == [0, 2, -1, -1] * 3
+    assert block.columns["x"].tolist() == [0, 2, 0, 0] * 3

@@ -1,14 +1,18 @@
 """Tables for the tests over columns: coded blocks, plain oracles, shares."""
 
+import dataclasses
+
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.model.parameters import estimate
 from blindbayes.primitives import limbs as lm
+from blindbayes.privacy import column_noise
 from blindbayes.protocol import joined, shared_model
 from blindbayes.protocol.class_sums import RowLayout
 from blindbayes.protocol.shared_model import NO_GUARD, ScoreLayout, plain_tables
 from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.scheme import guards
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
@@ -120,3 +124,17 @@ def linked(first="class", second="attributes", parties=None):
         }
     )
     return outcome.outputs[first], outcome.outputs[second]
+
+
+def without_missing_cells(monkeypatch):
+    """Plant a fault: the noise has no cell for missing values of a required column, except of others' in a left join."""
+    planned = column_noise._counted_plan
+
+    def faulty(plan, epsilon, join, local):
+        made = planned(plan, epsilon, join, local)
+        pairs = zip(made.declared.features, made.cuts, strict=True)
+        gaps = [(cut, item.optional or (join == "left" and item.name not in local)) for item, cut in pairs]
+        return dataclasses.replace(made, cuts=tuple(dataclasses.replace(cut, missing=gap) for cut, gap in gaps))
+
+    monkeypatch.setattr(column_noise, "_counted_plan", faulty)
+    monkeypatch.setattr(guards, "_plans", {})

@@ -29,13 +29,13 @@ class ColumnSource:
     rows: int
     _table: pa.Table | Source = field(repr=False)
     _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
-    total: bool = False  # for what noise is added to: no row is an error, and an unlisted class is the first one
+    total: bool = False  # for what noise is added to: no row is an error, and in training every row has a class and cells
 
     def blocks(self, *, training: bool = True, total: bool = False, size: int = _BLOCK) -> Iterator[CodedRows]:
         """Codes, block by block. In training the class column is read too, if it is there.
 
         With `total`, for what noise is added to, no row is an error; see `count_table`. A source that is `total` itself
-        keeps every row, since others' rows stand beside them: one without a listed class counts in the first.
+        keeps every row, since others' rows stand beside them: see `every_row` of `encode`.
         """
         names = [feature.name for feature in self.features]
         labels = training and self.labelled
@@ -54,7 +54,7 @@ class ColumnSource:
                 labels=columns[self.codebook.target] if labels else None,
                 features=self.features,
                 total=total or self.total,
-                every_row=self.total,
+                every_row=self.total and training,
             )
         if start != self.rows and wanted:
             raise DataError(CHANGED)

@@ -53,9 +53,10 @@ def encode(
 ) -> CodedRows:
     """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column).
 
-    `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out, or
-    with `every_row` counts in the first class. With `misfits` what does not fit is counted there and left out, for a table
-    that comes in batches.
+    `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out. With
+    `every_row` such a row counts in the first class, and a missing value of a required feature as code 0 (the first value or
+    cell, or the centre of the bounds), so that every row has a cell. With `misfits` what does not fit is counted there and
+    left out, for a table that comes in batches.
     """
     chosen = codebook.features if features is None else features
     found = Misfits() if misfits is None else misfits
@@ -79,8 +80,11 @@ def encode(
         rows.add(len(coded_labels))
     if len(rows) != 1:
         raise DataError("columns of different lengths")
-    if coded_labels is not None and every_row:
-        coded_labels = np.maximum(coded_labels, 0)
+    if every_row:
+        coded_labels = None if coded_labels is None else np.maximum(coded_labels, 0)
+        for item in chosen:
+            if item.name in coded and not item.optional:
+                coded[item.name][coded[item.name] == (-1 if item.counted else MISSING)] = 0
     block = CodedRows(coded_labels, coded, rows.pop(), bags)
     if coded_labels is not None and (coded_labels < 0).any():
         return block.take(np.flatnonzero(coded_labels >= 0))

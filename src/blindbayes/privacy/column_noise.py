@@ -209,7 +209,8 @@ class ColumnNoise:
         return PrivacyStatement.of(
             self,
             sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} tables, by at most the cell's "
-            "bound (1 for a count)",
+            "bound (1 for a count). Whatever a table holds, every record has a cell in each: a value that is missing or not "
+            "listed has a cell of its own, or counts as the first value of a column that the party itself fills",
             codebook=self.declared.sha256,
             data_domain=data_domain(self.declared),
             composition=COMPOSITION,
@@ -293,11 +294,14 @@ def _tells(feature: Feature) -> bool:
 
 
 def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Sequence[str]) -> ReleasePlan:
-    """The plan with the released cells as the bins of its codebook, at the full epsilon. In a left join an attribute holder's
-    columns are missing for people it does not know."""
+    """Return the plan with the released cells as the bins of its codebook, at the full epsilon.
+
+    The noise of all tables shares one level: their cells must add up to the class count. The class holder's own reader puts
+    every row into a cell of a required column (`local`); a table that another party fills has a cell for missing values.
+    """
     features, cuts = [], []
     for feature, cut in zip(plan.declared.features, plan.cuts, strict=True):
-        missing = feature.optional or (join == "left" and feature.name not in local)
+        missing = feature.optional or join == "inner" or feature.name not in local
         if cut.kind == "moments":
             features.append(feature)
             cuts.append(dataclasses.replace(cut, missing=missing))
