@@ -3,7 +3,7 @@
     python benchmarks/column_sites.py                      # 10^5 and 10^6 rows x 50 columns, then 20,000 instances
     python benchmarks/column_sites.py --rows 1000000 --instances 100000
 
-Two agents on loopback, as between organisations: mutual TLS, a second port for frames (`bulk`), the sealed envelope, journals
+Two agents on loopback, as between organisations: mutual TLS, the sealed envelope, journals
 with every message on disk, policy.
 One holds the class, the other 50 columns (45 categorical, 5 Gaussian) as a Parquet file. CPU seconds are those of each agent
 process (user and system) from the start of the run to its end, reading and coding of the file included: it is read once, for

@@ -111,7 +111,7 @@ class AsConfigured:
 
 def configure(office: Office, courier: AddedCourier) -> None:
     for site in office.net.sites.values():
-        config = msgspec.structs.replace(site.home.config, listen=None, bulk=None, courier=courier)
+        config = msgspec.structs.replace(site.home.config, listen=None, courier=courier)
         (site.home.folder / "site.toml").write_bytes(config.to_toml(site.identity.name))
 
 

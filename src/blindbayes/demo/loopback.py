@@ -119,7 +119,6 @@ class Loopback:
             address = addresses[name] if addresses is not None else f"127.0.0.1:{free_port()}"
             config = SiteConfig(
                 listen=address,
-                bulk="127.0.0.1:0" if addresses is None and reached is None else None,
                 operator="127.0.0.1:0",
                 rows=None if source is None else Rows(source),
                 policy=policy or Policy(),

@@ -67,7 +67,6 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`site.toml`."""
 
     listen: str | None = None
-    bulk: str | None = None
     operator: str = "127.0.0.1:7441"
     metrics: str | None = None
     rows: Rows | None = None
@@ -83,7 +82,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_releases_days: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("listen", "bulk", "operator", "metrics"):
+        for name in ("listen", "operator", "metrics"):
             if (place := getattr(self, name)) is not None:
                 require_port(place, name)
         host = self.operator.rpartition(":")[0].strip("[]")
@@ -96,8 +95,6 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("with [carrier] an engine carries all frames: leave out listen, proxy, [relay], [tls], [courier]")
         if self.courier is not None and others[:4] != (None,) * 4:
             raise ConfigError("with [courier] a package carries all frames: leave out listen, proxy, [relay] and [tls]")
-        if self.bulk is not None and self.listen is None:
-            raise ConfigError("bulk is a second port beside listen: set both, or leave it out")
 
     @classmethod
     def read(cls, path: Path) -> SiteConfig:

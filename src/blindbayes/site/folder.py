@@ -36,7 +36,7 @@ from blindbayes.storage.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import Card, Identity, pin, pinned, read_card, require_name
 
-_AT_START = ("listen", "bulk", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # what an agent reads once
+_AT_START = ("listen", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # what an agent reads once
 
 
 @dataclass(slots=True)

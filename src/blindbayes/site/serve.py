@@ -66,7 +66,7 @@ def make_courier(home: SiteFolder, identity: Identity) -> Courier:
     tls, authority = home.config.tls, None
     if tls is not None:
         authority = Authority.load(identity, home.folder / tls.authority, home.folder / tls.certificate)
-    ways = {name: getattr(home.config, name) for name in ("listen", "proxy", "bulk")}
+    ways = {name: getattr(home.config, name) for name in ("listen", "proxy")}
     return GrpcCourier(identity, home.peers(), relay=home.relay(), via_relay=via, authority=authority, **ways)
 
 

@@ -112,9 +112,8 @@ class Connection:
         read: Callable[[], Awaitable[Any]],
         write: Callable[[bytes], Awaitable[Any]],
         arrived: Callable[[Any], Any],
-        ends: Callable[[], Awaitable[Any]] | None = None,
     ) -> None:
-        """Carry frames both ways until either side ends, or what else `ends` it returns."""
+        """Carry frames both ways until either side ends."""
 
         async def writing() -> None:
             while True:
@@ -123,15 +122,13 @@ class Connection:
         async def reading() -> None:
             while True:
                 frame = await read()
-                if not isinstance(frame, bytes | memoryview):  # gRPC's end of stream
+                if not isinstance(frame, bytes):  # gRPC's end of stream
                     return
                 waits = arrived(frame)
                 if waits is not None:
                     await waits
 
         tasks = {asyncio.ensure_future(each) for each in (writing(), reading(), self.closed.wait())}
-        if ends is not None:
-            tasks.add(asyncio.ensure_future(ends()))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -1,16 +1,14 @@
-"""The embedded courier: gRPC over mutual TLS, one bidirectional stream per pair of sites.
+"""The built-in courier: gRPC over mutual TLS, one bidirectional stream per pair of sites.
 
-Each side accepts exactly the certificates it has pinned; a stranger fails in the TLS handshake and learns nothing. There is
-no .proto: frames are bytes. Of two sites that both listen, the one whose name sorts first dials; a site without an address
+Each side accepts exactly the certificates it has pinned; any other peer fails in the TLS handshake. There is no .proto:
+frames are bytes. Of two sites that both listen, the one whose name sorts first dials; a site without an address
 only dials; two such sites meet at a relay, which sees envelopes and forwards them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -25,13 +23,9 @@ from blindbayes.transport.courier import Connection, Latency, Listener
 from blindbayes.transport.envelope import MAX_ENVELOPE_BYTES
 from blindbayes.transport.events import log_event
 from blindbayes.transport.identity import Card, Identity
-from blindbayes.transport.lane import PATIENCE, Lane, Lanes, join_lane
 
 METHOD = "/blindbayes.Courier/Frames"
 _ADDRESS_BYTES = 41
-_LANE = "lane-bin"
-_BY_LANE = b"lane"
-_NO_LANE_FOR = 600.0
 _BACKOFF = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 MAX_CARRIED_BYTES = MAX_ENVELOPE_BYTES + _ADDRESS_BYTES
 
@@ -144,13 +138,8 @@ class GrpcCourier:
         via_relay: frozenset[str] = frozenset(),
         authority: Authority | None = None,
         proxy: str | None = None,
-        bulk: str | None = None,
     ) -> None:
         self._proxy = proxy
-        self._bulk = bulk  # where lanes begin
-        self._lanes = Lanes()
-        self._asking: dict[str, asyncio.Event] = {}  # who was shown a lane and has not said yet; set: it asks anew
-        self._laneless: dict[str, float] = {}  # sites whose lane could not be had, and until when it is not waited for
         if not via_relay <= set(peers) or (via_relay and relay is None):
             raise ConfigError("a site reached through a relay is pinned, and the relay is named")
         self._identity = identity
@@ -175,8 +164,6 @@ class GrpcCourier:
         if self._listen is not None and self._names:
             direct = {name: self._peers[name] for name in self._names.values()}
             self._server, self.port = await open_port(self._identity, direct, self._listen, self._serve, self._authority)
-            if self._bulk is not None:
-                self._lanes.start(self._bulk)
         for name, card in self._peers.items():
             dials = self._listen is None or self._identity.name < name  # of two that could, one does
             if dials and card.address and name not in self._via_relay:
@@ -209,7 +196,6 @@ class GrpcCourier:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             await self._server.stop(0.2)
-        await self._lanes.stop()
         self._tasks, self._server = [], None
 
     # -- frames ------------------------------------------------------------------------------------------------------
@@ -271,38 +257,13 @@ class GrpcCourier:
         if name is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED)
             return
-        asks = any(key == _LANE for key, _ in context.invocation_metadata())
-        with self._lanes.offered() if asks and self._lanes.port else contextlib.nullcontext() as offer:
-            await context.send_initial_metadata(() if offer is None else ((_LANE, offer.shown()),))
-            said = b"" if offer is None else await self._said(name, context)
-            if offer is not None:
-                self._lanes.withdraw(offer)
-            if said is None:
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED)
-                return
-            await self._carry(name, context, None if offer is None or said != _BY_LANE else offer.lane)
+        await context.send_initial_metadata(())
+        await self._carry(name, context)
 
-    async def _said(self, name: str, context: Any) -> bytes | None:
-        """By lane, or without; None from who says neither in time, or asks anew: one site holds one place, not all of them."""
-        if (older := self._asking.get(name)) is not None:
-            older.set()
-        anew = self._asking[name] = asyncio.Event()
-        waits = {asyncio.ensure_future(each) for each in (context.read(), anew.wait())}
-        try:
-            done, _ = await asyncio.wait(waits, timeout=PATIENCE * 2, return_when=asyncio.FIRST_COMPLETED)
-            found = [each.result() for each in done]
-            return found[0] if found and not anew.is_set() and isinstance(found[0], bytes) else None
-        finally:
-            for each in waits:
-                each.cancel()
-            if self._asking.get(name) is anew:
-                del self._asking[name]
-
-    async def _carry(self, name: str, call: Any, lane: Lane | None) -> None:
+    async def _carry(self, name: str, call: Any) -> None:
         stream = self._up(name)
-        read, write, ends = (call.read, call.write, None) if lane is None else (lane.read, lane.write, call.read)
         try:
-            await stream.serve(read, write, lambda frame: self._arrived(name, frame), ends)
+            await stream.serve(call.read, call.write, lambda frame: self._arrived(name, frame))
         finally:
             self._down(stream)
 
@@ -311,23 +272,14 @@ class GrpcCourier:
         while True:
             channel = open_channel(self._identity, card, authority, self._proxy)
             try:
-                asks = self._proxy is None and self._laneless.get(name, 0.0) <= time.monotonic()
-                call: Any = channel.stream_stream(METHOD)(metadata=((_LANE, b""),) if asks else (), wait_for_ready=False)
-                answer = await call.initial_metadata()  # the other side has accepted us, unless the call is over already
+                call: Any = channel.stream_stream(METHOD)(wait_for_ready=False)
+                await call.initial_metadata()  # the other side has accepted us, unless the call is over already
                 if call.done():
                     raise PeerLost("refused the connection", party=name)
                 tries = 0
-                shown, lane = dict(answer).get(_LANE), None
                 try:
-                    if shown is not None:
-                        lane = await join_lane(card.address.rpartition(":")[0].strip("[]"), bytes(shown))
-                        if lane is None:
-                            self._laneless[name] = time.monotonic() + _NO_LANE_FOR
-                        await call.write(_BY_LANE if lane is not None else b"")
-                    await self._carry(name, call, lane)
+                    await self._carry(name, call)
                 finally:
-                    if lane is not None:
-                        lane.close()
                     call.cancel()
             except (grpc.RpcError, asyncio.InvalidStateError, OSError, aio.UsageError, PeerLost) as error:
                 log_event("dialling_failed", level=logging.DEBUG, site=name, error=error, tries=tries)
