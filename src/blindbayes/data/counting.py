@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
-from blindbayes.data.encode import encode
+from blindbayes.data.encode import encode_labels
 from blindbayes.data.expressions import grouped, numeric
+from blindbayes.data.grouping import ColumnCount, by_class, class_positions
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.persons import Persons, bounded
 from blindbayes.data.sources import Source, batches_of, open_source
-from blindbayes.data.values import ABSENT, UNKNOWN, Listed, is_whole, plain_text
+from blindbayes.data.values import Listed, as_numpy, plain_text
 from blindbayes.errors import DataError
-from blindbayes.statistics import Layout, Statistics, count_block
+from blindbayes.statistics import Layout, Statistics
 
 Progress = Callable[[int, int, str], None]  # done, in all, what: rows, or columns by their names
 
@@ -57,12 +58,19 @@ def count_batches(
 ) -> Statistics:
     """The statistics of columns that come in batches."""
     layout, misfits, rows = Layout(codebook), Misfits(), 0
-    counted = Statistics.zero(codebook)
+    vector = np.zeros(layout.size, dtype=object)
+    features = {feature.name: ColumnCount(layout, vector, feature, total, misfits) for feature in codebook.features}
     for columns in batches:
-        rows += len(columns[codebook.target])
-        block = encode(columns, codebook, training=True, labels=columns[codebook.target], total=total, misfits=misfits)
-        counted += count_block(layout, block)
+        classes = class_positions(columns[codebook.target], codebook, None if total else misfits)
+        vector[: len(codebook.classes)] += np.bincount(classes, minlength=len(codebook.classes) + 1)[:-1]
+        bases: dict[int, Any] = {}
+        for name, feature in features.items():
+            feature.add(columns[name], classes, bases)
+        rows += len(classes)
         _tell(progress, rows, 0, "rows")
+    for feature in features.values():
+        feature.settle()
+    counted = Statistics(layout, vector)
     require_rows(int(counted.class_counts.sum()), codebook)
     if not total:
         misfits.require_clean(codebook)
@@ -92,51 +100,46 @@ def _count_there(
     layout = Layout(codebook)
     vector = np.zeros(layout.size, dtype=object)
     steps = len(codebook.features) + 1
-    labels = Listed(codebook.classes, codebook.label_markers)
+    found = Misfits() if misfits is None else misfits
     rows = 0
     for done, feature in enumerate((None, *codebook.features)):
         name = codebook.target if feature is None else feature.name
-        misfit = Misfit(name) if misfits is None else misfits[name]
         _tell(progress, done, steps, name)
         try:
             if feature is None:
-                groups, misfit.many = grouped(table, codebook, None, every=total)
-                rows = sum(item.rows for item in groups)
-                for item in groups:
-                    at = _place(labels, item.label, item.rows, misfit)
-                    if at >= 0:
-                        vector[at] += item.rows
-            elif isinstance(feature, Text):
-                _count_text(table, layout, feature, vector, misfit, total=total)
-            elif isinstance(feature, Categorical):
-                _count_categorical(table, layout, feature, labels, vector, misfit, every=total)
+                groups, found[name].many = grouped(table, codebook, None, every=total)
+                times = as_numpy(groups["rows"])
+                rows = int(times.sum())
+                classes = encode_labels(groups["label"], codebook, total=total, misfits=found, rows=times)
+                np.add.at(vector, classes[classes >= 0], times[classes >= 0])
+            elif isinstance(feature, Numeric):
+                _count_numeric(table, layout, feature, vector, found[name], total=total)
             else:
-                _count_numeric(table, layout, feature, labels, vector, misfit, total=total)
+                _count_column(table, feature, ColumnCount(layout, vector, feature, total, found), codebook, total, found)
         except DataError as problem:
             if wrong is None:
                 raise
             wrong[name] = str(problem)
         if misfits is None and not total:
-            misfit.require_clean(feature)
+            found[name].require_clean(feature)
         if feature is None and misfits is None:
             require_rows(int(vector.sum()), codebook)
     _tell(progress, steps, steps, "")
     return Statistics(layout, vector), rows
 
 
-def _place(listed: Listed, raw: Any, rows: int, misfit: Misfit) -> int:
-    """Position of a raw value; what does not fit is told to `misfit`."""
-    text = plain_text(raw)
-    at = listed.position(text)
-    misfit.missing += rows if at == ABSENT else 0
-    if at == UNKNOWN:
-        misfit.unmapped += rows
-        misfit.case |= listed.differs_in_case(text)
-        fractional = isinstance(raw, float) and not is_whole(raw)
-        misfit.fractional |= fractional
-        if misfit.codes is not None and not fractional:
-            misfit.codes[str(text)] += rows
-    return at
+def _count_column(
+    table: Any, feature: Categorical | Text, counted: ColumnCount, codebook: Codebook, total: bool, misfits: Misfits
+) -> None:
+    """Categories, grouped by the engine. Documents come in batches: words are cut by one rule, which is Python's."""
+    if isinstance(feature, Text):
+        for batch in batches_of(table, [codebook.target, feature.name]):
+            counted.add(batch.column(feature.name), class_positions(batch.column(codebook.target), codebook), {})
+        return
+    groups, misfits[feature.name].many = grouped(table, codebook, feature.name, every=total)
+    classes = class_positions(groups["label"], codebook)
+    counted.add_groups(*by_class(groups["value"], classes, as_numpy(groups["rows"]), len(codebook.classes)))
+    counted.settle()
 
 
 def _tell(progress: Progress | None, done: int, steps: int, name: str) -> None:
@@ -144,34 +147,10 @@ def _tell(progress: Progress | None, done: int, steps: int, name: str) -> None:
         progress(done, steps, name)
 
 
-def _count_categorical(
-    table: Any, layout: Layout, feature: Categorical, labels: Listed, vector: npt.NDArray[Any], misfit: Misfit, *, every: bool
-) -> None:
-    group = layout.require("count", feature.name)
-    groups, misfit.many = grouped(table, layout.codebook, feature.name, every=every)
-    listed = Listed(feature.values, layout.codebook.markers(feature), feature.other)
-    for item in groups:
-        at = _place(listed, item.value, item.rows, misfit)
-        row = labels.position(plain_text(item.label))
-        if at >= 0 and row >= 0:
-            vector[group.start + row * group.columns + at] += item.rows
-
-
-def _count_text(table: Any, layout: Layout, feature: Text, vector: npt.NDArray[Any], misfit: Misfit, *, total: bool) -> None:
-    """Words are cut by one rule, which is Python's: documents come here in batches, and are gone when they are counted."""
-    book = layout.codebook.with_features([feature])
-    misfits = Misfits({feature.name: misfit})
-    for batch in batches_of(table, [book.target, feature.name]):
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        block = encode(columns, book, training=True, labels=columns[book.target], total=total, misfits=misfits)
-        own = count_block(Layout(book), block)
-        for group in own.layout.groups[1:]:
-            vector[layout.slice(layout.require(group.kind, feature.name))] += own.vector[own.layout.slice(group)]
-
-
 def _count_numeric(
-    table: Any, layout: Layout, feature: Numeric, labels: Listed, vector: npt.NDArray[Any], misfit: Misfit, *, total: bool
+    table: Any, layout: Layout, feature: Numeric, vector: npt.NDArray[Any], misfit: Misfit, *, total: bool
 ) -> None:
+    labels = Listed(layout.codebook.classes, layout.codebook.label_markers)
     groups = {kind: layout.find(kind, feature.name) for kind in ("count", "n", "sum", "square")}
     wide = tuple((found := groups[kind]) is not None and found.bound >= 2**63 for kind in ("sum", "square"))
     for row in numeric(table, layout.codebook, feature, wide=(wide[0], wide[1]), total=total):

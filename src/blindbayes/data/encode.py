@@ -91,11 +91,16 @@ def encode(
     return block
 
 
-def encode_labels(labels: Any, codebook: Codebook, *, total: bool = False, misfits: Misfits | None = None) -> IntColumn:
-    """Positions of class labels. A missing or unknown one is an error, or counted among the `misfits`, or with `total` -1."""
+def encode_labels(
+    labels: Any, codebook: Codebook, *, total: bool = False, misfits: Misfits | None = None, rows: IntColumn | None = None
+) -> IntColumn:
+    """Positions of class labels. A missing or unknown one is an error, or counted among the `misfits`, or with `total` -1.
+
+    With `rows`, each label stands for that many.
+    """
     column = read_column(labels, codebook.target, total=total)
     misfit = Misfit(codebook.target) if misfits is None else misfits[codebook.target]
-    found = _positions(column, Listed(codebook.classes, codebook.label_markers), None if total else misfit)
+    found = _positions(column, Listed(codebook.classes, codebook.label_markers), None if total else misfit, rows)
     if misfits is None:
         misfit.require_clean(None)
     return found
@@ -109,10 +114,14 @@ def encode_column(
     training: bool,
     total: bool = False,
     misfits: Misfits | None = None,
+    rows: IntColumn | None = None,
 ) -> IntColumn:
-    """Codes of one feature. In strict training what does not fit is an error, or counted among the `misfits`."""
+    """Codes of one feature. In strict training what does not fit is an error, or counted among the `misfits`.
+
+    With `rows`, each value stands for that many.
+    """
     misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
-    found = _codes(values, feature, markers, total=total, misfit=misfit if training and not total else None)
+    found = _codes(values, feature, markers, total=total, misfit=misfit if training and not total else None, rows=rows)
     if misfits is None:
         misfit.require_clean(feature)
     return found
@@ -132,38 +141,46 @@ def encode_text(
     return found
 
 
-def _codes(values: Any, feature: Feature, markers: tuple[str, ...], *, total: bool, misfit: Misfit | None) -> IntColumn:
-    """Codes; what does not fit is told to `misfit`, and counts as missing or at a bound."""
+def _codes(
+    values: Any, feature: Feature, markers: tuple[str, ...], *, total: bool, misfit: Misfit | None, rows: IntColumn | None
+) -> IntColumn:
+    """Codes. What does not fit is counted in `misfit`, and is missing or at a bound."""
     if isinstance(feature, Text):
         raise ConfigError(f"feature {feature.name!r} is text, which has no single code")
     if isinstance(feature, Categorical):
         if misfit is None and (direct := _whole_positions(values, feature, markers)) is not None:
             return direct
         column = read_column(values, feature.name, total=total)
-        return _positions(column, Listed(feature.values, markers, feature.other), misfit)
+        return _positions(column, Listed(feature.values, markers, feature.other), misfit, rows)
     numbers, missing, unreadable = _numbers(read_column(values, feature.name, total=total), feature, markers, total=total)
     if total:
         missing = missing | unreadable | np.isinf(numbers)
     elif misfit is not None:
-        misfit.missing += int(missing.sum())
-        misfit.unreadable += int(unreadable.sum())
+        misfit.missing += _times(missing, rows)
+        misfit.unreadable += _times(unreadable, rows)
         missing = missing | unreadable
     elif unreadable.any():
         raise DataError(
             f"feature {feature.name!r}: {int(unreadable.sum())} rows hold a text that is neither a number nor a missing "
             "marker; add the marker to missing or mend the rows"
         )
-    return _grid_codes(numbers, missing, feature, misfit)
+    return _grid_codes(numbers, missing, feature, misfit, rows)
 
 
-def _grid_codes(numbers: npt.NDArray[np.float64], missing: Flags, feature: Numeric, misfit: Misfit | None) -> IntColumn:
+def _times(flags: Flags, rows: IntColumn | None) -> int:
+    return int(flags.sum() if rows is None else rows[flags].sum())
+
+
+def _grid_codes(
+    numbers: npt.NDArray[np.float64], missing: Flags, feature: Numeric, misfit: Misfit | None, rows: IntColumn | None
+) -> IntColumn:
     gone = bool(missing.any())
     grid = np.where(missing, 0.0, numbers) if gone else numbers
     with np.errstate(over="ignore"):  # infinity is out of bounds like any other number
         grid = grid * feature.scale if feature.scale != 1 else grid
         grid = np.floor(grid + 0.5)
     if misfit is not None:
-        misfit.outside += int((~missing & ~((grid >= feature.grid_low) & (grid <= feature.grid_high))).sum())
+        misfit.outside += _times(~missing & ~((grid >= feature.grid_low) & (grid <= feature.grid_high)), rows)
     codes = np.clip(grid, feature.grid_low, feature.grid_high).astype(np.int64)
     if feature.centre:
         codes -= feature.centre
@@ -231,8 +248,10 @@ def as_text(column: pa.Array | Untyped, name: str) -> pa.Array:
     return column.require_readable(name).texts if isinstance(column, Untyped) else column
 
 
-def _positions(column: pa.Array | Untyped, listed: Listed, misfit: Misfit | None) -> IntColumn:
-    """Positions of categories or labels, or -1; what is missing or not listed is told to `misfit`."""
+def _positions(
+    column: pa.Array | Untyped, listed: Listed, misfit: Misfit | None, weights: IntColumn | None = None
+) -> IntColumn:
+    """Positions of categories or labels, or -1. What is missing or not listed is counted in `misfit`."""
     texts = column.texts if isinstance(column, Untyped) else column
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts  # such as a pandas column gives
     texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
@@ -242,7 +261,7 @@ def _positions(column: pa.Array | Untyped, listed: Listed, misfit: Misfit | None
     indices = texts.indices
     at = as_numpy(pc.fill_null(indices, len(values)) if indices.null_count else indices)
     if misfit is not None and (places < 0).any():
-        rows = np.bincount(at, minlength=len(places))
+        rows = np.bincount(at, weights, minlength=len(places)).astype(np.int64)
         misfit.missing += int(rows[places == ABSENT].sum())
         misfit.unmapped += int(rows[places == UNKNOWN].sum())
         for value, text, place, times in zip(values, plain, places, rows, strict=False):

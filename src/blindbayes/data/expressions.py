@@ -7,12 +7,11 @@ column is put on the grid in SQL by floor(x * scale + 0.5), since engines round 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.engines import decimal_number, fetched, number_text, squared, text_key
-from blindbayes.data.libraries import dt, ibis
+from blindbayes.data.libraries import dt, ibis, pa
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import DataError
 
@@ -20,17 +19,8 @@ _LARGEST = sys.float_info.max
 MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column
 
 
-@dataclass(frozen=True, slots=True)
-class ValueCount:
-    """Rows of one class label and one value."""
-
-    label: Any
-    value: Any
-    rows: int
-
-
-def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool = False) -> tuple[list[ValueCount], bool]:
-    """Rows by class and value of one column (or by class alone), and whether there were too many groups to list.
+def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool = False) -> tuple[dict[str, pa.Array], bool]:
+    """Rows by class (`label`) and value of one column (or by class alone), and whether there were too many groups to list.
 
     With `every` all groups are listed, however many.
     """
@@ -41,9 +31,10 @@ def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool 
     if feature is not None and isinstance(listed := codebook.feature(feature), Categorical):
         limit += (len(codebook.classes) + 1) * (listed.size + len(codebook.markers(listed)) + 1)
     query = table.group_by(keys).agg(rows=lambda t: t.count())
-    rows = run(query if every else query.limit(limit + 1), feature or codebook.target)
-    found = [ValueCount(row["label"], row.get("value"), int(row["rows"])) for row in rows]
-    return (found, False) if every else (found[:limit], len(found) > limit)
+    groups = _fetched(query if every else query.limit(limit + 1), feature or codebook.target)
+    listed_groups = groups if every else groups.slice(0, limit)
+    columns = {name: _texts(listed_groups.column(name).combine_chunks()) for name in listed_groups.column_names}
+    return columns, groups.num_rows > listed_groups.num_rows
 
 
 def numeric(
@@ -96,14 +87,23 @@ def _cell(code: Any, starts: tuple[int, ...], first: int = 0) -> Any:
 
 
 def run(query: Any, name: str) -> list[dict[str, Any]]:
-    """Rows of a query about a column. An engine's error text may quote a row, so only its kind goes on."""
+    """Rows of a query about a column."""
+    return [{name: _text(cell) for name, cell in row.items()} for row in _fetched(query, name).to_pylist()]
+
+
+def _fetched(query: Any, name: str) -> pa.Table:
+    """An engine's error text may quote a row, so only its kind goes on."""
     try:
-        rows: list[dict[str, Any]] = [{name: _text(cell) for name, cell in row.items()} for row in fetched(query).to_pylist()]
+        return fetched(query)
     except Exception as cause:
         problem = type(cause).__name__
-    else:
-        return rows
     raise DataError(f"column {name!r}: the data source failed while counting ({problem})")
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    if not pa.types.is_binary(column.type):
+        return column
+    return pa.array([_text(cell) for cell in column.to_pylist()], pa.string())
 
 
 def _text(cell: Any) -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Numeric, Text
+from blindbayes.codebook import Numeric
 from blindbayes.errors import DataError
 from blindbayes.statistics.bags import Bags, count_words
-from blindbayes.statistics.layout import Layout
+from blindbayes.statistics.layout import CellGroup, Layout
 from blindbayes.statistics.statistics import Statistics
 
 MISSING = np.iinfo(np.int64).min  # code of a missing number; a missing category or bin is -1
@@ -60,45 +60,50 @@ def cells_of(codes: npt.NDArray[np.int64], feature: Numeric) -> npt.NDArray[np.i
 
 def count_block(layout: Layout, block: CodedRows, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
     """Statistics of a block; whole-number `weights` count a row that many times."""
-    labels = block.known_labels
     vector = np.zeros(layout.size, dtype=object)
-    for start in range(0, block.rows, _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        _add_part(layout, vector, labels[part], block, part, None if weights is None else weights[part])
+    for group in layout.groups:
+        values = None if group.feature is None else block.values(group.feature.name)
+        add_group(layout, vector, group, block.known_labels, values, weights)
     return Statistics(layout, vector).require_bounds()
 
 
-def _add_part(
+def add_group(
     layout: Layout,
     vector: npt.NDArray[Any],
+    group: CellGroup,
     labels: npt.NDArray[np.int64],
-    block: CodedRows,
-    part: slice,
-    weights: npt.NDArray[np.int64] | None,
+    values: npt.NDArray[np.int64] | Bags | None,
+    weights: npt.NDArray[np.int64] | None = None,
 ) -> None:
-    classes = len(layout.codebook.classes)
-    for group in layout.groups:
-        where = layout.slice(group)
-        if group.feature is None:
-            vector[where] += _tally(labels, classes, weights)
-            continue
-        if isinstance(group.feature, Text):
-            bags = block.bags[group.feature.name][part]
-            if group.kind == "n":
-                vector[where] += _tally(labels[bags.present], classes, None if weights is None else weights[bags.present])
-            else:
-                vector[where] += count_words(labels, bags, classes, weights)
-            continue
-        codes = block.columns[group.feature.name][part]
-        if group.kind == "count":
-            present = codes >= 0
-            cells = labels * group.columns + codes
-            vector[where] += _tally(cells[present], classes * group.columns, None if weights is None else weights[present])
-        elif isinstance(group.feature, Numeric) and group.kind == "n":
-            vector[where] += _tally(labels[codes != MISSING], classes, None if weights is None else weights[codes != MISSING])
-        else:
-            power = 1 if group.kind == "sum" else 2
-            vector[where] += class_sums(labels, codes, classes, power, weights)
+    """Add rows to the cells of one group: their classes, and the codes or words of its feature."""
+    for start in range(0, len(labels), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        own = None if values is None else values[part]
+        vector[layout.slice(group)] += _cells(
+            group, len(layout.codebook.classes), labels[part], own, None if weights is None else weights[part]
+        )
+
+
+def _cells(
+    group: CellGroup,
+    classes: int,
+    labels: npt.NDArray[np.int64],
+    values: npt.NDArray[np.int64] | Bags | None,
+    weights: npt.NDArray[np.int64] | None,
+) -> npt.NDArray[Any]:
+    """What some rows add to a group."""
+    if values is None:
+        return _tally(labels, classes, weights)
+    if isinstance(values, Bags) and group.kind == "word":
+        return count_words(labels, values, classes, weights)
+    if group.kind in ("sum", "square") and not isinstance(values, Bags):
+        return class_sums(labels, values, classes, 1 if group.kind == "sum" else 2, weights)
+    if isinstance(values, Bags):
+        present = values.present
+    else:
+        present = values >= 0 if group.kind == "count" else values != MISSING
+        labels = labels * group.columns + values if group.kind == "count" else labels
+    return _tally(labels[present], classes * group.columns, None if weights is None else weights[present])
 
 
 def _tally(cells: npt.NDArray[np.int64], size: int, weights: npt.NDArray[np.int64] | None) -> npt.NDArray[Any]:

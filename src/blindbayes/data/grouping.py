@@ -1,0 +1,174 @@
+"""Rows of one column by class and raw value, whatever engine holds them; `encode` reads each distinct value once.
+
+A database groups by itself. A column of a file or frame is grouped here, batch by batch: by Arrow's dictionaries, or whole
+numbers by their place in a window. Numbers that hardly repeat are read row by row, by the same function.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook, Feature, Numeric, Text
+from blindbayes.data.encode import encode_column, encode_labels, encode_text
+from blindbayes.data.libraries import pa, pc
+from blindbayes.data.misfits import Misfits
+from blindbayes.data.values import as_numpy
+from blindbayes.statistics import Layout, add_group
+
+_WINDOW, _WINDOWS = 1 << 10, 8  # whole numbers of a window, and the windows that a column may span
+_MANY = 1 << 16  # distinct values that are no longer worth a table
+_ROWS = 1 << 30  # rows of a table before it is read, so that its sums are exact in floats
+IntColumn = npt.NDArray[np.int64]
+Places = npt.NDArray[Any]  # of unsigned or signed integers
+
+
+class ColumnCount:
+    """One feature of a table that is counted: rows by class and raw value, added to the statistics when they are read."""
+
+    def __init__(self, layout: Layout, vector: npt.NDArray[Any], feature: Feature, total: bool, misfits: Misfits) -> None:
+        self._layout, self._vector, self._feature = layout, vector, feature
+        self._groups = [group for group in layout.groups if group.feature == feature]
+        self._classes = len(layout.codebook.classes)
+        self._reading: dict[str, Any] = {"training": True, "total": total, "misfits": misfits}
+        self._values: Any = None
+        self._rows: IntColumn = np.zeros((self._classes + 1, 0), dtype=np.int64)
+
+    def add(self, column: Any, classes: IntColumn, bases: dict[int, IntColumn]) -> None:
+        """Add a batch. `classes` are positions of classes, after the last that of rows that do not count.
+
+        `bases` keeps multiples of `classes` for the other columns of the batch.
+        """
+        grouped = None if isinstance(self._feature, Text) else distinct(column, often=not isinstance(self._feature, Numeric))
+        if grouped is None:
+            self._add_rows(column, classes)
+            return
+        values, places = grouped
+        size = len(values)
+        if size not in bases:
+            bases[size] = classes * size
+        rows = np.bincount(bases[size] + places, minlength=(self._classes + 1) * size)
+        self.add_groups(values, rows.reshape(self._classes + 1, size))
+
+    def add_groups(self, values: pa.Array, rows: IntColumn) -> None:
+        """Add (classes + 1, values) rows. Batches with the same distinct values are read together."""
+        if self._values is not None and (values is self._values or values.equals(self._values)):
+            self._rows += rows
+        else:
+            self.settle()
+            self._values, self._rows = values, rows
+        if self._rows.sum() > _ROWS:
+            self.settle()
+
+    def settle(self) -> None:
+        """Read the distinct values that were added, and count their rows."""
+        times = self._rows.sum(axis=0)
+        (here,) = np.nonzero(times)
+        if self._values is not None and len(here):
+            rows = self._rows[: self._classes, here]
+            codes = self._read(self._values.take(pa.array(here)), times[here])
+            labels, at = np.nonzero(rows)
+            self._count(labels, codes[at], rows[labels, at])
+        self._values = None
+
+    def _read(self, column: Any, rows: IntColumn | None = None) -> Any:
+        markers = self._layout.codebook.markers(self._feature)
+        if isinstance(self._feature, Text):
+            return encode_text(column, self._feature, markers, **self._reading)
+        return encode_column(column, self._feature, markers, rows=rows, **self._reading)
+
+    def _add_rows(self, column: Any, classes: IntColumn) -> None:
+        values, counts = self._read(column), classes < self._classes
+        if not counts.all():
+            values, classes = values[counts], classes[counts]
+        self._count(classes, values)
+
+    def _count(self, classes: IntColumn, values: Any, rows: IntColumn | None = None) -> None:
+        for group in self._groups:
+            add_group(self._layout, self._vector, group, classes, values, rows)
+
+
+def class_positions(labels: Any, codebook: Codebook, misfits: Misfits | None = None) -> IntColumn:
+    """The class of each row; after the last, that of rows without a listed one, which are counted in `misfits`."""
+    grouped, size = distinct(labels, often=True), len(codebook.classes)
+    if grouped is None:
+        found = encode_labels(labels, codebook, total=misfits is None, misfits=misfits)
+        return np.where(found < 0, size, found)
+    values, places = grouped
+    rows = np.bincount(places, minlength=len(values))
+    (here,) = np.nonzero(rows)
+    found = np.full(len(values), size)
+    if len(here):
+        own = encode_labels(values.take(pa.array(here)), codebook, total=misfits is None, misfits=misfits, rows=rows[here])
+        found[here] = np.where(own < 0, size, own)
+    positions: IntColumn = found[places]
+    return positions
+
+
+def by_class(values: pa.Array, classes: IntColumn, rows: IntColumn, size: int) -> tuple[pa.Array, IntColumn]:
+    """Groups of an engine as distinct values and (size + 1, values) rows."""
+    distinct = values.dictionary_encode()
+    places = as_numpy(pc.fill_null(distinct.indices, len(distinct.dictionary)))
+    found = np.zeros((size + 1, len(distinct.dictionary) + 1), dtype=np.int64)
+    np.add.at(found, (classes, places), rows)
+    return pa.concat_arrays([distinct.dictionary, pa.nulls(1, values.type)]), found
+
+
+def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
+    """The distinct values of a column, some of which may have no row, and the place of each row among them.
+
+    None where reading all rows costs less: objects, numbers that hardly repeat. `often` says that values repeat.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) and column.num_chunks == 1 else column
+    if not isinstance(column, pa.Array):
+        return None
+    kind = column.type
+    if pa.types.is_integer(kind) and (found := _windowed(column)) is not None:
+        return found
+    if pa.types.is_floating(kind) and (not often or pa.types.is_float16(kind)):
+        return None
+    if not pa.types.is_dictionary(kind):
+        try:
+            column = column.dictionary_encode()
+        except pa.ArrowNotImplementedError:
+            return None
+    values, places = column.dictionary, column.indices
+    if len(values) >= _MANY or (not often and 4 * len(values) > len(column)):
+        return None
+    if places.null_count:
+        places = pc.fill_null(places, len(values))
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    return values, as_numpy(places)
+
+
+def _windowed(column: pa.Array) -> tuple[pa.Array, Places] | None:
+    """Whole numbers by their place in a window that holds them all, and null behind it; None where it would be too wide."""
+    kind = column.type
+    if kind.bit_width == 8:
+        low, size = 0, 256
+    else:
+        ends = pc.min_max(column).as_py()
+        if ends["min"] is None:
+            return None
+        low = ends["min"] // _WINDOW * _WINDOW
+        size = (ends["max"] // _WINDOW + 1) * _WINDOW - low
+        if size > _WINDOW * _WINDOWS or max(abs(low), abs(low + size)) >= 1 << 31:
+            return None
+    raw = np.frombuffer(column.buffers()[1], dtype=kind.to_pandas_dtype())[column.offset : column.offset + len(column)]
+    places = raw.view(np.uint8) if kind.bit_width == 8 else raw.astype(np.int64) - low
+    if column.null_count:
+        places = np.where(as_numpy(column.is_null()), size, places.astype(np.int64))
+    return _window(kind, low, size), places
+
+
+@lru_cache(64)
+def _window(kind: pa.DataType, low: int, size: int) -> pa.Array:
+    numbers = np.arange(low, low + size)
+    if kind.bit_width == 8:
+        numbers = numbers.astype(np.uint8).view(kind.to_pandas_dtype())
+    return pa.concat_arrays([pa.array(numbers.astype(kind.to_pandas_dtype()), kind), pa.nulls(1, kind)])
