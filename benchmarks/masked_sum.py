@@ -2,7 +2,6 @@
 
     python benchmarks/masked_sum.py                 # Azimian's three sizes, then 250 and 1,000 parties of one record
     python benchmarks/masked_sum.py --parties 10000
-    python benchmarks/masked_sum.py --standing      # 40 parties with keys that stand over ten runs, with kernels and without
     python benchmarks/masked_sum.py --json out.json
 
 Every party runs in this process, one after the other, with all messages encoded and decoded; times are CPU seconds inside each
@@ -22,10 +21,9 @@ from typing import Any
 import numpy as np
 from _measured import Options
 
-from blindbayes import kernels
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import registry
-from blindbayes.transport.memory import Fault, KeptInMemory, Vanish, local_runs, run_in_memory
+from blindbayes.transport.memory import Fault, Vanish, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 
 AZIMIAN = {"iris": (150, 123, 3), "dermatology": (366, 189, 6), "pima": (768, 1254, 2)}  # contributors, values, classes
@@ -74,27 +72,6 @@ def measure(
     }
 
 
-def measure_standing(parties: int = 40, words: int = ADULT_CELLS, runs: int = 10) -> dict[str, Any]:
-    """A study that runs again and again with the same identities: a contributor's CPU in the first run and in later ones."""
-    names = tuple(f"p{index}" for index in range(parties))
-    protocol, rng = registry.load("masked_sum"), np.random.default_rng(7)
-    setting = registry.SumSetup(names, words, parties - parties // 10, options={"keys": "standing"})
-    kept = {name: KeptInMemory() for name in names}
-    spent: list[float] = []
-    for number in range(runs):
-        coins = Coins.seeded(number.to_bytes(32, "big"))
-        identities = Coins.seeded(bytes(32))
-        sitting = local_runs(protocol.roster(setting), run_id=f"run {number}", coins=identities, kept=kept)
-        vectors = {name: rng.integers(0, 2, words).astype(np.uint64) for name in names}
-        lost = f"p{number % parties}"
-        roles = registry.simulate_roles(protocol, sitting, setting, vectors, coins)
-        outcome = run_in_memory(roles, faults=[Vanish(lost, SENDS_VECTOR)], keep=Keep.COUNTS)
-        if not np.array_equal(outcome.outputs["server"].words, sum(vectors[name] for name in names if name != lost)):
-            raise SystemExit("the total is wrong")
-        spent.append(float(np.median([outcome.cost.parties[name].seconds for name in names if name != lost])))
-    return {"first_ms": round(1e3 * spent[0], 2), "later_ms": round(1e3 * float(np.median(spent[1:])), 3)}
-
-
 def baseline_ms() -> float | None:
     """One encryption by python-paillier at 2,048 bits, or None if it is not installed."""
     try:
@@ -114,14 +91,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--skip-azimian", action="store_true")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    parser.add_argument("--standing", action="store_true", help="keys that stand over runs, and nothing else")
     arguments = parser.parse_args()
-    if arguments.standing:
-        for name in ("auto", "off"):
-            with kernels.using(name):
-                found = measure_standing()
-                print(f"kernels {name:4} 40 parties: first run {found['first_ms']} ms, later {found['later_ms']} ms")
-        return
     if arguments.quick:
         arguments.parties, arguments.skip_azimian = [40], True
     report: dict[str, Any] = {"azimian": {}, "growth": []}

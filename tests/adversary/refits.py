@@ -25,7 +25,7 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
     kind = type(message).__name__
 
     def signed(owner: str, advertised: Any) -> Any:
-        if owner not in fight.coalition or getattr(advertised, "standing", b""):
+        if owner not in fight.coalition:
             return advertised
         terms = MASKED_SETUP(arena.runs[owner], arena.setting)
         if hasattr(advertised, "public"):
@@ -89,8 +89,6 @@ def _tag(arena: Any, fight: Any, terms: Any, me: int, other: int, shown: Any) ->
     advertised, name = fight.heard["KeysAdvertised"], arena.contributors[other]
     listed = fight.shown.get(("KeysListed", name))
     roster = _shown_roster(arena, fight, terms, name) or shown.roster
-    if getattr(advertised[name], "standing", b""):
-        return _standing_tag(terms, me, other, (advertised[name], listed), roster, shown)
     own = dict(zip(listed.neighbours, listed.advertised, strict=True)).get(me) if listed is not None else None
     private = fight.ledger.privates.get((own or advertised[arena.contributors[me]]).public)
     if private is None or not any(private in fight.ledger.made.get(each, ()) for each in fight.coalition):
@@ -102,31 +100,10 @@ def _tag(arena: Any, fight: Any, terms: Any, me: int, other: int, shown: Any) ->
     return tag
 
 
-def _standing_tag(terms: Any, me: int, other: int, told: tuple[Any, Any], roster: bytes, shown: Any) -> bytes:
-    """The same under a key that stands, at the count to which the neighbour was made to step."""
-    from blindbayes.protocol.masked_sum import keys, ratchet
-
-    own, listed = told
-    chains = ratchet.read(terms.run.kept.load())
-    count = max(own.standing[-1], *(listed.standing[keys.SAID_BYTES - 1 :: keys.SAID_BYTES] if listed else b""), chains.epoch)
-    pairs = ratchet.forward(chains.of((terms.name(other),)), count - chains.epoch)
-    _, to_them, _ = terms.run_keys(pairs, me, [other], roster)
-    tag: bytes = terms.echoes(to_them, [me], shown.roster + shown.survivors).tobytes()
-    return tag
-
-
 def _shown_roster(arena: Any, fight: Any, terms: Any, to: str) -> bytes | None:
     """The hash that the receiver computes of what it was shown: the best the server can name to it."""
     listed = fight.shown.get(("KeysListed", to))
     own = fight.heard.get("KeysAdvertised", {}).get(to)
-    if listed is not None and own is not None and getattr(own, "standing", b""):
-        size, at = len(own.said), sorted(listed.neighbours)
-        if list(listed.neighbours) != at or len(listed.standing) != size * len(at) or arena.contributors.index(to) in at:
-            return None
-        said = {other: listed.standing[size * place :][:size] for place, other in enumerate(at)}
-        said[arena.contributors.index(to)] = own.said
-        standing: bytes = terms.roster_of(sorted(said), b"".join(said[other] for other in sorted(said)))
-        return standing
     if listed is None or own is None or len(listed.neighbours) != len(listed.advertised):
         return None
     found = dict(zip(listed.neighbours, listed.advertised, strict=True)) | {arena.contributors.index(to): own}

@@ -23,9 +23,7 @@ def story_teller(setting: SumSetup, told: Mapping[str, Collection[str]]) -> Call
         roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
         for index, name in enumerate(sites):
             theirs = tuple(advertised[sites[other]] for other in around[index])
-            stand = all(getattr(said, "standing", b"") for said in advertised.values())
-            packed = (b"".join(each.said for each in theirs),) if stand else ()
-            yield Send(name, messages.KeysListed(around[index], () if stand else theirs, *packed))
+            yield Send(name, messages.KeysListed(around[index], theirs))
         dealt = yield from receive_all(sites, messages.SharesDealt)
         for index, name in enumerate(sites):
             boxes = [_item(dealt[sites[other]].boxes, keys.BOX_BYTES, around[other].index(index)) for other in around[index]]

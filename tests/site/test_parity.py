@@ -102,7 +102,6 @@ BOUNDS = {"bounds": {"bank": MIN_BOUND, "shop": MIN_BOUND}, "queries": 20_000, "
 KEYED = {"aligned": False, "key": ("id",), "duplicates": "first"}
 CASES = {
     **{name: Case(by_rows, rows_study(protocol=name)) for name in ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")},
-    "standing keys": Case(by_rows, rows_study(options={"keys": "standing"}), runs=3),
     "reference": Case(by_rows, rows_study(protocol="reference")),
     "noisy sum": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0))),
     "a whole party": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0, unit="party", party_rows=40))),

@@ -75,16 +75,6 @@ class Signer(Protocol):
     def sign(self, payload: bytes) -> bytes: ...
 
 
-class Kept(Protocol):
-    """What a role keeps from one run of a study to the next. A run that is taken up again finds what it found at first."""
-
-    def load(self) -> bytes:
-        """As it was when this run began; empty if there is nothing."""
-
-    def keep(self, state: bytes) -> None:
-        """For the next run, in place of what was there."""
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """What is public and fixed about one run, and who I am in it."""
@@ -98,7 +88,6 @@ class Run:
     agreement: AgreementKey | None = field(default=None, repr=False)  # my key that stands over many runs
     keys: Mapping[str, bytes] = field(default_factory=dict)  # everybody's, by party; empty bytes where there is none
     standing: Mapping[str, bytes] = field(default_factory=dict)  # sessions that were agreed on and from which others follow
-    kept: Kept | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties):

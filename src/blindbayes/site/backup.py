@@ -1,8 +1,7 @@
 """A site's folder as one sealed file, and back. What comes back is behind: it says so, and nothing runs until people have.
 
 **Consistent.** Audit log and ledger are read while both are held, so that no charge is missing that the log speaks of.
-Journals and keys of runs under way stay out: a run that went on since may not be replayed with the same coins. So do
-keys that step on with every run: what was a secret of runs long past must not lie about.
+Journals and keys of runs under way stay out: a run that went on since may not be replayed with the same coins.
 
 **Sealed.** A tar in pieces of one MiB, each AES-GCM under a key that scrypt makes of the passphrase; number and end of the
 pieces are bound, so that none can be changed, dropped or moved.
@@ -29,7 +28,6 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.primitives.aead import TAG_BYTES, seal, unseal
 from blindbayes.primitives.coins import Coins
-from blindbayes.site import kept_state
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.files import make_private_folder, sync
 
@@ -86,7 +84,7 @@ def _belongs(path: Path, folder: Path) -> bool:
     inner = path.relative_to(folder)
     if path.is_symlink() or not path.is_file() or inner.name.startswith(".") or str(inner) in _LEFT_OUT:
         return False
-    return inner.parts[0] not in ("runs", kept_state.FOLDER) or inner.name in ("outcome.json", "evidence")
+    return inner.parts[0] != "runs" or inner.name in ("outcome.json", "evidence")
 
 
 def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = None) -> int:

@@ -16,7 +16,6 @@ from blindbayes.protocol.core import Run
 from blindbayes.report.formula import value_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.gate import Gate
-from blindbayes.site.kept_state import KeptInFolder
 from blindbayes.site.moments import MomentLog
 from blindbayes.site.work import Work
 from blindbayes.storage.chain import rehearsal
@@ -99,9 +98,7 @@ class RoleRunner:
         self.links: dict[str, Link] = {}
         identities = {seat: study.identity(seat) for seat in study.seats}
         bound = study.roster.sha256
-        self._kept = kept = KeptInFolder(home.folder, study.sha256, name, identity.storage_key, self.journal.begun.standing)
-        kept.take()
-        run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys, kept=kept)
+        run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys)
         for peer in speaks:
             site = study.host(peer)
             self.links[peer] = Link(
@@ -179,8 +176,7 @@ class RoleRunner:
             raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=self.name)
         bound = self.study.roster.sha256
         write_whole(folder / "study", f"{self.study.sha256} {bound}".encode())
-        kept = KeptInFolder(home.folder, self.study.sha256, self.name, identity.storage_key).load()
-        begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version(), kept)
+        begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version())
         return Journal.create(place, begun, identity.storage_key, quota=quota, secrets=secrets)
 
     async def _commit(self) -> None:
@@ -209,10 +205,8 @@ class RoleRunner:
             link.passive = True
 
     def retire(self) -> None:
-        """What came out is written: destroy the journal, and then keep what the next run goes on from."""
+        """Destroy the journal: what came out is written."""
         self.journal.erase()
-        with contextlib.suppress(OSError, BlindbayesError):  # without it the next run begins as a first one
-            self._kept.settle()
 
     async def close(self) -> None:
         """Stop all links, keep the journal."""

@@ -60,7 +60,6 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
     seed: bytes
     input_digest: bytes
     code: str
-    standing: bytes = b""  # what the role kept of earlier runs
 
     def __repr__(self) -> str:
         return f"Begun({self.run_id}, <redacted>)"

@@ -17,7 +17,7 @@ from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, Pro
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
-from blindbayes.protocol.core import Effect, Kept, Open, Receive, ReceiveAll, Role, Run, Send
+from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
 from blindbayes.protocol.steps import Done, fail, step
 from blindbayes.wire import Message, decode, encode
 from blindbayes.wire.transcript import Cost, Keep, PartyCost, SentMessage, Transcript
@@ -384,32 +384,12 @@ def local_runs(
     coins: Coins,
     signed: bool = True,
     keys: Mapping[str, SigningKey] | None = None,
-    kept: Mapping[str, Kept] | None = None,
 ) -> dict[str, Run]:
-    """One `Run` per party, with these identities or fresh ones, for a run in this process; `kept`: what parties keep."""
+    """One `Run` per party, with these identities or fresh ones, for a run in this process."""
     roster = tuple(parties)
     if keys is None:
         keys = {name: SigningKey.generate(coins) for name in roster} if signed else {}
     identities = {name: key.public for name, key in keys.items()}
     standing = {name: AgreementKey.generate(coins.derive(f"standing {name}")) for name in roster}
     publics = {name: key.public for name, key in standing.items()}
-    own = kept or {}
-    return {
-        name: Run(study, run_id, roster, name, identities, keys.get(name), standing[name], publics, kept=own.get(name))
-        for name in roster
-    }
-
-
-@dataclass(slots=True)
-class KeptInMemory:
-    """What a party keeps between runs in this process."""
-
-    state: bytes = field(default=b"", repr=False)
-
-    def load(self) -> bytes:
-        """As the last run left it."""
-        return self.state
-
-    def keep(self, state: bytes) -> None:
-        """For the next."""
-        self.state = state
+    return {name: Run(study, run_id, roster, name, identities, keys.get(name), standing[name], publics) for name in roster}

@@ -15,12 +15,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import add_masks
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Role, Send, open_value, receive
-from blindbayes.protocol.masked_sum import ratchet
 from blindbayes.protocol.masked_sum.graph import unpack_bits
 from blindbayes.protocol.masked_sum.keys import (
     BOX_BYTES,
     BOX_NONCE,
-    SAID_BYTES,
     SECRET_BYTES,
     SERVER,
     SHARE_BYTES,
@@ -55,7 +53,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
 
     # 1. and 2. A run key, and a seed for the mask of its own; then the keys of this run with its neighbours.
     run_key, seed = coins.bytes(SECRET_BYTES), coins.bytes(SECRET_BYTES)
-    present, roster, pairs, signed = yield from _meet(terms, me, mine, terms.commit(run_key) + terms.commit(seed), coins)
+    present, roster, pairs = yield from _meet(terms, me, mine, terms.commit(run_key) + terms.commit(seed), coins)
     secrets, to_them, from_them = terms.run_keys(pairs, me, present, roster or terms.context)
     masks, checks = terms.mask_keys(secrets)
     del pairs
@@ -89,8 +87,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     if len(named.roster) != SECRET_BYTES or named.roster != (roster or named.roster):
         raise PeerProtocolError("the keys that the server listed are not those that it names", party=SERVER)
     shown = named.roster + named.survivors
-    if signed:  # with keys that stand, the tags below are all that it takes
-        terms.verify(SERVER, b"survivors", shown, named.signature)
+    terms.verify(SERVER, b"survivors", shown, named.signature)
     flags = unpack_bits(named.survivors, len(setting.contributors))
     if flags is None or not flags[me] or int.from_bytes(named.survivors).bit_count() < setting.quorum_size:
         raise PeerProtocolError("the named survivors do not fit the study", party=SERVER)
@@ -136,51 +133,23 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
 
 def _meet(
     terms: MaskedSumSetup, me: int, mine: tuple[int, ...], commitments: bytes, coins: Coins
-) -> Role[tuple[tuple[int, ...], bytes | None, bytes, bool]]:
-    """Which neighbours are there; on the complete graph, a hash of what all said; the pairs' keys; whether keys were signed."""
-    kept = terms.run.kept if terms.stands else None
-    chains = None if kept is None else ratchet.read(kept.load())
-    key, said = None, KeysAdvertised(commitments)
-    chained = None if chains is None else chains.of(terms.names(mine))
-    if chains is not None and chained is not None:
-        said = KeysAdvertised(commitments, standing=chains.told)
-        yield Send(SERVER, said)
-        listed = yield from receive(SERVER, KeysListed)
-    if not said.standing or not listed.neighbours:  # nothing stands, or not with everybody
-        key = AgreementKey.generate(coins)
-        signature = pair_keys.sign_keys(terms.run, terms.context, key.public, commitments)
-        said = KeysAdvertised(commitments, key.public, signature)
-        yield Send(SERVER, said)
-        listed = yield from receive(SERVER, KeysListed)
-    present, at = listed.neighbours, bisect_left(listed.neighbours, me)
+) -> Role[tuple[tuple[int, ...], bytes | None, bytes]]:
+    """Return the neighbours that are present, on the complete graph a hash of everything advertised, and the pairs' keys."""
+    key = AgreementKey.generate(coins)
+    said = KeysAdvertised(commitments, key.public, pair_keys.sign_keys(terms.run, terms.context, key.public, commitments))
+    yield Send(SERVER, said)
+    listed = yield from receive(SERVER, KeysListed)
+    present = listed.neighbours
     require_subset(present, mine, SERVER)
     _require_enough(terms, present)
-    everybody = (*present[:at], me, *present[at:])
-    roster: bytes | None = None
-    whose = mine if key is None else present  # who is not here this time steps on when it is back
-    if key is not None:
-        if len(listed.advertised) != len(present):
-            raise PeerProtocolError("a list has another length", party=SERVER)
-        theirs = dict(zip(present, listed.advertised, strict=True))
-        terms.require_keys(theirs, own=(key.public,), blame=SERVER)  # which has checked them before
-        if terms.plan.complete:  # then all are here, and everybody can compute the hash of what all were shown
-            every = [each.said for each in listed.advertised]
-            roster = terms.roster_of(everybody, b"".join([*every[:at], said.said, *every[at:]]))
-        pairs = everyone = terms.agree(key, theirs, blame=SERVER)
-        name, epoch = (roster or b"")[: ratchet.NAME_BYTES], 0
-    else:
-        require_length(listed.standing, SAID_BYTES * len(present), SERVER)
-        if chains is None or chained is None or not terms.hold(listed.standing, chains.name):
-            raise PeerProtocolError("lists keys of another agreement", party=SERVER)
-        split = SAID_BYTES * at
-        roster = terms.roster_of(everybody, listed.standing[:split] + said.said + listed.standing[split:])
-        name, epoch = chains.name, max(chains.epoch, *listed.standing[SAID_BYTES - 1 :: SAID_BYTES])
-        everyone = ratchet.forward(chained, epoch - chains.epoch)
-        pairs = _chosen(everyone, mine, present)
-    if kept is not None:
-        after = ratchet.Chains(name, epoch + 1, terms.names(whose), ratchet.forward(everyone, 1))
-        kept.keep(ratchet.write(after))
-    return present, roster, pairs, key is not None
+    if len(listed.advertised) != len(present):
+        raise PeerProtocolError("a list has another length", party=SERVER)
+    theirs = dict(zip(present, listed.advertised, strict=True))
+    terms.require_keys(theirs, own=(key.public,), blame=SERVER)  # which has checked them before
+    roster = None
+    if terms.plan.complete:  # then all are here, and everybody can compute the hash of what all were shown
+        roster = terms.roster(dict(sorted((theirs | {me: said}).items())))
+    return present, roster, terms.agree(key, theirs, blame=SERVER)
 
 
 def _chosen(keys: bytes, whose: tuple[int, ...], wanted: tuple[int, ...]) -> bytes:

@@ -25,7 +25,6 @@ from blindbayes.protocol.core import Run
 from blindbayes.protocol.masked_sum.graph import MaskGraph, neighbours_of, plan
 from blindbayes.protocol.masked_sum.messages import KeysAdvertised
 from blindbayes.protocol.masked_sum.params import MaskedSumParams
-from blindbayes.protocol.masked_sum.ratchet import LIFE, STANDING_BYTES
 from blindbayes.protocol.registry import SumSetup, require_options
 
 SERVER = "server"
@@ -33,7 +32,6 @@ SECRET_BYTES = 32
 SHARE_BYTES = 2 * shamir.limb_count(SECRET_BYTES)
 BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
 CHECK_BYTES = 16
-SAID_BYTES = 2 * SECRET_BYTES + STANDING_BYTES  # by a contributor whose keys stand
 BOX_NONCE, ECHO_NONCE, MASKED_NONCE = 0, 1, 2
 Bytes = npt.NDArray[np.uint8]
 OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams())
@@ -61,8 +59,6 @@ class MaskedSumSetup:
             options["malicious_server"],
         )
         object.__setattr__(self, "plan", layout)
-        if self.stands and not layout.complete:
-            raise ConfigError("standing keys are for up to 64 contributors, all of whom share masks: leave out `neighbours`")
 
     @cached_property
     def context(self) -> bytes:
@@ -93,17 +89,12 @@ class MaskedSumSetup:
         identity = self.run.identities.get(party, b"")
         signatures.verify(identity, self.context + step + payload, signature, party=blame or party)
 
-    @property
-    def stands(self) -> bool:
-        """Whether keys of an earlier run are used where everybody has them."""
-        return bool(self.options["keys"] == "standing")
-
     def require_keys(
         self, advertised: Mapping[int, KeysAdvertised], *, own: Iterable[bytes] = (), blame: str | None = None
     ) -> None:
         """Raise, naming `blame` or the owner, unless all keys are proper and differ."""
         for index, keys in advertised.items():
-            if len(keys.commitments) != 2 * SECRET_BYTES or keys.standing:
+            if len(keys.commitments) != 2 * SECRET_BYTES:
                 raise PeerProtocolError("what is said with a key has another length", party=blame or self.name(index))
         publics = ((self.name(index), keys.public) for index, keys in advertised.items())
         pair_keys.require_keys(publics, own=own, blame=blame)
@@ -112,11 +103,6 @@ class MaskedSumSetup:
         """Raise `IntegrityError`, naming `blame` or the owner, unless it is what the owner signed."""
         name, parts = self.name(index), (keys.public, keys.commitments)
         pair_keys.verify_keys(self.run, self.context, name, parts, keys.signature, blame=blame or name)
-
-    def hold(self, said: bytes, name: bytes) -> bool:
-        """Whether all who said this, `SAID_BYTES` each, hold the keys of that agreement."""
-        told = np.frombuffer(said, np.uint8).reshape(-1, SAID_BYTES)[:, 2 * SECRET_BYTES : -1].tobytes()
-        return told == name * (len(said) // SAID_BYTES) and max(said[SAID_BYTES - 1 :: SAID_BYTES]) < LIFE
 
     def agree(self, mine: AgreementKey, theirs: Mapping[int, KeysAdvertised], *, blame: str) -> bytes:
         """The keys with the neighbours, one after the other. Who has no key in the roster is known by its signature."""
@@ -152,11 +138,8 @@ class MaskedSumSetup:
 
     def roster(self, advertised: Mapping[int, KeysAdvertised]) -> bytes:
         """One hash of everything that the first set advertised; `advertised` in roster order."""
-        return self.roster_of(list(advertised), b"".join([each.said for each in advertised.values()]))
-
-    def roster_of(self, indices: Sequence[int], said: bytes) -> bytes:
-        """The same of what they said in one piece: of one size each, so that it has one reading."""
-        there = struct.pack(f"<{len(indices)}I", *indices)
+        there = struct.pack(f"<{len(advertised)}I", *advertised)
+        said = b"".join([len(each.said).to_bytes(4, "big") + each.said for each in advertised.values()])
         return hashlib.sha256(b"masked_sum roster" + self.context + len(there).to_bytes(4, "big") + there + said).digest()
 
     def self_mask_key(self, seed: bytes) -> bytes:

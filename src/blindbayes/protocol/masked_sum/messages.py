@@ -7,27 +7,24 @@ from blindbayes.wire import ClearMessage, EncryptedMessage, KeyMessage, MaskedMe
 
 
 class KeysAdvertised(KeyMessage, frozen=True):
-    """Step 1: a contributor's commitments to its run key and to the seed of its own mask; with a fresh public key, signed, or
-    with the name and the count of the keys that it holds of an earlier run."""
+    """Step 1: a contributor's commitments to its run key and to the seed of its own mask, and a fresh public key,
+    signed."""
 
     commitments: bytes
-    public: bytes = b""
-    signature: bytes = b""
-    standing: bytes = b""
+    public: bytes
+    signature: bytes
 
     @property
     def said(self) -> bytes:
         """What a roster holds of it."""
-        return self.commitments + self.public + self.signature + self.standing
+        return self.commitments + self.public + self.signature
 
 
 class KeysListed(KeyMessage, frozen=True):
-    """Step 2: what the receiver's neighbours that are still there have advertised: fresh keys, or, packed, what they say of
-    standing ones. Nobody is there: advertise a fresh key."""
+    """Step 2: what the receiver's neighbours that are still there have advertised."""
 
     neighbours: tuple[int, ...]
-    advertised: tuple[KeysAdvertised, ...] = ()
-    standing: bytes = b""
+    advertised: tuple[KeysAdvertised, ...]
 
 
 class SharesDealt(EncryptedMessage, frozen=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 
@@ -14,4 +12,3 @@ class MaskedSumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     corrupt: float = 0.1  # on a sparse graph: the fraction of contributors that may collude
     malicious_server: bool = True  # thresholds that bear a server that deviates
     publish: bool = True  # the contributors learn the sum too, not the server alone
-    keys: Literal["fresh", "standing"] = "fresh"  # standing: agreed once and stepped on in every run; up to 64 contributors

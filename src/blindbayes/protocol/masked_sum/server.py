@@ -17,7 +17,6 @@ from blindbayes.protocol.masked_sum.graph import pack_bits
 from blindbayes.protocol.masked_sum.keys import (
     BOX_BYTES,
     CHECK_BYTES,
-    SAID_BYTES,
     SECRET_BYTES,
     SHARE_BYTES,
     MaskedSumSetup,
@@ -35,7 +34,6 @@ from blindbayes.protocol.masked_sum.messages import (
     SurvivorsNamed,
     TotalPublished,
 )
-from blindbayes.protocol.masked_sum.ratchet import NAME_BYTES
 from blindbayes.protocol.registry import Total
 from blindbayes.wire import U64Array
 
@@ -48,15 +46,17 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     quorum_size = setting.quorum_size
 
     # 1. and 2. Keys in, the neighbours' keys out.
-    keys = yield from _advertised(terms, index_of)
+    advertised = yield from receive_all(setting.contributors, KeysAdvertised, quorum=quorum_size)
+    keys = {index_of[name]: said for name, said in advertised.items()}
+    terms.require_keys(keys)
+    for index, said in keys.items():
+        terms.require_signed(index, said)
+    del advertised
     roster = terms.roster(keys)
     present = {index: tuple(other for other in around[index] if other in keys) for index in keys}
     _require_enough(terms, around, present)
-    stand = all(said.standing for said in keys.values())
     for index, there in present.items():
-        theirs = tuple(keys[other] for other in there)
-        said = b"".join([each.said for each in theirs]) if stand else b""
-        yield Send(terms.name(index), KeysListed(there, () if stand else theirs, said))
+        yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there)))
 
     # 3. and 4. Sealed shares in, passed on.
     dealt = yield from receive_all(terms.names(keys), SharesDealt, quorum=quorum_size)
@@ -130,34 +130,6 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         for name in given:
             yield Send(name, TotalPublished(total))
     return Total(total, included)
-
-
-def _advertised(terms: MaskedSumSetup, index_of: Mapping[str, int]) -> Role[dict[int, KeysAdvertised]]:
-    """What the first set says. If not all of them hold the same keys, whoever counted on them makes a fresh one."""
-    names, quorum_size = terms.setting.contributors, terms.setting.quorum_size
-    found = yield from receive_all(names, KeysAdvertised, quorum=quorum_size)
-    standing = {name: said for name, said in found.items() if said.standing} if terms.stands else {}
-    held = next((said.standing[:NAME_BYTES] for said in standing.values()), b"")
-    if len(standing) == len(found) and all(said.standing[:NAME_BYTES] == held for said in standing.values()):
-        for name, said in found.items():
-            whole = len(said.commitments) == 2 * SECRET_BYTES and len(said.said) == SAID_BYTES and not said.public
-            if not whole or not terms.hold(said.said, held):
-                raise PeerProtocolError("what is said of standing keys does not fit", party=name)
-        return {index_of[name]: said for name, said in found.items()}
-    if standing:
-        for name in standing:
-            yield Send(name, KeysListed(()))
-        fewest = max(quorum_size - (len(found) - len(standing)), 0)
-        fresh = yield from receive_all(tuple(standing), KeysAdvertised, quorum=fewest)
-        for name, said in fresh.items():
-            if said.commitments != standing[name].commitments:
-                raise PeerProtocolError("commits to something else", party=name)
-        found = {name: fresh.get(name, said) for name, said in found.items() if name in fresh or name not in standing}
-    keys = {index_of[name]: said for name, said in found.items()}
-    terms.require_keys(keys)
-    for index, said in keys.items():
-        terms.require_signed(index, said)
-    return keys
 
 
 def _require_enough(
