@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ALONE = { test $$? = 1 && echo "Once more, by itself, what failed beside others:" && \
 	$(BIN)/pytest --last-failed --last-failed-no-failures none -rA --no-header
 
-.PHONY: help setup demo test test-fast test-tenth test-off sanitize test-slow test-one lint format docs bench guard peers hooks lock clean
+.PHONY: help setup demo test test-fast test-tenth test-off sanitize test-slow test-one lint format docs bench guard peers hooks lock release clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -89,6 +89,12 @@ lock: $(BUILT)  ## Renew requirements.lock (needs uv in the environment)
 		--no-emit-package blindbayes-papers --output-file requirements.lock
 	echo 'pyspark>=4,<4.1' | $(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --quiet --output-file engines/spark.lock
+
+release: $(BUILT)  ## Build sdist and wheels of blindbayes and blindbayes-papers into dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	cd papers && ../$(BIN)/python -m hatchling build -d ../dist
+	@ls -l dist
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis out

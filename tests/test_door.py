@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from blindbayes import __version__
 from conftest import tenth_of
 
 ROOT = Path(__file__).parents[1]
@@ -57,13 +58,14 @@ def test_the_workflow_calls_what_ci_calls_for_every_python_that_the_package_name
 
 def test_version_and_licence_are_the_same_everywhere() -> None:
     project = tomllib.loads(text("pyproject.toml"))["project"]
+    assert project["dynamic"] == ["version"]
     citation = yaml.safe_load(text("CITATION.cff"))
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
-    assert f"## {project['version']}" in text("CHANGELOG.md")
+    assert (citation["version"], citation["license"]) == (__version__, project["license"])
+    assert f"## {__version__} " in text("CHANGELOG.md")
     papers = tomllib.loads(text("papers/pyproject.toml"))["project"]
-    assert (papers["version"], papers["license"]) == (project["version"], project["license"])
-    assert papers["dependencies"] == [f"blindbayes=={project['version']}"]
-    assert project["optional-dependencies"]["papers"] == [f"blindbayes-papers=={project['version']}"]
+    assert (papers["version"], papers["license"]) == (__version__, project["license"])
+    assert f"blindbayes=={__version__}" in papers["dependencies"]
+    assert project["optional-dependencies"]["papers"] == [f"blindbayes-papers=={__version__}"]
 
 
 def test_hooks_run_the_tools_of_the_environment() -> None:
