@@ -160,10 +160,10 @@ def test_an_approval_has_a_last_day_through_the_api_and_the_page(office: Console
 
 def test_a_code_signs_in_once_and_five_tries_a_minute_are_all() -> None:
     door = Door("x")
-    code = door.new_code()
-    assert not door.redeem("wrong")
-    assert door.redeem(code.upper().replace("-", " "))
-    assert not door.redeem(code)
+    code = door.new_code("Ada")
+    assert door.redeem("wrong") is None
+    assert door.redeem(code.upper().replace("-", " ")) == "Ada"
+    assert door.redeem(code) is None
     assert [door.may_try() for _ in range(6)] == [True] * 5 + [False]
 
 

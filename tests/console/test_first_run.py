@@ -20,8 +20,8 @@ from blindbayes.transport.identity import Identity
 def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_path: Path, browser: Browser) -> None:
     south = Identity.generate("south", address="south.example:7440").card
     (tmp_path / "visits.csv").write_text("class,colour\nill,red\n")
-    command = [sys.executable, "-m", "blindbayes", "site", "console", "--config", str(tmp_path / "north"), "--operator"]
-    with subprocess.Popen([*command, "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "blindbayes", "site", "console", "--config", str(tmp_path / "north"), "--for", "Ada"]
+    with subprocess.Popen([*command, "--operator", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split()[-1]
@@ -31,7 +31,6 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             errors: list[str] = []
             page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
             page.goto(url)
-            page.get_by_label("Your name").fill("Ada")
             page.get_by_label("One-time code").fill(code)
             page.get_by_role("button", name="Sign in").click()
             page.get_by_label("Name of the site").fill("north")

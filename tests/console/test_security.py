@@ -20,6 +20,7 @@ import pytest
 from blindbayes.console.calls import View
 from blindbayes.console.port import ConsolePort
 from blindbayes.console.table import CALLS
+from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.passwords import hash_password
 from blindbayes.site.people import Person
@@ -78,7 +79,7 @@ def test_a_form_acts_only_with_the_token_of_its_own_page_and_from_this_origin(of
 
 
 def test_the_cookie_is_for_this_browser_alone_and_ends_with_the_session(office: Consoles) -> None:
-    code = office.ports["south"].door.new_code()
+    code = office.ports["south"].door.new_code("Ada")
     answer = office.ask("south", "POST", "/login", urlencode({"name": "Ada", "code": code}), token=False)
     cookie = answer.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
@@ -98,7 +99,7 @@ def test_guessing_ends_after_five_tries(tmp_path: Path) -> None:
     with Consoles(tmp_path, NAMES) as office:
         tries = [office.ask("north", "POST", "/login", "name=a&code=b", token=False).status for _ in range(7)]
         assert tries == [403] * 5 + [429] * 2
-        code = office.ports["north"].door.new_code()
+        code = office.ports["north"].door.new_code("Ada")
         assert office.ask("north", "POST", "/login", urlencode({"name": "Ada", "code": code}), token=False).status == 429
 
 
@@ -115,7 +116,8 @@ def test_people_by_name_have_passwords_and_do_what_their_role_may(tmp_path: Path
 
         assert enter(name="Ada", password="battery").status == 403
         assert enter(name="Nobody", password="battery").status == 403
-        assert enter(name="Nobody", code=office.ports["north"].door.new_code()).status == 403
+        with pytest.raises(ConfigError, match="not in this site"):
+            office.ports["north"].door.new_code("Nobody")
         alan = {"Cookie": enter(name="Alan", password="battery").headers["Set-Cookie"].split(";")[0]}
         csrf = csrf_of(office, alan)
         form = urlencode({"csrf": csrf, "why": "no"})
@@ -149,7 +151,7 @@ def test_tokens_and_codes_are_in_no_page_log_url_or_event(
 ) -> None:
     door = office.ports["north"].door
     with caplog.at_level(logging.DEBUG):
-        code = door.new_code()
+        code = door.new_code("Ada")
         office.ask("north", "POST", "/login", urlencode({"name": "Ada", "code": code + "x"}), token=False)
         ada = office.sign_in("north")
         pages = [office.ask("north", "GET", path, headers=ada, token=False) for path in paths(study.sha256, run)]
@@ -169,7 +171,9 @@ def test_tokens_and_codes_are_in_no_page_log_url_or_event(
 
 
 def test_hostile_titles_and_names_are_text(office: Consoles, study: StudyFile, run: str) -> None:
-    eve = office.sign_in("north", "<svg/onload=alert(1)>\u202e")
+    with pytest.raises(ConfigError):
+        office.ports["north"].door.new_code("Eve\u202e")
+    eve = office.sign_in("north", "<svg/onload=alert(1)>")
     for path in paths(study.sha256, run):
         text = office.ask("north", "GET", path, headers=eve, token=False).text
         assert "<img" not in text

@@ -108,7 +108,7 @@ class Consoles:
 
     def sign_in(self, name: str, person: str = "Ada") -> dict[str, str]:
         """The headers of a browser whose person has signed in."""
-        form = urlencode({"code": self.ports[name].door.new_code(), "name": person})
+        form = urlencode({"code": self.ports[name].door.new_code(person)})
         answer = self.ask(name, "POST", "/login", form, token=False)
         assert answer.status == 303, answer.text
         return {"Cookie": answer.headers["Set-Cookie"].split(";")[0]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -19,10 +20,15 @@ from blindbayes.site.client import OperatorClient
 from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.lock import ask_to_reload, sole_agent
+from blindbayes.site.people import account
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.events import log_json
 from blindbayes.transport.identity import Identity, read_card
+
+FOR = click.option(
+    "--for", "person", help="The person whom the code signs in, as in people.toml; without it the one of your account."
+)
 
 
 def log_as_json() -> None:
@@ -284,7 +290,10 @@ def destroy_share(run: str, who: str | None, home: SiteFolder) -> None:
 @JSON
 @click.option("--log-json", "json_log", is_flag=True, help="Log to standard error as JSON lines: events, names, counts.")
 @click.option("--console", "with_console", is_flag=True, help="Print a code to sign in to the site console with a browser.")
-def serve_command(home: SiteFolder, passphrase_file: Path | None, as_json: bool, json_log: bool, with_console: bool) -> None:
+@FOR
+def serve_command(
+    home: SiteFolder, passphrase_file: Path | None, as_json: bool, json_log: bool, with_console: bool, person: str | None
+) -> None:
     """Run the agent until it is stopped. Runs that were interrupted go on.
 
     Example:
@@ -308,7 +317,7 @@ def serve_command(home: SiteFolder, passphrase_file: Path | None, as_json: bool,
             if not home.peers():
                 click.echo("Nobody is pinned, so nobody can come: `blindbayes site pin` the others' cards.")
             if with_console:
-                _tell_code(operator, ports[0].door.new_code())
+                _show_code(operator, home.people.name_of(person), ports[0].door.new_code)
 
     ports: list[ConsolePort] = []
 
@@ -319,18 +328,22 @@ def serve_command(home: SiteFolder, passphrase_file: Path | None, as_json: bool,
     asyncio.run(serve(home, identity, make_port, ready=ready))
 
 
-def _tell_code(operator: str, code: str) -> None:
-    click.echo(f"Site console: http://{operator}\nSign in with this code, once, within ten minutes:  {code}")
+def _show_code(operator: str, person: str, new_code: Callable[[str], str]) -> None:
+    click.echo(f"Site console: http://{operator}")
+    try:
+        click.echo(f"{person} signs in with this code, once, within ten minutes:  {new_code(person)}")
+    except ConfigError as error:  # the agent runs all the same
+        click.echo(f"No code: {error}. For somebody else: blindbayes site console --for NAME")
 
 
-async def _first_run(folder: Path, operator: str) -> None:
+async def _first_run(folder: Path, operator: str, person: str) -> None:
     from blindbayes.console.first_run import FirstRun
     from blindbayes.console.port import ConsolePort
     from blindbayes.site.serve import serve
 
     page = FirstRun(folder, operator)
     await page.start()
-    _tell_code(page.address, page.door.new_code())
+    _show_code(page.address, person, page.door.new_code)
     home, identity = await page.wait()
     click.echo(f"Made site {identity.name} in {folder}; its agent runs here until it is stopped.")
     await serve(home, identity, lambda agent: ConsolePort(agent, page))
@@ -341,25 +354,30 @@ async def _first_run(folder: Path, operator: str) -> None:
 @click.option(
     "--operator", default="127.0.0.1:7441", show_default=True, help="Of a new site: loopback host:port for its people."
 )
+@FOR
 @JSON
-def console_command(config: Path, operator: str, as_json: bool) -> None:
-    """Print the address of the running agent's console and a code to sign in there with a browser, once.
+def console_command(config: Path, operator: str, person: str | None, as_json: bool) -> None:
+    """Print the address of the running agent's console and a code that signs one person in there with a browser, once.
 
-    Where there is no site yet it serves a page that makes one, and goes on as its agent.
+    A person with a password signs in with it: there is no code for them. Where there is no site yet the command serves a page
+    that makes one, and goes on as its agent.
 
     Example:
-      blindbayes site console --config north
+      blindbayes site console --for "Ada Lovelace" --config north
     """
     folder = config.parent if config.suffix == ".toml" else config
     if not (folder / "site.toml").exists():
-        asyncio.run(_first_run(folder, operator))
+        asyncio.run(_first_run(folder, operator, person or account()))
         return
-    client = OperatorClient(SiteFolder.open(config).folder)
-    code = client.call("POST", "/codes", {})["code"]
+    home = SiteFolder.open(config)
+    client, name = OperatorClient(home.folder), home.people.name_of(person)
+    answer = client.call("POST", "/codes", {"name": name})
+    if "code" not in answer:
+        raise ConfigError(str(answer["message"]))
     if as_json:
-        print_json({"address": f"http://{client.address}", "code": code})
+        print_json({"address": f"http://{client.address}", "for": name, "code": answer["code"]})
     else:
-        _tell_code(client.address, code)
+        _show_code(client.address, name, lambda _: str(answer["code"]))
 
 
 @command.command()

@@ -1,42 +1,45 @@
-"""Who may come in. Everything that reaches the console passes here, and every answer leaves with the same headers.
+"""Authenticate every request to the console and send every response with the same headers.
 
-The port is on loopback, which keeps other machines out but neither other people of this machine nor pages of other origins in
-somebody's browser. So the Host must be a loopback name (no rebinding), a request that says where it comes from must say this
-origin, commands carry the token of the site's folder, browsers a cookie that scripts cannot read and other origins do not
-send, and whatever changes something carries a second token from the page itself.
+The port is on loopback, which keeps other machines out but neither other accounts of this machine nor pages of other origins
+in somebody's browser. So the Host must be a loopback name (no rebinding), a request with an Origin must name this origin,
+commands carry the token of the site's folder, browsers a cookie that scripts cannot read and other origins do not send, and
+every change carries a second token from the page itself. Without one of these a request is refused by its headers alone: its
+body is neither read nor parsed. The exceptions are `OPEN` and the static files. The path judged is the one that the router
+uses (`scope["path"]`), never one rebuilt from headers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from blindbayes.console.upload import fields_of
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.passwords import is_password
-from blindbayes.site.people import ROLES, People, Person
+from blindbayes.site.people import ROLES, People, Person, require_name
 
 COOKIE = "blindbayes"
-MOST_BODY = 1 << 20
-_HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
-_OPEN = frozenset(("/healthz", "/readyz", "/metrics", "/login"))
+MAX_BODY = 1 << 20
+MAX_OPEN_BODY = 4096  # of a request without a session: name, code and password fit
+OPEN = frozenset(("/healthz", "/readyz", "/metrics", "/login"))
+_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.ASCII)
 _BODY_SECONDS = 20.0
 _CODE_SECONDS = 600.0
 _SESSION_SECONDS = 12 * 3600.0
 _MOST_SESSIONS = 64
 _TRIES, _TRY_SECONDS = 5, 60.0
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
-
-_NOBODY = Person("nobody", "analyst")
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -52,10 +55,10 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks: a command of whoever may read the site's folder, or a person who signed in."""
+    """An authenticated caller: a command with the folder's token (no name, every role), or a person who signed in."""
 
     name: str = ""
-    roles: frozenset[str] = frozenset(ROLES)
+    roles: frozenset[str] = frozenset()
     csrf: str = field(default="", repr=False)
     until: float = 0.0
 
@@ -67,18 +70,33 @@ class Door:
         self.token = _secret()
         self.metrics_token = metrics_token
         self.people: People | None = None  # of the site, once there is one
-        self._codes: dict[str, float] = {}  # until when each counts
+        self._codes: dict[str, tuple[str, float]] = {}  # code -> the person it is for, and until when it is valid
         self._sessions: dict[str, Visitor] = {}
         self._tries: list[float] = []
 
-    def new_code(self) -> str:
-        """A code that signs one person in, once, within ten minutes: twelve signs in three groups, 59 bits."""
+    def new_code(self, name: str) -> str:
+        """Make a code that signs in this person, once, within ten minutes: twelve characters in three groups, 59 bits.
+
+        Raises `ConfigError` for a name that is not in the site's people.toml, and for a person with a password.
+        """
+        name = require_name(name)
+        self._person(name)
         coins = Coins.system()
         signs = [_ALPHABET[coins.below(len(_ALPHABET))] for _ in range(12)]
         code = "-".join("".join(signs[at : at + 4]) for at in (0, 4, 8))
-        self._codes = {known: until for known, until in self._codes.items() if until > time.monotonic()}
-        self._codes[code] = time.monotonic() + _CODE_SECONDS
+        self._codes = {known: each for known, each in self._codes.items() if each[1] > time.monotonic()}
+        self._codes[code] = name, time.monotonic() + _CODE_SECONDS
         return code
+
+    def _person(self, name: str) -> Person | None:
+        """Return the person whom a code for this name signs in; None where the site names nobody. Raises if no code may."""
+        known = () if self.people is None else self.people.all()
+        person = next((each for each in known if each.name == name), None)
+        if known and person is None:
+            raise ConfigError(f"{name!r} is not in this site's people.toml: a steward adds them with `blindbayes site people`")
+        if person is not None and person.secret is not None:
+            raise ConfigError(f"{name} signs in with a password: no code replaces it")
+        return person
 
     def may_try(self) -> bool:
         """Five wrong tries a minute to sign in, whoever tries: codes are long, and passwords may not be.
@@ -90,30 +108,38 @@ class Door:
         self._tries.append(now)
         return len(self._tries) <= _TRIES
 
-    def redeem(self, code: str) -> bool:
-        """Whether a code counts; it is used up."""
-        said = "".join(code.lower().split()).replace("-", "")
-        right = [known for known in self._codes if _is_same(known.replace("-", ""), said)]
-        return any(self._codes.pop(known) > time.monotonic() for known in right)
+    def redeem(self, code: str) -> str | None:
+        """Return the name that a valid code is for, and use the code up; None for any other text."""
+        given = "".join(code.lower().split()).replace("-", "")
+        right = [known for known in self._codes if _is_same(known.replace("-", ""), given)]
+        redeemed = [self._codes.pop(known) for known in right]
+        return next((name for name, until in redeemed if until > time.monotonic()), None)
 
-    def enter(self, people: People, form: Mapping[str, str]) -> tuple[str, Visitor] | None:
-        """The cookie of whoever signs in with this form, if it is right: a code, or a person's name and password.
+    def enter(self, form: Mapping[str, str]) -> tuple[str, Visitor] | None:
+        """Return the cookie and the session of a sign-in form: name and password, or a code, which holds its own name.
 
-        Where the site has people by name a code lets in one of them, and nobody else; elsewhere the name is what they say.
+        None if the form is wrong. What a code may do is decided when it is used: a person who was removed, or given a
+        password, since it was made does not get in with it.
         """
-        known, name = people.all(), form.get("name", "").strip()[:80]
-        person = next((each for each in known if each.name == name), None)
         if form.get("password"):
-            if not is_password(form["password"], (person or _NOBODY).secret) or person is None:
+            known = () if self.people is None else self.people.all()
+            person = next((each for each in known if each.name == form.get("name", "").strip()), None)
+            if not is_password(form["password"], None if person is None else person.secret) or person is None:
                 return None
-        elif not self.redeem(form.get("code", "")) or not name or (known and person is None):
-            return None
-        roles = frozenset(ROLES) if person is None else frozenset((person.role,))
-        key = self.sign_in(name, roles)
+            name = person.name
+        else:
+            name = self.redeem(form.get("code", "")) or ""
+            if not name or form.get("name", "").strip() not in ("", name):
+                return None
+            try:
+                person = self._person(name)
+            except ConfigError:
+                return None
+        key = self.sign_in(name, frozenset(ROLES) if person is None else frozenset((person.role,)))
         return key, self._sessions[key]
 
-    def sign_in(self, name: str, roles: frozenset[str] = frozenset(ROLES)) -> str:
-        """A new session; its cookie."""
+    def sign_in(self, name: str, roles: frozenset[str]) -> str:
+        """Begin a session and return its cookie."""
         self._tries[-1:] = []
         now = time.monotonic()
         self._sessions = {key: kept for key, kept in self._sessions.items() if kept.until > now}
@@ -130,7 +156,7 @@ class Door:
     def visitor(self, request: Request) -> Visitor | None:
         """Whoever the request speaks for."""
         if _is_same(request.headers.get("authorization", ""), f"Bearer {self.token}"):
-            return Visitor()
+            return Visitor(roles=frozenset(ROLES))
         found = self._sessions.get(key := request.cookies.get(COOKIE, ""))
         if found is None or found.until <= time.monotonic():
             return None
@@ -151,7 +177,7 @@ class Door:
 
 
 class Guard:
-    """The console behind its door."""
+    """The application behind the checks of this module."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self.app, self._door = app, door
@@ -168,12 +194,19 @@ class Guard:
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        request = Request(scope, receive)
-        try:
-            body = await self._body(request)
-            refusal = Response("too large", 413) if body is None else self._refusal(request, body)
-        except TimeoutError:
-            body, refusal = b"", Response("too slow", 408)
+        request, body = Request(scope, receive), b""
+        scope["visitor"] = visitor = self._door.visitor(request)
+        refusal = _refusal(request, visitor)
+        if refusal is None:
+            try:
+                body = await _body(request, MAX_OPEN_BODY if visitor is None else MAX_BODY)
+                refusal = await _form_refusal(request, visitor, body)
+            except ConfigError as error:
+                refusal = _refused(request, 400, str(error))
+            except OverflowError:
+                refusal = Response("too large", 413)
+            except TimeoutError:
+                refusal = Response("too slow", 408)
         if refusal is not None:
             await refusal(scope, receive, send_with_headers)
             return
@@ -188,48 +221,74 @@ class Guard:
 
         await self.app(scope, again, send_with_headers)
 
-    async def _body(self, request: Request) -> bytes | None:
-        found = bytearray()
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for part in request.stream():
-                found += part
-                if len(found) > MOST_BODY:
-                    return None
-        return bytes(found)
 
-    def _refusal(self, request: Request, body: bytes) -> Response | None:
-        headers, path = request.headers, request.url.path
-        host = headers.get("host", "")
-        if host.rsplit(":", 1)[0] not in _HOSTS:
-            return _refused(request, 403, "this port is for this machine only")
-        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return _refused(request, 403, "not from another page: type the address")
-        if headers.get("origin", f"http://{host}") != f"http://{host}":
-            return _refused(request, 403, "not from another origin")
-        request.scope["visitor"] = visitor = self._door.visitor(request)
-        if path in _OPEN or path.startswith("/static/"):
-            return None
-        if visitor is None:
-            if is_api(request) or request.method != "GET":
-                return _refused(request, 401, "the token is missing or wrong")
-            return RedirectResponse("/login", 303)
-        if request.method not in ("GET", "HEAD") and visitor.csrf:
-            given = headers.get("x-csrf-token") or _csrf_of(request, body)
-            if not _is_same(given, visitor.csrf):
-                return _refused(request, 403, "the form is stale: load the page again")
+async def _body(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async with asyncio.timeout(_BODY_SECONDS):
+        async for part in request.stream():
+            body += part
+            if len(body) > limit:
+                raise OverflowError
+    return bytes(body)
+
+
+def _refusal(request: Request, visitor: Visitor | None) -> Response | None:
+    """Return the refusal that a request's headers call for."""
+    headers, host = request.headers, request.headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        return _refused(request, 403, "this port is for this machine only")
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return _refused(request, 403, "not from another page: type the address")
+    if headers.get("origin", f"http://{host}") != f"http://{host}":
+        return _refused(request, 403, "not from another origin")
+    if visitor is not None or is_open(path_of(request)):
         return None
+    if is_api(request) or request.method != "GET":
+        return _refused(request, 401, "the token is missing or wrong")
+    return RedirectResponse("/login", 303)
+
+
+async def _form_refusal(request: Request, visitor: Visitor | None, body: bytes) -> Response | None:
+    """Parse the form of an authenticated request, in a thread, into `scope["fields"]`, and check its own token."""
+    if visitor is None or request.method in ("GET", "HEAD") or is_open(path_of(request)):
+        return None
+    fields: dict[str, str] = {}
+    if not is_api(request):
+        fields = await asyncio.to_thread(fields_of, request.headers.get("content-type", ""), body)
+    given = request.headers.get("x-csrf-token") or fields.pop("csrf", "")
+    if visitor.csrf and not _is_same(given, visitor.csrf):
+        return _refused(request, 403, "the form is stale: load the page again")
+    request.scope["fields"] = fields
+    return None
+
+
+def path_of(request: Request) -> str:
+    """Return the path by which the router chooses. `request.url` is rebuilt from the Host header in some releases."""
+    return str(request.scope["path"])
+
+
+def is_open(path: str) -> bool:
+    """True for the paths that need no session."""
+    return path in OPEN or (path.startswith("/static/") and "/" not in path.removeprefix("/static/"))
 
 
 def is_api(request: Request) -> bool:
-    """Whether JSON is expected."""
-    return request.url.path.startswith("/api/")
+    """True where JSON is expected."""
+    return path_of(request).startswith("/api/")
 
 
-def _csrf_of(request: Request, body: bytes) -> str:
-    try:
-        return fields_of(request.headers.get("content-type", ""), body).get("csrf", "")
-    except ConfigError:
-        return ""
+def closed(routes: Iterable[Route]) -> list[Route]:
+    """Return the routes with endpoints that refuse whatever is not authenticated, whatever stands before them."""
+
+    def behind(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            if request.scope.get("visitor") is None:
+                return _refused(request, 401, "the token is missing or wrong")
+            return await endpoint(request)
+
+        return answer
+
+    return [Route(route.path, behind(route.endpoint), methods=sorted(route.methods or ())) for route in routes]
 
 
 def _refused(request: Request, status: int, message: str) -> Response:

@@ -13,11 +13,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from blindbayes.console.calls import arguments
-from blindbayes.console.door import Door, Guard, Visitor, cookie
+from blindbayes.console.door import Door, Guard, Visitor, closed, cookie
 from blindbayes.console.invitations import keep_cards
 from blindbayes.console.pages import static_file
 from blindbayes.console.server import listen
-from blindbayes.console.upload import fields_of
+from blindbayes.console.upload import urlencoded
 from blindbayes.console.words import WORD
 from blindbayes.errors import BlindbayesError
 from blindbayes.report.look import look
@@ -55,8 +55,7 @@ class FirstRun:
         routes = [
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/static/{name}", static_file),
-            Route("/make", self._make, methods=["POST"]),
-            Route("/{path:path}", self._show),
+            *closed([Route("/make", self._make, methods=["POST"]), Route("/{path:path}", self._show)]),
         ]
         self.guard = Guard(Starlette(routes=routes), self.door)  # the agent's own pages take the place of these
         self.listening = await listen(self.guard, self._where)
@@ -74,21 +73,20 @@ class FirstRun:
     async def _login(self, request: Request) -> Response:
         if request.method == "GET":
             return self._render("login.html", request)
-        form = fields_of(request.headers.get("content-type", ""), await request.body())
         if not self.door.may_try():
             return self._render("login.html", request, 429, problem=WORD["too_often"])
-        if not form.get("name", "").strip() or not self.door.redeem(form.get("code", "")):
+        entered = self.door.enter(urlencoded(await request.body()))
+        if entered is None:
             return self._render("login.html", request, 403, problem=WORD["wrong"])
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(**cookie(self.door.sign_in(form["name"].strip()[:80])))
+        answer.set_cookie(**cookie(entered[0]))
         return answer
 
     async def _show(self, request: Request) -> Response:
         return self._render("first_run.html", request, done=self._made.done())
 
     async def _make(self, request: Request) -> Response:
-        fields = fields_of(request.headers.get("content-type", ""), await request.body())
-        fields.pop("csrf", None)
+        fields = request.scope["fields"]
         try:
             if not self._made.done():
                 made = self._create(arguments(Answers, fields, strict=False), request.scope["visitor"].name)

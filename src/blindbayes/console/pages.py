@@ -17,12 +17,12 @@ from starlette.routing import Route, compile_path
 
 from blindbayes.console import code
 from blindbayes.console.calls import Action, Desk, Missing, View, arguments, settle
-from blindbayes.console.door import COOKIE, Door, Visitor, cookie
+from blindbayes.console.door import COOKIE, Door, Visitor, cookie, path_of
 from blindbayes.console.downloads import downloads, may_download
 from blindbayes.console.facts import badges
 from blindbayes.console.live import Live, event
 from blindbayes.console.table import CALLS
-from blindbayes.console.upload import fields_of
+from blindbayes.console.upload import urlencoded
 from blindbayes.console.words import NAVIGATION, WORD, plain
 from blindbayes.errors import BlindbayesError
 from blindbayes.report.look import look, style
@@ -80,13 +80,15 @@ class Pages:
         parts = set(self._look.list_templates())
         self._live_views = [each for each in self._views if each[1].page.replace(".html", "_live.html") in parts]
 
+    def open_routes(self) -> list[Route]:
+        """Return the pages that need no session."""
+        return [Route("/login", self._login, methods=["GET", "POST"]), Route("/static/{name}", static_file)]
+
     def routes(self) -> list[Route]:
-        """All of them."""
+        """Return all other pages."""
         return [
-            Route("/login", self._login, methods=["GET", "POST"]),
             Route("/logout", self._logout, methods=["POST"]),
             Route("/events", self._events),
-            Route("/static/{name}", static_file),
             *downloads(self._agent),
             *(self._view(call) for call in CALLS if isinstance(call, View) and call.page),
             *(self._action(call) for call in CALLS if isinstance(call, Action)),
@@ -94,7 +96,7 @@ class Pages:
 
     def _render(self, name: str, request: Request, status: int = 200, **facts: Any) -> Response:
         visitor = request.scope.get("visitor") or Visitor()
-        told = {"word": WORD, "navigation": NAVIGATION, "site": self._agent.name, "visitor": visitor, "here": request.url.path}
+        told = {"word": WORD, "navigation": NAVIGATION, "site": self._agent.name, "visitor": visitor, "here": path_of(request)}
         told |= {"told": "", "problem": "", "badges": {} if request.scope.get("visitor") is None else badges(self._agent)}
         return HTMLResponse(self._look.get_template(name).render(**told | facts), status)
 
@@ -122,13 +124,11 @@ class Pages:
     def _action(self, action: Action) -> Route:
         async def answer(request: Request) -> Response:
             visitor: Visitor = request.scope["visitor"]
-            fields = fields_of(request.headers.get("content-type", ""), await request.body())
             back = action.back.format(**request.path_params)
             try:
                 if problem := action.refusal(visitor):
                     raise BlindbayesError(problem)
-                fields.pop("csrf", None)
-                asked = arguments(action.takes, fields, strict=False)
+                asked = arguments(action.takes, request.scope["fields"], strict=False)
                 found = await settle(action.do(Desk(self._agent, visitor), **request.path_params, **asked))
             except Missing as missing:
                 return self._render("problem.html", request, 404, title="Not here", problem=str(missing))
@@ -156,8 +156,7 @@ class Pages:
         again = {"people": bool(self._agent.home.people.all())}
         if not self._door.may_try():
             return self._render("login.html", request, 429, problem=WORD["too_often"], **again)
-        form = fields_of(request.headers.get("content-type", ""), await request.body())
-        entered = await asyncio.to_thread(self._door.enter, self._agent.home.people, form)
+        entered = await asyncio.to_thread(self._door.enter, urlencoded(await request.body()))
         if entered is None:
             return self._render("login.html", request, 403, problem=WORD["wrong"], **again)
         key, visitor = entered

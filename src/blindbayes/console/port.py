@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from blindbayes import __version__
-from blindbayes.console.calls import api_route, describe, unexpected
-from blindbayes.console.door import Door, Guard, is_api
+from blindbayes.console.calls import api_route, describe, refused, unexpected
+from blindbayes.console.door import Door, Guard, closed, is_api
 from blindbayes.console.first_run import FirstRun
 from blindbayes.console.pages import Pages
 from blindbayes.console.probes import probes
 from blindbayes.console.server import Listening, listen
 from blindbayes.console.table import CALLS
+from blindbayes.errors import ConfigError
+from blindbayes.foreign import convert, read_json_table
 from blindbayes.primitives.coins import Coins
 from blindbayes.site.agent import Agent
 from blindbayes.storage.files import read_private, write_whole
+
+
+class _For(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom a code is to sign in."""
+
+    name: str
 
 
 class ConsolePort:
@@ -72,22 +81,26 @@ def console(agent: Agent, door: Door, pages: Pages) -> Starlette:
         return JSONResponse(described)
 
     async def new_code(request: Request) -> Response:
-        if request.scope["visitor"].csrf:  # a browser: who is in lets nobody else in
-            return JSONResponse({"message": "codes are for whoever may read the site's folder"}, 403)
-        return JSONResponse({"code": door.new_code()})
+        if request.scope["visitor"].csrf:  # a person with a browser lets nobody else in
+            return JSONResponse({"message": "codes are made with the token of the site's folder"}, 403)
+        try:
+            given = convert(read_json_table(await request.body(), "the request"), _For, "the request")
+            return JSONResponse({"code": door.new_code(given.name)})
+        except ConfigError as error:
+            return JSONResponse(refused(error), 400)
 
     async def no_such_call(request: Request, _: Exception) -> Response:
         if is_api(request):
             return JSONResponse({"message": "no such call"}, 404)
         return PlainTextResponse("no such page", 404)
 
-    routes = [
-        *probes(agent, door.may_measure),
+    inner = [
         Route("/api/openapi.json", description),
         Route("/api/codes", new_code, methods=["POST"]),
         *(api_route(agent, call) for call in CALLS),
         *pages.routes(),
     ]
+    routes = [*probes(agent, door.may_measure), *pages.open_routes(), *closed(inner)]
     return Starlette(routes=routes, exception_handlers={404: no_such_call, Exception: unexpected})
 
 

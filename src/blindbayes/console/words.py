@@ -13,7 +13,7 @@ WORD = {
     "pages": "Pages",
     "waiting": "waiting for somebody here",
     "too_often": "Five tries a minute are all. Wait a moment, then try again.",
-    "wrong": "That was not right. A code counts once, for ten minutes; a password is that of the name beside it.",
+    "wrong": "That was not right. A code is valid once, for ten minutes; whoever has a password needs name and password.",
 }
 
 NAVIGATION = (

@@ -75,13 +75,14 @@ class People:
         """A person by name."""
         return next((each for each in self.all() if each.name == name), None)
 
+    def name_of(self, name: str | None = None) -> str:
+        """Return a person's name for the log: the one given, or that of the person with this account, or the account's own."""
+        own = account()
+        return require_name(name or next((each.name for each in self.all() if each.account == own), own))
+
     def require(self, act: Act, name: str | None = None) -> str:
-        """The name that the log gets for this act; without one, that of the account. Raises unless the person may do it."""
-        people = self.all()
-        if name is None:
-            own = account()
-            name = next((each.name for each in people if each.account == own), own)
-        name = require_name(name)
+        """Return the name that the log gets for this act (see `name_of`). Raises unless the person may do it."""
+        people, name = self.all(), self.name_of(name)
         if not people:
             return name
         person = next((each for each in people if each.name == name), None)

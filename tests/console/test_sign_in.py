@@ -1,0 +1,329 @@
+"""What a caller without a session can make the console do, and whom a one-time code signs in."""
+
+from __future__ import annotations
+
+import email.parser
+import http.client
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import starlette.datastructures
+
+from blindbayes.console import door as door_module
+from blindbayes.console.calls import View
+from blindbayes.console.door import Door, closed
+from blindbayes.console.first_run import FirstRun
+from blindbayes.console.table import CALLS
+from blindbayes.console.upload import fields_of, urlencoded
+from blindbayes.errors import ConfigError
+from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.passwords import hash_password
+from blindbayes.site.people import Person
+from support.consoles import NAMES, Answer, Consoles
+
+FORM = "multipart/form-data; boundary=x"
+
+
+def nested(levels: int, size: int) -> bytes:
+    """A form in a form in a form, then empty lines up to a size: minutes of work for a mail parser."""
+    body, edge = b"", b"x"
+    for level in range(levels):
+        inner = b"b%d" % level
+        body += b"--" + edge + b"\r\ncontent-type: multipart/mixed; boundary=" + inner + b"\r\n\r\n"
+        edge = inner
+    body += b"--" + edge + b"\r\n\r\n"
+    return body + b"\n" * max(0, size - len(body))
+
+
+def form(*parts: tuple[str, bytes]) -> bytes:
+    made = [b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (name.encode(), each) for name, each in parts]
+    return b"".join(made) + b"--x--\r\n"
+
+
+def steps(work: Any) -> int:
+    """How many functions a piece of work calls."""
+    count = 0
+
+    def tick(*_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(tick)
+    try:
+        work()
+    except ConfigError:
+        pass
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every parse of a multipart form, by whichever parser."""
+    seen: list[str] = []
+    inner, mail = fields_of, email.parser.BytesParser.parsebytes
+
+    def ours(kind: str, body: bytes) -> dict[str, str]:
+        seen.extend(["form"] * kind.startswith("multipart"))
+        return inner(kind, body)
+
+    def theirs(self: Any, *given: Any, **more: Any) -> Any:
+        seen.append("mail")
+        return mail(self, *given, **more)
+
+    monkeypatch.setattr(door_module, "fields_of", ours)
+    monkeypatch.setattr(email.parser.BytesParser, "parsebytes", theirs)
+    return seen
+
+
+@pytest.mark.parametrize("body", [nested(3, 0), nested(250, 900_000), form(("name", b"Ada"), ("code", b"x"))])
+def test_nothing_multipart_is_parsed_before_there_is_a_session(office: Consoles, parses: list[str], body: bytes) -> None:
+    """One such form, sent by another account of the machine, stopped the agent for 198 seconds."""
+    office.ports["north"].door._tries.clear()
+    for path in ("/login", "/studies", "/peers", "/api/studies", "/logout"):
+        answer = office.ask("north", "POST", path, body, headers={"Content-Type": FORM}, token=False)
+        assert answer.status in (401, 403, 413), path
+    assert parses == []
+
+
+def test_a_body_without_a_session_is_read_to_four_kilobytes_and_no_further(office: Consoles) -> None:
+    for path in ("/login", "/healthz", "/readyz", "/metrics"):
+        assert office.ask("north", "POST", path, b"x=" + b"y" * 5000, token=False).status == 413
+    office.ports["north"].door._tries.clear()
+    assert office.ask("north", "POST", "/login", b"code=" + b"y" * 3000, token=False).status == 403
+
+
+def test_the_form_of_a_person_who_signed_in_is_parsed_once_and_off_the_event_loop(
+    office: Consoles, parses: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    office.ports["north"].door._tries.clear()
+    ada, threads = office.sign_in("north"), []
+    inner = door_module.fields_of
+
+    def watched(kind: str, body: bytes) -> dict[str, str]:
+        threads.append(threading.current_thread())
+        return inner(kind, body)
+
+    monkeypatch.setattr(door_module, "fields_of", watched)
+    page = office.ask("north", "GET", "/settings", headers=ada, token=False).text
+    csrf = re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]
+    body = form(("csrf", csrf.encode()), ("text", b""), ("text", b"no invitation"))
+    answer = office.ask("north", "POST", "/invitations", body, headers={**ada, "Content-Type": FORM}, token=False)
+    assert (answer.status, parses) == (400, ["form"])
+    assert "TOML" in answer.text
+    assert office.do(threading.current_thread) not in threads
+    broken = office.ask("north", "POST", "/invitations", b"--x", headers={**ada, "Content-Type": FORM}, token=False)
+    assert broken.status == 400
+
+
+def test_a_form_has_its_fields_and_a_file_fills_an_empty_one() -> None:
+    body = form(("text", b""), ("text", b"a = 1\r\nb = '--x'\r\n"), ("words", "zw\u00f6lf".encode()))
+    assert fields_of(FORM, body) == {"text": "a = 1\r\nb = '--x'\r\n", "words": "zw\u00f6lf"}
+    assert fields_of('multipart/form-data; boundary="x"', body)["words"] == "zw\u00f6lf"
+    assert fields_of("application/x-www-form-urlencoded", b"a=1&b=") == {"a": "1", "b": ""}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [nested(250, 900_000), form(*(("a", b"x") for _ in range(65))), b"--x\r\n" * 100_000, b"--x" * 300_000, b"\r\n" * 450_000,
+     b"--x\r\n" + b"h: v\r\n" * 100_000 + b"\r\n\r\n--x--", b"--x\r\n\r\nno name\r\n--x--", b"", b"--x--",
+     b"text" + form(("a", b"b")),
+     form(("a", b"\xff")), form(("a", b"b"))[:-4], form(("a" * 65, b"b"))],
+    ids=range(13),
+)  # fmt: skip
+def test_a_hostile_form_is_refused_in_one_pass(body: bytes) -> None:
+    assert steps(lambda: fields_of(FORM, body)) < 1500
+    if body != b"--x--":
+        with pytest.raises(ConfigError):
+            fields_of(FORM, body)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=" + "x" * 71,
+     "multipart/form-data; boundary=x\r\n", "multipart/form-data; charset=x", 'multipart/form-data; boundary="x'],
+)  # fmt: skip
+def test_a_form_without_a_boundary_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match="boundary"):
+        fields_of(kind, form(("a", b"b")))
+
+
+def test_an_urlencoded_form_has_a_bounded_number_of_fields() -> None:
+    assert len(urlencoded(b"&".join(b"a%d=1" % at for at in range(256)))) == 256
+    with pytest.raises(ConfigError, match="too many fields"):
+        urlencoded(b"&" * 256)
+
+
+# -- one-time codes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def staffed(tmp_path: Path) -> Iterator[Consoles]:
+    """A site with two stewards, one of them with a password, and an analyst."""
+    with Consoles(tmp_path, NAMES) as consoles:
+        people = consoles.office.net.sites["north"].home.people
+        people.add(Person("Ada", "steward", secret=hash_password("correct horse battery", Coins.system())))
+        people.add(Person("Grace", "steward"), who="Ada")
+        people.add(Person("Alan", "analyst"), who="Ada")
+        yield consoles
+
+
+def enter(consoles: Consoles, **fields: str) -> Answer:
+    consoles.ports["north"].door._tries.clear()
+    return consoles.ask("north", "POST", "/login", urlencode(fields), token=False)
+
+
+@pytest.mark.parametrize("name", ["Ada", "Grace", "Nobody"])
+def test_an_analysts_code_signs_in_nobody_else(staffed: Consoles, name: str) -> None:
+    """It signed in whichever person the form named, past her password and past `approvers = 2`."""
+    code = staffed.ports["north"].door.new_code("Alan")
+    assert enter(staffed, name=name, code=code).status == 403
+    assert enter(staffed, name="Alan", code=code).status == 403  # the wrong try used it up
+    entries = staffed.office.net.sites["north"].home.audit.of("event", "signed in")
+    assert entries == []
+
+
+def test_a_code_brings_its_own_name_and_role(staffed: Consoles) -> None:
+    answer = enter(staffed, code=staffed.ports["north"].door.new_code("Alan"))
+    assert answer.status == 303
+    cookie = {"Cookie": answer.headers["Set-Cookie"].split(";")[0]}
+    page = staffed.ask("north", "GET", "/settings", headers=cookie, token=False).text
+    csrf = re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]
+    done = staffed.ask("north", "POST", "/reload", urlencode({"csrf": csrf}), headers=cookie, token=False)
+    assert "this is for: steward" in done.text
+    entries = staffed.office.net.sites["north"].home.audit.of("event", "signed in")
+    assert [(entry["who"], entry["roles"]) for entry in entries] == [("Alan", ["analyst"])]
+
+
+def test_no_code_replaces_a_password(staffed: Consoles) -> None:
+    door, people = staffed.ports["north"].door, staffed.office.net.sites["north"].home.people
+    with pytest.raises(ConfigError, match="signs in with a password"):
+        door.new_code("Ada")
+    refused = staffed.ask("north", "POST", "/api/codes", {"name": "Ada"})
+    assert (refused.status, "password" in refused.json["message"]) == (400, True)
+    code = door.new_code("Grace")  # made before she had one
+    people.add(Person("Grace", "steward", secret=hash_password("another password", Coins.system())), who="Ada")
+    assert enter(staffed, code=code).status == 403
+    assert enter(staffed, name="Grace", password="another password").status == 303
+
+
+def test_a_code_for_somebody_who_was_removed_signs_nobody_in(staffed: Consoles) -> None:
+    code = staffed.ports["north"].door.new_code("Alan")
+    staffed.office.net.sites["north"].home.people.remove("Alan", who="Ada")
+    assert enter(staffed, code=code).status == 403
+
+
+def test_codes_are_asked_for_by_name(staffed: Consoles) -> None:
+    for body in ({}, {"name": ""}, {"name": 3}, {"name": "Nobody"}, {"name": "Alan", "role": "steward"}, [], "x"):
+        assert staffed.ask("north", "POST", "/api/codes", body).status == 400
+    code = staffed.ask("north", "POST", "/api/codes", {"name": "Alan"}).json["code"]
+    assert enter(staffed, code=code).status == 303
+
+
+# -- the path and the Host -------------------------------------------------------------------------------------------------
+
+
+def ask_as(consoles: Consoles, host: str, path: str, method: str = "GET") -> tuple[int, bytes]:
+    name, _, port = consoles.ports["north"].address.rpartition(":")
+    connection = http.client.HTTPConnection(name, int(port), timeout=60)
+    connection.putrequest(method, path, skip_host=True)
+    connection.putheader("Host", host)
+    connection.putheader("Content-Length", "0")
+    connection.endheaders()
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`request.url` as Starlette 1.0.0 builds it, out of the Host header (CVE-2026-48710)."""
+    original = starlette.datastructures.URL.__init__
+
+    def as_in_1_0_0(self: Any, url: str = "", scope: Any = None, **components: Any) -> None:
+        if scope is None:
+            original(self, url, scope, **components)
+            return
+        host = next((value.decode("latin-1") for key, value in scope["headers"] if key == b"host"), "x")
+        self._url = f"{scope.get('scheme', 'http')}://{host}{scope['path']}"
+
+    monkeypatch.setattr(starlette.datastructures.URL, "__init__", as_in_1_0_0)
+
+
+VIEWS = sorted(f"/api{call.path}".rstrip("/") for call in CALLS if isinstance(call, View) and "{" not in call.path)[1:]
+
+
+@pytest.mark.parametrize("path", [*VIEWS, "/api/openapi.json", "/invitation.toml", "/card.toml", "/", "/log", "/events?of=/"])
+@pytest.mark.usefixtures("poisoned")
+def test_no_host_header_opens_a_view(office: Consoles, path: str) -> None:
+    for host in ("127.0.0.1:1/static/x?", "localhost/login?", "127.0.0.1:1/healthz#", "[::1]:80/metrics?"):
+        assert ask_as(office, host, path)[0] == 403
+    status, body = ask_as(office, "127.0.0.1:1", path)
+    assert status in (303, 401)
+    assert b"north" not in body
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "127.0.0.1:80:80",
+        "localhost:",
+        "127.0.0.1@evil",
+        "",
+        "[::1",
+        "127.0.0.1:999999",
+    ],
+)
+def test_the_host_is_compared_whole(office: Consoles, host: str) -> None:
+    assert ask_as(office, host, "/healthz")[0] == 403
+    for right in ("127.0.0.1", "localhost:7441", "[::1]:1"):
+        assert ask_as(office, right, "/healthz")[0] == 200
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("path", [*VIEWS, "/invitation.toml", "/", "/releases/ab/files/x", "/api/codes"])
+def test_a_route_refuses_without_a_visitor_even_if_the_guard_lets_a_request_through(
+    office: Consoles, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(door_module, "_refusal", lambda request, visitor: None)
+    method = "POST" if path == "/api/codes" else "GET"
+    status, body = ask_as(office, "127.0.0.1", path, method)
+    assert (status, b"north" in body) == (401, False)
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/x/../../api/log", "/static//api/log", "/login/", "//login", "/static/..%2fapi%2flog"]
+)
+def test_paths_that_only_look_open_are_closed(office: Consoles, path: str) -> None:
+    status, body = ask_as(office, "127.0.0.1", path)
+    assert status in (303, 404)
+    assert b"entries" not in body
+
+
+def test_the_first_run_is_closed_by_default_too(tmp_path: Path) -> None:
+    import asyncio
+
+    async def made() -> list[bool]:
+        page = FirstRun(tmp_path / "new", "127.0.0.1:0")
+        await page.start()
+        routes = page.guard.app.routes  # type: ignore[attr-defined]
+        await page.listening.close()
+        return [
+            route.endpoint.__qualname__.startswith(closed.__name__)
+            for route in routes
+            if route.path not in ("/login", "/static/{name}")
+        ]
+
+    assert asyncio.run(made()) == [True, True]
+    assert Door().people is None
