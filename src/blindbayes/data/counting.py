@@ -46,7 +46,8 @@ def count(
         table = None if persons is None else bounded(opened.rows(codebook), codebook, persons)
         if opened.is_local:
             wanted = [*codebook.names, codebook.target]
-            return count_batches(opened.batches(wanted, codebook, table), codebook, total, progress)
+            coded = {*wanted}.difference(feature.name for feature in codebook.texts)
+            return count_batches(opened.batches(wanted, codebook, table, coded=coded), codebook, total, progress)
         return _count_there(opened.rows(codebook) if table is None else table, codebook, total, progress)[0].require_bounds()
     finally:
         if opened is not source:

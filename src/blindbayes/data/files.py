@@ -15,7 +15,7 @@ import io
 import lzma
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ KINDS = (
     "files"
 )
 _DELIMITERS = (",", ";", "\t", "|")
-BATCH = 1 << 14  # rows: of a wide table they fit a processor's memory
+BATCH = 1 << 16  # rows: a column of them fits a processor's memory
 _BLOCK, _LARGE_BLOCK = 1 << 20, 1 << 26  # bytes of a text file that are parsed at a time; a row is at most a large one
 _HEADER = 1 << 20  # bytes of a header row at most
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -151,7 +151,9 @@ def _unpacked(path: str) -> Iterator[Any]:
             yield stack.enter_context(pa.input_stream(path, compression="detect"))
 
 
-def csv_batches(path: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def csv_batches(
+    path: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], coded: Container[str] = ()
+) -> Iterator[pa.RecordBatch]:
     """Rows of text files with these `columns`, those of `names` only, in order."""
     for file in files_of(path):
         seen = 0
@@ -217,23 +219,38 @@ def _csv_batches(
         )
 
 
-def parquet_batches(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def parquet_batches(path: str, names: Sequence[str], coded: Container[str] = ()) -> Iterator[pa.RecordBatch]:
     """Rows of Parquet files. A column that has not one type in all of them comes as text, which means the same.
 
     One missing cell makes floats of a file's whole numbers; and an engine takes the first batch's types for all of them.
+    Texts of `coded` columns come as dictionaries where the file holds them so.
     """
     files = files_of(path)
-    kinds = [pq.read_schema(file) for file in files]
+    facts = [pq.read_metadata(file) for file in files]
+    kinds = [each.schema.to_arrow_schema() for each in facts]
     mixed = {name for name in names if len({each.field(name).type for each in kinds}) > 1}
-    for file, schema in zip(files, kinds, strict=True):
-        with pq.ParquetFile(file, buffer_size=_BLOCK) as opened:  # else a row group as a whole, however large
-            batches = opened.iter_batches(BATCH, columns=list(names))
-            if not opened.metadata.num_rows:  # of no rows, the types
-                empty = [pa.array([], schema.field(name).type) for name in names]
-                batches = iter([pa.record_batch(empty, list(names))])
-            for batch in batches:
-                found = {name: _texts(batch.column(name)) if name in mixed else batch.column(name) for name in names}
-                yield pa.record_batch(found) if mixed else batch
+    for file, known, schema in zip(files, facts, kinds, strict=True):
+        short = [name for name in names if name in coded and name not in mixed and _is_short(known, schema, name)]
+        with pq.ParquetFile(file, metadata=known, buffer_size=_BLOCK, read_dictionary=short) as opened:
+            if not known.num_rows:  # of no rows, the types
+                yield _plain(pa.record_batch([pa.array([], schema.field(name).type) for name in names], list(names)), mixed)
+            for group in range(known.num_row_groups):  # Arrow keeps pages of all groups that it is asked for together
+                for batch in opened.iter_batches(BATCH, row_groups=[group], columns=list(names)):
+                    yield _plain(batch.select(list(names)), mixed)
+
+
+def _plain(batch: pa.RecordBatch, mixed: Container[str]) -> pa.RecordBatch:
+    found = {name: _texts(batch.column(name)) if name in mixed else batch.column(name) for name in batch.schema.names}
+    return pa.record_batch(found)
+
+
+def _is_short(metadata: Any, schema: pa.Schema, name: str) -> bool:
+    """Whether a column of texts takes at most 2 bytes in each row, as codes do."""
+    at = schema.get_field_index(name)
+    if not pa.types.is_string(schema.field(at).type) or metadata.num_columns != len(schema):
+        return False
+    chunks = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)]
+    return all(chunk.total_uncompressed_size <= 2 * chunk.num_values + _BLOCK // 16 for chunk in chunks)
 
 
 def _texts(column: pa.Array) -> pa.Array:

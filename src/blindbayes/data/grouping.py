@@ -21,6 +21,7 @@ from blindbayes.statistics import Layout, add_group
 
 _WINDOW, _WINDOWS = 1 << 10, 8  # whole numbers of a window, and the windows that a column may span
 _MANY = 1 << 16  # distinct values that are no longer worth a table
+_LOOK = 1 << 10  # rows that show whether numbers repeat
 _ROWS = 1 << 30  # rows of a table before it is read, so that its sums are exact in floats
 IntColumn = npt.NDArray[np.int64]
 Places = npt.NDArray[Any]  # of unsigned or signed integers
@@ -134,11 +135,13 @@ def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
         return None
     if not pa.types.is_dictionary(kind):
         try:
+            if not often and 2 * pc.count_distinct(column[:_LOOK]).as_py() > _LOOK:
+                return None
             column = column.dictionary_encode()
         except pa.ArrowNotImplementedError:
             return None
     values, places = column.dictionary, column.indices
-    if len(values) >= _MANY or (not often and 4 * len(values) > len(column)):
+    if len(values) >= _MANY or (not often and 2 * len(values) > len(column)):
         return None
     if places.null_count:
         places = pc.fill_null(places, len(values))

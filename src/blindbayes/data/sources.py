@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,7 +60,7 @@ class Source:
     _table: Any = field(default=None, repr=False)
     _backend: Any = field(default=None, repr=False)
     _owned: bool = field(default=True, repr=False)
-    _rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)  # of a file
+    _rows: Callable[..., Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)  # of a file: some columns
     _mapped: bool = field(default=False, repr=False)
     watch: Callable[[int, int, str], None] | None = field(default=None, repr=False)  # is told how far counting has come
     _ended: Callable[[], Any] | None = field(default=None, repr=False)  # of a table in a session that goes on
@@ -110,26 +110,30 @@ class Source:
             require_order(self.table)
 
     def batches(
-        self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None, *, any_order: bool = False
+        self,
+        names: Sequence[str],
+        codebook: Codebook | None = None,
+        table: Any = None,
+        *,
+        any_order: bool = False,
+        coded: Container[str] = (),
     ) -> Iterator[dict[str, Any]]:
         """Columns of the rows, by name, in order; or of those of `table`, an expression over the source's.
 
-        With a decimal comma, the numeric features of `codebook` come with points.
+        With a decimal comma, the numeric features of `codebook` come with points. `coded` columns may come as dictionaries.
         """
         if not any_order:
             self.require_order()
         marked = self._decimal_columns(codebook)
-        found = _safely(partial(self._batches, names, table))
+        found = _safely(partial(self._batches, names, table, coded))
         while (batch := _safely(partial(next, found, None))) is not None:
             if batch.num_rows:
                 columns = {name: batch.column(name) for name in names}
-                for name in (each for each in columns if each in marked and pa.types.is_string(columns[each].type)):
-                    columns[name] = pc.replace_substring(columns[name], ",", ".")
-                yield columns
+                yield {name: _with_points(column) if name in marked else column for name, column in columns.items()}
 
-    def _batches(self, names: Sequence[str], table: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, names: Sequence[str], table: Any, coded: Container[str] = ()) -> Iterator[pa.RecordBatch]:
         if self._rows is not None and self._table is None and table is None:
-            return self._rows(names)
+            return self._rows(names, coded=coded)
         return fetched_batches(plain_columns(self.table if table is None else table, names), BATCH)
 
     def _decimal_columns(self, codebook: Codebook | None) -> set[str]:
@@ -300,6 +304,13 @@ def _loaded(rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]], columns: 
     return backend, backend.table("rows")
 
 
+def _with_points(column: pa.Array) -> pa.Array:
+    """A column with decimal points for commas, if it is text."""
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, _with_points(column.dictionary))
+    return pc.replace_substring(column, ",", ".") if pa.types.is_string(column.type) else column
+
+
 def _safely(step: Callable[[], Any], what: str = "the data source failed while its rows were read") -> Any:
     """What a step gives. An engine's error text may quote a row, so only its kind goes on, and not from the handler."""
     try:
@@ -328,7 +339,7 @@ def _open_path(path: str, dialect: Dialect, table: str | None) -> Source:
             partial(excel_table, path, table or dialect.sheet, dialect.names), f"{path!r} cannot be read as a table"
         )
         require_distinct(sheet.column_names, fold=True)
-        rows = lambda names: iter(sheet.select(list(names)).to_batches(BATCH))  # noqa: E731
+        rows = lambda names, coded=(): iter(sheet.select(list(names)).to_batches(BATCH))  # noqa: E731
         return _checked(Source("excel", tuple(sheet.column_names), replace(dialect, decimal="."), _rows=rows))
     columns = _safely(partial(parquet_columns, path), unreadable)
     require_distinct(columns, fold=True)
