@@ -140,6 +140,12 @@ SETTINGS = {
         "Without one, a site that makes its table up (one person's values, null or alike for everybody else) reads that "
         "person's class from a few answers",
     ),
+    "site.policy.min_cell": Setting(
+        "the least that `thresholds.min_cell` must ask for in a study without an epsilon; 0 for any",
+        "shares",
+        "Without either, a site with one value for each person in a column of its own reads everybody's class, one answer "
+        "each. It is no differential privacy: against a table that was made up set `noise_in_shares`",
+    ),
     "site.policy.min_audit_rate": Setting(
         "the least that `options.audit_rate` must ask for",
         "shares",

@@ -26,7 +26,6 @@ from blindbayes.report.common import COMMON_SIGNATURES
 from blindbayes.scheme.part import CheckedTable
 from blindbayes.scheme.prediction import Request, prediction_run
 from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.policy import Policy
 from blindbayes.site.work import work_of
 from blindbayes.storage.folder import read_folder, write_folder
 from support.column_sites import HURRY, ask, classes, office_of, pair, predict, small, train, trained
@@ -280,7 +279,7 @@ def test_a_release_of_classes_names_no_value_but_to_its_learner(tmp_path: Path) 
     split = pair()
 
     async def test() -> None:
-        async with office_of(tmp_path, split, policy=Policy()) as office:
+        async with office_of(tmp_path, split) as office:
             study = split.study(office.net, reveal_to="hospital")
             model = await train(office, study)
             rows = small(8, seed=2).assign(number=[f"canary-{at}" for at in range(8)])

@@ -20,7 +20,7 @@ from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.transport.envelope import EnvelopePair, Offer, pack, unpack
 from support.column_sites import HURRY, Split, ask, office_of, pair, small, trained
 from support.hub import MemoryHub
-from support.sites import BOOK, Office, bounded
+from support.sites import BOOK, LOOSE, Office, bounded
 
 
 def offered(agent: Agent, study: StudyFile, run_id: str, sender: str, receiver: str) -> bytes:
@@ -202,6 +202,6 @@ def test_a_request_that_cannot_be_read_burns_its_run_and_no_other(tmp_path: Path
 def test_nobody_is_called_all(tmp_path: Path) -> None:
     """reveal_to = "all", read as the party of that name, opened the classes to everybody."""
     split = Split(small(), "class", {"all": ("age", "colour"), "insurer": ("weight", "smokes")}, ("all",))
-    net = Loopback(tmp_path / "sites", split.write(tmp_path / "rows"))
+    net = Loopback(tmp_path / "sites", split.write(tmp_path / "rows"), policy=LOOSE)
     with pytest.raises(ConfigError, match="may not be called 'all'"):
         split.study(net, reveal_to="all")

@@ -166,7 +166,7 @@ def test_bits_about_the_overlap_are_limited_per_day_and_partner(tmp_path: Path) 
     frame = people()
 
     async def test() -> None:
-        policy = Policy(min_overlap=0, max_overlap_bits_per_day=1, reveal_matches=True)
+        policy = Policy(min_overlap=0, max_overlap_bits_per_day=1, reveal_matches=True, min_cell=0)
         async with office_of(tmp_path, tables(frame), policy=policy) as office:
             study = study_of(office, min_overlap=10)
             await train(office, study, runs=3)
@@ -225,7 +225,7 @@ def test_a_join_that_could_be_over_one_person_is_refused_by_default(tmp_path: Pa
             for least in (0, 9):
                 with pytest.raises(PrivacyError, match="min_overlap of at least 10"):
                     require_study(Policy(), study_of(office, min_overlap=least))
-            require_study(Policy(), study_of(office, min_overlap=10))
-            require_study(Policy(min_overlap=0), study_of(office, min_overlap=0))
+            require_study(Policy(min_cell=0), study_of(office, min_overlap=10))
+            require_study(Policy(min_overlap=0, min_cell=0), study_of(office, min_overlap=0))
 
     bounded(test, 60)

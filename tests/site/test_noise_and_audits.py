@@ -124,8 +124,8 @@ def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_th
             cards = [site.identity.card for site in office.net.sites.values()]
             holds = tuple(f"{name}={','.join(held)}" for name, held in split.holds.items())
             options = ("audit_rate=0.1",)
-            given = ColumnOptions(holds, ("hospital",), queries=100, options=options, epsilon=1.0, delta=1e-6)
-            study = make_columns("T", BOOK, cards, given, 400, Thresholds(min_cell=4), Deadlines())
+            given = ColumnOptions(holds, ("hospital",), queries=100, options=options, epsilon=1.0, delta=1e-6, min_cell=4)
+            study = make_columns("T", BOOK, cards, given, 400, Thresholds(), Deadlines())
             assert (study.protocol, study.privacy.epsilon, study.privacy.delta) == ("class_sums", 1.0, 1e-6)
             assert (study.thresholds.min_cell, study.options["audit_rate"]) == (4, 0.1)
             facts = study.study.scheme.shown(study.agreement)
@@ -149,7 +149,13 @@ def test_a_policy_may_ask_for_noise_and_for_audits(tmp_path: Path) -> None:
             with pytest.raises(PrivacyError, match="noise_in_shares"):
                 require_study(Policy(noise_in_shares=True), exact)
             with pytest.raises(PrivacyError, match="audit_rate of at least"):
-                require_study(Policy(min_audit_rate=0.1), exact)
+                require_study(Policy(min_audit_rate=0.1, min_cell=0), exact)
+            with pytest.raises(PrivacyError, match=r"an epsilon, or for thresholds\.min_cell of at least 10"):
+                require_study(Policy(), exact)
+            for guarded in ({"thresholds": Thresholds(min_cell=10)}, {"privacy": Privacy(epsilon=1.0)}):
+                require_study(Policy(), split.study(office.net, **guarded))
+            with pytest.raises(PrivacyError, match=r"min_cell of at least 11"):  # the strictest site decides
+                require_study(Policy(min_cell=11), split.study(office.net, thresholds=Thresholds(min_cell=10)))
             dear = split.study(office.net, privacy=Privacy(epsilon=20.0))
             with pytest.raises(PrivacyError, match="at most 10"):
                 require_study(Policy(), dear)

@@ -49,7 +49,7 @@ WIDE = Codebook(
     max_rows=10_000,
 )
 PATIENT = Deadlines(step=30, join=30, run=200)
-EVERYTHING = Policy(protocols=schemes.names(), min_colluders=0, reveal_matches=True)
+EVERYTHING = Policy(protocols=schemes.names(), min_colluders=0, reveal_matches=True, min_cell=0)
 
 
 def by_rows() -> dict[str, pd.DataFrame]:
@@ -338,7 +338,8 @@ REFUSALS: dict[
         Policy(max_epsilon_per_run=20.0),
         None,
     ),
-    "too few rows of columns": (by_columns, columns_study(), Policy(min_rows=200), None),
+    "too few rows of columns": (by_columns, columns_study(), Policy(min_rows=200, min_cell=0), None),
+    "neither noise nor a least cell": (by_columns, columns_study(), Policy(), None),
     "a column that is not there": (lambda: LOST_COLUMN, columns_study(), EVERYTHING, None),
     "queries without a limit": (by_columns, columns_study(options={}), EVERYTHING, None),
     "a matching that is not allowed": (
@@ -375,13 +376,13 @@ REFUSALS: dict[
     "an estimate of the overlap above the ledger": (
         by_people,
         columns_study(rows=None, options={**BOUNDS, "overlap_epsilon": 11.0}, **KEYED),
-        Policy(max_epsilon_per_run=20.0),
+        Policy(max_epsilon_per_run=20.0, min_cell=0),
         None,
     ),
     "fewer audits than the policy asks for": (
         by_columns,
         columns_study(options={"queries": 100, "audit_rate": 0.05}),
-        Policy(min_audit_rate=0.1),
+        Policy(min_audit_rate=0.1, min_cell=0),
         None,
     ),
     "a hidden join that cannot be audited": (

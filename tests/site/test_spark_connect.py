@@ -18,6 +18,7 @@ from blindbayes.demo.loopback import Loopback
 from blindbayes.demo.ports import free_port
 from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.simulation.joined import JoinedModel
+from blindbayes.site.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
 from support import programs
@@ -87,7 +88,7 @@ def test_a_table_behind_spark_connect_is_counted_and_joined_like_a_file(
     assert counted.stdout.strip() == expected.words.tobytes().hex(), counted.stderr[-2000:]
 
     sources = {"bank": str(tmp_path / "bank.csv"), "telecom": f"{url}#parquet.`{tmp_path}/telecom.parquet`"}
-    net = Loopback(tmp_path / "sites", sources)
+    net = Loopback(tmp_path / "sites", sources, policy=Policy(min_cell=0))
     try:
         for site in net.sites.values():
             site.start(timeout=120, environment=environment)

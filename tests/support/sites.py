@@ -43,10 +43,14 @@ def duckdb_file(*statements: str) -> bytes:
         return path.read_bytes()
 
 
+LOOSE = Policy(min_cell=0)
+"""Tests over columns compare with pooled training: no counter is set to 0."""
+
+
 def paper_policy(**fields: Any) -> Policy:
     """A policy that allows the papers' protocols besides the product's."""
     added = (name for name in schemes.names() if name not in schemes.own_names())
-    return Policy(protocols=(*allowed_protocols(), *added), **fields)
+    return Policy(**{"protocols": (*allowed_protocols(), *added), "min_cell": 0, **fields})
 
 
 def make_rows(folder: Path, names: Sequence[str], *, rows: int = 40, seed: int = 7) -> dict[str, str | None]:
@@ -84,7 +88,7 @@ class Office:
     ) -> None:
         self.timing = timing
         folder.mkdir(parents=True, exist_ok=True)
-        self.net = Loopback(folder / "sites", make_rows(folder, names) if rows is None else rows, policy=policy)
+        self.net = Loopback(folder / "sites", make_rows(folder, names) if rows is None else rows, policy=policy or LOOSE)
         self.hub = hub or MemoryHub()
         self.agents: dict[str, Agent] = {}
 

@@ -102,7 +102,8 @@ def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -
         kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
         raise ConfigError(f"--{_flag(wrong[0])} is for studies over {kind}, or leave it out")
     if not over_rows:
-        study = make_columns(title, book, read, _part(ColumnOptions, said), said["n_rows"], limits, deadlines)
+        columns = _part(ColumnOptions, {name: value for name, value in said.items() if name in given})
+        study = make_columns(title, book, read, columns, said["n_rows"], limits, deadlines)
     else:
         named, more, without = said["protocol"] or RowStudy.usual, options_of(said["options"]), said["without_rows"]
         if said["queries"] is not None:

@@ -38,13 +38,14 @@ class ColumnOptions(msgspec.Struct, frozen=True):
     bounds: tuple[str, ...] = ()
     queries: int | None = None
     reveal_to: str = "all"
-    duplicates: str = "join"
+    duplicates: str | None = None
     options: tuple[str, ...] = ()
     epsilon: float | None = None
     miner: str | None = None
     delta: float = 0.0
     protocol: str | None = None
     expected_rows: int | None = None
+    min_cell: int | None = None
 
 
 def make_columns(
@@ -56,8 +57,11 @@ def make_columns(
     limits: Thresholds,
     deadlines: Deadlines,
 ) -> StudyFile:
-    """The study over columns that the options describe. Rows line up if their number is given, else keys match them. With an
-    epsilon there is noise in the shares; or, if all who hold columns know the class, they release noisy histograms."""
+    """Return the study over columns that the options describe.
+
+    Rows line up if their number is given, else keys match them. With an epsilon there is noise in the shares; or, if all who
+    hold columns know the class, they release noisy histograms. Without one, small counters are set to 0: sites ask for it.
+    """
     holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.holds)}
     options = options_of(given.options)
     if given.queries is not None:
@@ -71,6 +75,10 @@ def make_columns(
         raise ConfigError(HOW_MANY)
     if not facts.aligned:
         options.setdefault("min_overlap", Policy().min_overlap)  # sites ask for it by default
+    min_cell = given.min_cell
+    if min_cell is None:
+        min_cell = Policy().min_cell if facts.shares and given.epsilon is None else 0
+    one_row = not facts.aligned and (min_cell or given.epsilon is not None)  # an identifier stands for one record then
     if given.miner is not None and not facts.roles:
         raise ConfigError(f"--miner names who builds the model from noisy counts; {protocol} has no such role: leave it out")
     study = Study(
@@ -81,11 +89,11 @@ def make_columns(
         delta=given.delta,
         expected_rows=given.expected_rows,
         min_rows=limits.min_rows,
-        min_cell=limits.min_cell,
+        min_cell=min_cell,
         options=options,
         reveal_to=given.reveal_to,
         key=list(given.key) or None,
-        duplicates=given.duplicates,
+        duplicates=given.duplicates or ("first" if one_row else "join"),
     )
     parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
     held = Holdings(holds, given.labelled, n_rows)

@@ -76,11 +76,13 @@ def ask_columns(
     said["queries"] = asked(question("options.queries"), whole(1), "10000", name="queries")
     if "duplicates" in known:
         said["duplicates"] = known["duplicates"]
+    if "min_cell" in known:
+        said["min_cell"] = whole(0)(known["min_cell"])
     made()  # what a study over columns refuses is refused before the rarer questions
     if not may_ask("thresholds, duplicates, model, deadlines"):
         return made()
     if rows is None:
-        said |= _joining(said.get("duplicates", "join"), made)
+        said |= _joining(said.get("duplicates", "first"), made)
     limits = Thresholds(min_rows=asked(question("thresholds.min_rows"), whole(0), "0", name="min_rows"))
     click.echo("\nThe model: alpha is added to every count.")
     alpha = ask("alpha", lambda text: _positive(text, "alpha is a positive number"), "1.0")
@@ -131,7 +133,7 @@ def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         raise ConfigError("--option is for a study that is written without questions: give --holds and --labelled as well")
     known = {
         name: str(given[name])
-        for name in ("queries", "reveal_to", "duplicates", "n_rows", "min_rows", "epsilon", "miner")
+        for name in ("queries", "reveal_to", "duplicates", "n_rows", "min_rows", "min_cell", "epsilon", "miner")
         if name in given
     }
     if len(given.get("labelled", ())) > 1:
@@ -182,8 +184,8 @@ def _key(book: Codebook, known: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _joining(usual: str, made: Callable[..., StudyFile]) -> dict[str, Any]:
-    click.echo("\nSeveral rows of one identifier: join counts every pair, first takes the first, reject stops the run.")
-    duplicates = ask(question("duplicates"), one_of(("join", "first", "reject")), usual)
+    click.echo("\nSeveral rows of one identifier: first takes the first, reject stops the run.")
+    duplicates = ask(question("duplicates"), one_of(("first", "reject")), usual)
     click.echo(before("options.min_overlap"))
 
     def of(text: str) -> dict[str, Any]:

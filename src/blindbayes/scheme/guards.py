@@ -88,6 +88,28 @@ def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource
 
 
 UNIT = "one record"  # what noise in the shares protects
+ROWS_PER_CELL = 10
+"""Rows per value and class, on average, below which a column without noise is named to those who approve a study."""
+
+
+def single_readings(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
+    """Name what lets one answer tell one person's class in a study without noise; empty with epsilon."""
+    if study.epsilon is not None:
+        return []
+    rows, classes = agreed.rows if isinstance(agreed, ColumnsSetup) else agreed.joined, len(study.codebook.classes)
+    fine = [item.name for item in study.codebook.features if item.counted and rows < ROWS_PER_CELL * item.size * classes]
+    risks = []
+    if fine:
+        risks.append(
+            f"{', '.join(fine)}: fewer than {ROWS_PER_CELL} rows per value and class. A value that one person alone has turns "
+            "an answer into that person's class, unless min_cell hides it: join values, or set epsilon"
+        )
+    if study.weights:
+        risks.append(
+            "class_weight was set by the study's author. Weights that offset the class counts make one answer decide between "
+            "classes of one person: ask why they are needed, or set epsilon"
+        )
+    return risks
 
 
 def guard_local(

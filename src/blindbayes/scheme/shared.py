@@ -15,7 +15,7 @@ from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.shared_argmax.references import COUNT
 from blindbayes.scheme.audits import asks_references, require_audit
 from blindbayes.scheme.columns import dry_run_columns, require_record, tell_holdings
-from blindbayes.scheme.guards import UNIT, noise_of
+from blindbayes.scheme.guards import UNIT, noise_of, single_readings
 from blindbayes.scheme.job import Charge, PartJob, Site
 from blindbayes.scheme.part import Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
@@ -141,6 +141,7 @@ class ShareScheme(Scheme, ABC):
             epsilon=study.epsilon or 0.0,
             delta=study.delta,
             audit_rate=float(study.options.get("audit_rate", 0.0)),
+            min_cell=study.min_cell,
         )
 
     def opens(self, agreement: Agreement) -> list[str]:
@@ -174,7 +175,8 @@ class ShareScheme(Scheme, ABC):
         facts: dict[str, Any] = {}
         if study.epsilon is not None:
             facts |= {"epsilon": study.epsilon, "delta": study.delta, "noise": "of every party, in the shares"}
-        return facts | ({"min_cell": study.min_cell} if study.min_cell else {})
+        facts |= {"min_cell": study.min_cell} if study.min_cell else {}
+        return facts | ({"read_closely": risks} if (risks := single_readings(study, agreement.public)) else {})
 
     def sizes(self, agreement: Agreement) -> dict[str, Any]:
         """What is public about the tables' sizes."""
@@ -194,6 +196,7 @@ class ShareScheme(Scheme, ABC):
         lines = [
             f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
             f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(said['learners'])}.",
+            *said.get("read_closely", ()),
         ]
         return dry_run_columns(agreement, site, lines)
 

@@ -41,6 +41,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_overlap_bits_per_day: int = 2
     min_audit_rate: float = 0.0
     noise_in_shares: bool = False
+    min_cell: int = 10
     reveal_matches: bool = False
     require_all_signatures: bool = False
     approvers: int = 1
@@ -104,6 +105,11 @@ def _require_noise(policy: Policy, opens: Exposure) -> None:
         raise PrivacyError(
             "without noise in the shares a table made up by another site turns answers into facts about one person: this site "
             "asks for an epsilon (noise_in_shares under [policy] in site.toml)"
+        )
+    if opens.min_cell is not None and not opens.epsilon and opens.min_cell < policy.min_cell:
+        raise PrivacyError(
+            "without noise a column with a value for each person turns every answer into one person's class: this site asks "
+            f"for an epsilon, or for thresholds.min_cell of at least {policy.min_cell} (min_cell under [policy] in site.toml)"
         )
     if opens.audit_rate < policy.min_audit_rate:
         raise PrivacyError(f"this site asks for options.audit_rate of at least {policy.min_audit_rate:g}")

@@ -75,6 +75,7 @@ class Exposure:
     shares: bool = False  # classifications follow, whose number policy limits
     queries: int | None = None  # how many
     audit_rate: float = 0.0  # share of dummies among look-ups
+    min_cell: int | None = None  # of a model over columns in shares: counters below it are set to 0
     overlap: int | None = None  # of a hidden join: one bit, whether so many identifiers match; 0 for no bit
     overlap_epsilon: float = 0.0
     matches: bool = False  # the parties learn whom they share
