@@ -20,6 +20,7 @@ from blindbayes import __version__, extensions
 from blindbayes.cli.border import bordered
 from blindbayes.cli.log import set_up_logging
 from blindbayes.errors import BlindbayesError
+from blindbayes.lazy import missing_extra
 
 COMMANDS = {
     "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
@@ -127,6 +128,9 @@ def _main(arguments: list[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as problem:
+        if isinstance(problem, ImportError) and (error := missing_extra(problem)) is not None:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(error.code)
         # Messages and tracebacks of libraries quote values from rows: neither is shown unless asked for.
         if any(argument in {"-vv", "-vvv"} for argument in arguments):
             raise

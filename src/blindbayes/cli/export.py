@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from blindbayes.errors import ConfigError
+from blindbayes.lazy import need
 
 
 @click.command()
@@ -30,11 +31,7 @@ def command(model_path: str, out: str) -> None:
     elif target.suffix == ".onnx":
         target.write_bytes(to_onnx(model.parameters_, label_kind=model.label_kind_).SerializeToString())
     elif target.suffix == ".skops":
-        try:
-            import skops.io
-        except ImportError:
-            raise ConfigError("skops export needs the extra: pip install 'blindbayes[skops]'") from None
-        skops.io.dump(model, target)
+        need("skops.io").dump(model, target)
     else:
         raise ConfigError("the output file ends in .pmml, .onnx or .skops")
     click.echo(f"written to {out}")

@@ -18,6 +18,7 @@ from weakref import WeakSet
 from blindbayes.data.libraries import ibis, pa
 from blindbayes.data.values import NUMBER_PATTERN
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import need
 
 PASSED = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 SCHEMES = {"duckdb": "duckdb", "postgres": "postgres", "postgresql": "postgres", "spark": "pyspark", "sc": "pyspark"}
@@ -214,10 +215,7 @@ def spark_session(url: str, options: Mapping[str, Any]) -> Any:
 
     One for the life of this process: Spark hands out the same again.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise ConfigError("Spark tables need an extra: pip install 'blindbayes[spark]'; and Java 17 or later") from None
+    SparkSession = need("pyspark.sql").SparkSession
     settings = _flat(options)
     if url.startswith("sc:"):
         builder = SparkSession.builder.remote(url)

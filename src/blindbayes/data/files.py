@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import csv
 import glob
-import importlib
 import io
 import lzma
 import os
@@ -26,6 +25,7 @@ import numpy as np
 from blindbayes.data.libraries import pa, pacsv, pc, pq
 from blindbayes.data.values import written_text
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import need
 
 PACKED = (".gz", ".bz2", ".zst", ".xz", ".zip")
 TEXT = (".csv", ".tsv", ".txt")
@@ -275,10 +275,7 @@ def parquet_columns(path: str) -> tuple[str, ...]:
 
 def excel_table(path: str, sheet: str | None, names: tuple[str, ...] | None) -> pa.Table:
     """A sheet of a workbook, every cell as the text that a CSV would hold: 3 is 3, true is true, a date 2024-12-31."""
-    try:
-        calamine = importlib.import_module("python_calamine")
-    except ImportError:
-        raise ConfigError("Excel files need a reader: pip install 'blindbayes[excel]'") from None
+    calamine = need("python_calamine")
     with calamine.load_workbook(path) as book:
         if sheet is not None and sheet not in book.sheet_names:
             raise DataError(f"{path!r} has no sheet {sheet!r}; it has {', '.join(map(repr, book.sheet_names))}")

@@ -28,6 +28,7 @@ from typing import Any
 from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.data.libraries import pa, pc
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.lazy import need
 
 DIGEST_BYTES = 16
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
@@ -161,10 +162,7 @@ _RULES: dict[str, Callable[[str], str | None]] = {
 
 
 def _phone_rule(region: str) -> Callable[[str], str | None]:
-    try:
-        import phonenumbers
-    except ImportError:
-        raise ConfigError("telephone numbers as identifiers need the extra: pip install 'blindbayes[ids]'") from None
+    phonenumbers = need("phonenumbers")
     if region.upper() not in phonenumbers.SUPPORTED_REGIONS:
         raise ConfigError("the identifier recipe's region is not a country with telephone numbers; use a code such as GB")
 

@@ -20,6 +20,7 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from blindbayes.errors import ConfigError
+from blindbayes.lazy import need
 from blindbayes.privacy.exact_events import Number, as_decimal
 from blindbayes.privacy.gaussian import zcdp_delta
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Priced
@@ -88,7 +89,7 @@ class Account:
         if self.composition not in get_args(Composition):
             raise ConfigError(f"composition is one of {', '.join(get_args(Composition))}")
         if self.composition == "pld":
-            _require_dp_accounting()
+            need("dp_accounting.pld.privacy_loss_distribution")
 
     def add(self, *spends: Spend) -> Account:
         """Count these too."""
@@ -155,7 +156,7 @@ class Account:
 
     def _distribution(self) -> Any:
         """The composed privacy loss distribution."""
-        pld = _require_dp_accounting()
+        pld = need("dp_accounting.pld.privacy_loss_distribution")
         if any(spend.partition is not None for spend in self.spends):
             raise ConfigError("parts of the records are composed by `basic` or `zcdp`, not by `pld`")
         composed = None
@@ -203,11 +204,3 @@ def _concentrated(spends: Sequence[Spend]) -> tuple[float, Fraction, Fraction]:
         else:
             epsilon, delta = epsilon + spend.epsilon, delta + spend.delta
     return rho * (1 + 1e-12), epsilon, delta
-
-
-def _require_dp_accounting() -> Any:
-    try:
-        from dp_accounting.pld import privacy_loss_distribution
-    except ImportError as error:
-        raise ConfigError("composition `pld` needs dp-accounting: pip install 'blindbayes[accounting]'") from error
-    return privacy_loss_distribution

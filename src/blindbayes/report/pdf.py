@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from blindbayes.errors import ConfigError, DataError
+from blindbayes.errors import DataError
 from blindbayes.foreign import read_json_table
+from blindbayes.lazy import need
 from blindbayes.report.checksums import CHECKSUMS, Verified
 from blindbayes.report.cover import OFFICER
 from blindbayes.report.prose import BlockOfText, blocks
@@ -46,11 +47,9 @@ def pdf_of(files: Mapping[str, bytes], verified: Verified) -> bytes:
 
 
 def _paper() -> FPDF:
-    try:
-        from fpdf import FPDF
-        from matplotlib import get_data_path
-    except ImportError:
-        raise ConfigError("a PDF needs an extra: pip install 'blindbayes[pdf]'") from None
+    need("fpdf")
+    from fpdf import FPDF
+    from matplotlib import get_data_path
 
     class Paper(FPDF):
         def footer(self) -> None:

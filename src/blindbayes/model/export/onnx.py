@@ -14,6 +14,7 @@ import numpy as np
 
 from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.errors import ConfigError
+from blindbayes.lazy import need
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Words
 
 _OPSET = 18
@@ -22,10 +23,8 @@ _ML_OPSET = 3
 
 def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
     """The model as an `onnx.ModelProto`. Needs the extra `onnx`."""
-    try:
-        from onnx import TensorProto, checker, helper
-    except ImportError:
-        raise ConfigError("ONNX export needs the extra: pip install 'blindbayes[onnx]'") from None
+    onnx = need("onnx")
+    TensorProto, checker, helper = onnx.TensorProto, onnx.checker, onnx.helper
     codebook = parameters.codebook
     if taken := {"label", "probabilities"} & set(codebook.names):
         raise ConfigError(
