@@ -22,11 +22,10 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.common import COMMON_SIGNATURES
-from blindbayes.storage.folder import read_folder, write_folder
+from blindbayes.storage.folder import write_folder
 from support.releases import released_sites, signed_by_all
 
 LIE = "Nothing can be learned from this release (forged)."
-OLD = Path(__file__).parents[1] / "report" / "format1"
 SEALS = ("checksums", "signatures.json", "common.json", COMMON_SIGNATURES)
 
 
@@ -160,19 +159,6 @@ def test_every_file_is_vouched_for_and_no_byte_of_it_can_be_changed(
 def test_a_line_of_the_checksums_that_stands_twice_is_refused(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
     doubled = {**good, "checksums": good["checksums"] + good["checksums"].split(b"\n")[0] + b"\n"}
     assert "not readable" in refused(verified(sites, doubled, tmp_path / "release"))
-
-
-def test_a_folder_of_the_format_before_verifies_and_says_what_is_not_covered(tmp_path: Path) -> None:
-    cards = [word for name in ("north", "south", "west") for word in ("--card", str(OLD / "cards" / f"{name}.toml"))]
-    result = CliRunner().invoke(command, ["verify", str(OLD / "release"), *cards])
-    assert result.exit_code == 0, result.exception
-    text = " ".join(result.output.split())
-    assert "format before the claims of the leak report were signed by all" in text
-    assert "the word of north alone" in text
-    forged = with_checksums(with_lie(read_folder(OLD / "release")))
-    del forged["signatures.json"]
-    result = CliRunner().invoke(command, ["verify", str(write_folder(tmp_path / "forged", forged)), *cards])
-    assert "does not vouch for it" in refused(result)
 
 
 def test_a_stranger_cannot_sign_in_the_makers_place(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:

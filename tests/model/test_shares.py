@@ -137,18 +137,3 @@ def test_nothing_of_a_share_stands_in_its_repr(tmp_path):
     text = repr(mine)
     assert str(int(mine.sums["insurer"][0])) not in text
     assert os.fspath(tmp_path) not in text
-
-
-def test_a_record_of_charges_of_the_first_version_still_counts(tmp_path):
-    path = tmp_path / "h.share"
-    mine = share(25)
-    mine.save(path)
-    record = path.with_name("h.share.spent")
-    record.write_text("10 abc\n4\n3 torn")  # the last line was never whole, and never charged
-    assert mine.spent == 14
-    mine.charge(10, "abc")  # paid before
-    mine.charge(11, "new")
-    with pytest.raises(PrivacyError):
-        mine.charge(1)
-    assert ModelShare.load(path).spent == 25
-    assert record.read_bytes().startswith(b"{")

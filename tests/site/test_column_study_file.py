@@ -11,7 +11,6 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.joined import JoinSetup
-from blindbayes.study import Study
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Party, Privacy, StudyFile
 from blindbayes.transport.identity import Identity
@@ -45,20 +44,6 @@ def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     assert isinstance(again.agreement.public, ColumnsSetup if again.aligned else JoinSetup)
     assert again.study.reveal_to == study.reveal_to
     assert again.study.sha256 == study.study.sha256
-
-
-def test_a_file_with_the_names_of_earlier_versions_is_the_same_study() -> None:
-    """Hash of a file that the version wrote which said `rows` and `together`: signatures and approvals of it stay good."""
-    parties = (Party("hospital", "ab" * 32), Party("insurer", "cd" * 32))
-    study = make(parties=parties, options={"queries": 50, "compare_all": True})
-    assert study.sha256 == "6ffc8dfe090983cfc4d12d1a77d906c109e47a01bd6c19bc9738c59df70ca28c"
-    now = study.to_toml()
-    once = now.replace("n_rows = 100", "rows = 100").replace("compare_all = true", "together = true")
-    assert once.count("together = true") == once.count("\nrows = 100") == 1
-    assert StudyFile.from_text(once) == study
-    with pytest.raises(ConfigError, match="n_rows stands twice"):
-        StudyFile.from_text(now.replace("n_rows = 100", "n_rows = 100\nrows = 101"))
-    assert Study(BOOK, epsilon=1.0, expected_rows=500).sha256.startswith("af9d59225e4301e5")
 
 
 def test_everything_agreed_changes_the_hash() -> None:

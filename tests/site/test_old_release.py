@@ -17,7 +17,6 @@ from support.sites import BOOK, make_rows
 ROOT = Path(__file__).parents[2]
 NAMES = ("north", "south", "west")
 LAST = "HEAD~1"
-BEFORE_VERSIONS = "c894cea~1"  # it does not tell what it runs
 
 
 def installed(commit: str, folder: Path) -> Path:
@@ -61,14 +60,3 @@ def test_a_release_of_the_last_commit_runs_a_study_with_this_one_or_says_why_not
     ended, _ = run_with(LAST, tmp_path)
     told = ended["north"]
     assert told["state"] == "done" or "use one release at all sites" in told["message"], told.get("message")
-
-
-@pytest.mark.slow
-def test_a_release_that_tells_no_versions_is_refused_by_name_before_anybody_pays(tmp_path: Path) -> None:
-    ended, net = run_with(BEFORE_VERSIONS, tmp_path)
-    told = ended["north"]
-    assert told["state"] == "failed"
-    assert "south: runs blindbayes of a release that tells no versions" in told["message"]
-    assert "use one release at all sites" in told["message"]
-    for site in net.sites.values():
-        assert site.home.ledger.balance().charges == 0

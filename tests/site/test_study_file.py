@@ -44,13 +44,6 @@ def test_a_study_survives_its_file(tmp_path: Path) -> None:
     assert again.identity("server") == SITES["north"].card.identity
 
 
-def test_a_file_that_says_rows_for_expected_rows_is_the_same_study() -> None:
-    parties = tuple(Party(name, byte * 32) for name, byte in (("north", "ab"), ("south", "cd"), ("west", "ef")))
-    study = make(parties=parties, privacy=Privacy(epsilon=1.0, expected_rows=500))
-    assert study.sha256.startswith("ec879796c582ef04")  # as the version that wrote `rows` had it
-    assert StudyFile.from_text(study.to_toml().replace("expected_rows = 500", "rows = 500")) == study
-
-
 def test_comments_and_signatures_do_not_change_the_hash() -> None:
     study = make()
     signed = study.sign("north", SITES["north"].signing).sign("west", SITES["west"].signing)

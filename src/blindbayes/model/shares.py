@@ -24,14 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, DataError, LedgerError, PrivacyError
-from blindbayes.storage.chain import GENESIS, Chain, ChainFormat
+from blindbayes.storage.chain import Chain, ChainFormat
 from blindbayes.storage.chain import Entry as Line
 from blindbayes.storage.files import erase, read_private, write_whole
 
 _MAGIC = b"blindbayes share 1\n"
 U64Array = npt.NDArray[np.uint64]
 R = TypeVar("R", bound=msgspec.Struct)
-_SPENT = ChainFormat("record of charged queries", prefix=b"blindbayes spent v2")
+_SPENT = ChainFormat("record of charged queries", prefix=b"blindbayes spent v1")
 
 
 class _Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,10 +151,7 @@ class KeptShare(ABC):
         """What was charged, beside the share's file."""
         if self.path is None:
             raise ConfigError("this share has no file")
-        path = self.path.with_name(self.path.name + ".spent")
-        if path.exists():
-            _convert(path)
-        return Chain(path, _SPENT)
+        return Chain(self.path.with_name(self.path.name + ".spent"), _SPENT)
 
     # -- file ----------------------------------------------------------------------------------------------------------
 
@@ -280,19 +277,3 @@ def _spent(lines: list[Line]) -> tuple[int, dict[str, int]]:
     """Instances charged, and what each run paid of them."""
     batches = [line for line in lines if line["kind"] == "batch"]
     return sum(line["count"] for line in batches), {line["run"]: line["count"] for line in batches if line["run"] is not None}
-
-
-def _convert(path: Path) -> None:
-    """A record of version 1 (lines of a number and a run) becomes a chain. What cannot be read is not forgotten: refused."""
-    raw = path.read_bytes()
-    if not raw or raw.startswith(b"{"):
-        return
-    lines, head = b"", GENESIS
-    try:
-        for number, line in enumerate(raw[: raw.rfind(b"\n") + 1].decode().splitlines()):
-            count, _, run = line.partition(" ")
-            entry, text = _SPENT.line(number, "batch", head, {"count": int(count), "run": run or None})
-            lines, head = lines + text, entry["hash"]
-    except ValueError:
-        raise DataError("the record of charged queries is damaged") from None
-    write_whole(path, lines)

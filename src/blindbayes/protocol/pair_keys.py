@@ -88,7 +88,7 @@ def pair_keys(
     for (other, public), secret in zip(publics.items(), secrets, strict=True):
         low, high, keys = (me, other, key.public + public) if me < other else (other, me, public + key.public)
         # Two names after their lengths, then parts whose lengths are fixed or, for the scope, named: one reading only.
-        names = f"pair key v2 {len(scope)} {len(low)} {len(high)} {low}{high}"
+        names = f"pair key v1 {len(scope)} {len(low)} {len(high)} {low}{high}"
         both = mixed(secret, vouched[other]) if other in vouched else secret
         found.append(derive_key(both, purpose, names.encode() + scope + keys))
     return found
@@ -116,7 +116,7 @@ def directed_key(channel: bytes, purpose: str, sender: str, receiver: str, conte
 
 def announcement(scope: bytes, name: str, *parts: bytes) -> bytes:
     """What a party signs of its run keys (and what goes with them), for one protocol, study, run and seat."""
-    return _framed(b"blindbayes run key v2", scope, name.encode(), *parts)
+    return _framed(b"blindbayes run key v1", scope, name.encode(), *parts)
 
 
 def sign_keys(run: Run, scope: bytes, *parts: bytes) -> bytes:
@@ -155,4 +155,4 @@ def require_keys(found: Iterable[tuple[str, bytes]], *, own: Iterable[bytes] = (
 def digest_of(publics: Mapping[str, bytes]) -> bytes:
     """One hash of who has which public key, in the order given."""
     parts = [part for name, public in publics.items() for part in (name.encode(), public)]
-    return hashlib.sha256(_framed(b"blindbayes key roster v2", *parts)).digest()
+    return hashlib.sha256(_framed(b"blindbayes key roster v1", *parts)).digest()

@@ -7,7 +7,7 @@ every party may sign that list into `common.signatures.json`: one folder then ca
 
 Logarithms may differ in their last bit from one machine to another, and every site works out the parameters itself. So a
 site that signs another's folder compares the model with its own by content, fractions to nine digits, and signs the bytes that
-it was shown. Format 1, before the claims were split off, listed the model by that content; its folders can still be read.
+it was shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blindbayes.primitives.signatures import SigningKey, verify
 
 COMMON, COMMON_SIGNATURES, CLAIMS = "common.json", "common.signatures.json", "claims.json"
 RUN, STUDY, LEAKAGE, INDEX = "run.json", "study.toml", "leakage.json", "index.html"
-FORMAT, OLD_FORMAT = "blindbayes.common/2", "blindbayes.common/1"
+FORMAT = "blindbayes.common/1"
 AGAIN = "ask for the release again"
 _CONTEXT = b"blindbayes common release v1\n"
 OWN = frozenset((INDEX, LEAKAGE, "leakage.html", "cost.json", RUN, "classes.csv"))  # a site's own view
@@ -45,26 +45,24 @@ class Common:
     """The list that all parties sign."""
 
     facts: Mapping[str, Any]  # study, codebook, run, title, included
-    digests: Mapping[str, str]  # file -> SHA-256 of its bytes (format 1: of the model's content)
+    digests: Mapping[str, str]  # file -> SHA-256 of its bytes
     contents: Mapping[str, str]  # file -> what two sites compare
-    format: str = FORMAT
 
     @classmethod
-    def of(cls, files: Mapping[str, bytes], form: str = FORMAT) -> Common | None:
+    def of(cls, files: Mapping[str, bytes]) -> Common | None:
         """Of the files of a release; None if they are not of a run between sites."""
         if RUN not in files:
             return None
         facts = read_json_table(files[RUN], RUN, error=DataError, hint=AGAIN)
-        left_out = OWN | SEALS | ({STUDY} if form == OLD_FORMAT else set())
-        shared = sorted(name for name in files if name not in left_out and not name.endswith((".share", ".spent")))
+        shared = sorted(name for name in files if name not in OWN | SEALS and not name.endswith((".share", ".spent")))
         contents = {name: digest_of(name, files[name]) for name in shared}
-        digests = contents if form == OLD_FORMAT else {name: hashlib.sha256(files[name]).hexdigest() for name in shared}
-        return cls({name: facts.get(name) for name in _FACTS}, digests, contents, form)
+        digests = {name: hashlib.sha256(files[name]).hexdigest() for name in shared}
+        return cls({name: facts.get(name) for name in _FACTS}, digests, contents)
 
     @property
     def text(self) -> bytes:
         """Canonical JSON: what is signed, and what stands in common.json."""
-        fields = {"format": self.format, **self.facts, "files": dict(self.digests)}
+        fields = {"format": FORMAT, **self.facts, "files": dict(self.digests)}
         return (json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
     @property
@@ -118,16 +116,15 @@ def common_of(files: Mapping[str, bytes]) -> Common:
     """The list of a release folder, checked against its files. Raises `DataError` if it does not fit them."""
     if RUN not in files:
         raise ConfigError(f"the folder holds no {RUN}: it is no release of a run between sites, and nobody can sign it as one")
-    listed = read_json_table(files.get(COMMON, b""), COMMON, error=DataError, hint=AGAIN)
-    found = Common.of(files, OLD_FORMAT if listed.get("format") == OLD_FORMAT else FORMAT)
+    found = Common.of(files)
     if found is None:
         raise DataError(f"{RUN} is not readable; {AGAIN}")
     # The run's name becomes the name of a folder, and stands on a screen: a made-up one could lead anywhere.
     if not _RUN_ID.fullmatch(str(found.facts["run"])):
         raise DataError(f"{RUN} names no run of sites; {AGAIN}")
-    if files[COMMON] != found.text:
+    if files.get(COMMON) != found.text:
         raise DataError(f"{COMMON} does not fit the files beside it; {AGAIN}")
-    if found.format == FORMAT and files.get(CLAIMS) != (claims_of(files) if LEAKAGE in files else None):
+    if files.get(CLAIMS) != (claims_of(files) if LEAKAGE in files else None):
         raise DataError(f"{LEAKAGE} does not say what {CLAIMS} says, which the parties sign; do not rely on this folder")
     return found
 

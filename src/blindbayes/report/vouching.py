@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.report.checksums import Verified, verify_files
-from blindbayes.report.common import CLAIMS, LEAKAGE, OLD_FORMAT, OWN, SEALS, STUDY, Common, common_of, signatures_of
+from blindbayes.report.common import CLAIMS, LEAKAGE, OWN, SEALS, STUDY, Common, common_of, signatures_of
 
 _ALONE = OWN | SEALS | {STUDY, CLAIMS, "statement.md"}  # all that a site has to tell that learned no result
 
@@ -35,13 +35,7 @@ class Vouched:
         maker = ", ".join(self.makers)
         if self.alone:
             return (f"Nobody but {maker} vouches for anything here: the folder holds no result that others could have signed.",)
-        lines = [f"What {maker} received and what the run cost it ({', '.join(sorted(OWN & set(self.files)))}): {maker} alone."]
-        if self.common.format == OLD_FORMAT:
-            lines.append(
-                "The folder is of the format before the claims of the leak report were signed by all: what may be opened, and "
-                f"what follows, stands on the word of {maker} alone. The model was signed by its content to nine digits."
-            )
-        return tuple(lines)
+        return (f"What {maker} received and what the run cost it ({', '.join(sorted(OWN & set(self.files)))}): {maker} alone.",)
 
 
 def vouched(

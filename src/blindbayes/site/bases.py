@@ -53,7 +53,7 @@ class Bases:
         fields = self._read(key, f"{study}.{run_id}.counted")
         if fields is None or fields["codebook"] != codebook.sha256:
             raise ConfigError(
-                "what this site put into the run that this one goes on from is not kept here, or by an older version; run it "
+                "what this site put into the run that this one goes on from is not kept here; run it "
                 "without a base, which begins a new line"
             )
         return _statistics(codebook, fields["words"])

@@ -299,8 +299,7 @@ def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
     run = home.history.named(study.sha256, name)
     if run is None or not home.bases.has_total(study.sha256, run):
         raise ConfigError(
-            "this site learned no total of that run, or an older version kept it: name another, ask the site that did, or run "
-            "the study without a base"
+            "this site learned no total of that run: name another, ask the site that did, or run the study without a base"
         )
     return name
 

@@ -19,20 +19,6 @@ from blindbayes.study.roster import Change, Party, Roster, rosters_of
 
 FORMAT = "blindbayes.study-file/1"
 Duplicates = Literal["join", "first", "reject"]
-_ONCE_ROWS = {"privacy": "expected_rows", "columns": "n_rows"}  # what `rows` of these parts of a file is called now
-OPTIONS_ONCE = {"together": "compare_all"}  # what earlier versions called an option: their files are read, their hashes stay
-
-
-def renamed(fields: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The fields under other names. Raises `ConfigError` if one stands there under both."""
-    if both := sorted(new for old, new in names.items() if {old, new} <= set(fields)):
-        raise ConfigError(f"{both[0]} stands twice, once under the name of an earlier version; keep one")
-    return {names.get(name, name): value for name, value in fields.items()}
-
-
-def first_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under the names that a study's hash has always had."""
-    return renamed(options, {new: old for old, new in OPTIONS_ONCE.items()})
 
 
 def _as_floats(struct: msgspec.Struct, *names: str) -> None:
@@ -49,7 +35,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epsilon: float | None = None
     delta: float = 0.0
     mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto"
-    unit: Literal["record", "party", "person"] = "record"
+    unit: Literal["record", "party"] = "record"
     party_rows: int | None = None
     rows_per_person: int | None = None
     tuning: str | None = None
@@ -59,8 +45,6 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _as_floats(self, "epsilon", "delta", "gamma")
-        if self.unit == "person":
-            msgspec.structs.force_setattr(self, "unit", "record")
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,11 +120,6 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
         for outside in ("signatures", "changes"):
             fields.pop(outside, None)
         fields |= {"codebook": self.book.sha256, "format": self.format}
-        for part, now in _ONCE_ROWS.items():  # the names of the first version: an agreed study keeps its hash
-            if part in fields:
-                fields[part] = renamed(fields[part], {now: "rows"})
-        if "options" in fields:
-            fields["options"] = first_names(fields["options"])
         try:
             return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
         except ValueError:
@@ -170,10 +149,6 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
             raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
         if "certificate" in fields:
             raise ConfigError("this is a site's card, not a study; `blindbayes study init` writes a study from cards")
-        fields = dict(fields)
-        for part, names in (*((part, {"rows": now}) for part, now in _ONCE_ROWS.items()), ("options", OPTIONS_ONCE)):
-            if isinstance(fields.get(part), Mapping):
-                fields[part] = renamed(fields[part], names)
         return convert(fields, cls, "study")
 
     @classmethod

@@ -299,7 +299,7 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
     def _toml(self) -> str:
         fields = {name: value for name, value in no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
-        if not self.model.class_weight:  # earlier releases do not know it
+        if not self.model.class_weight:
             del fields["model"]["class_weight"]
         for name in () if self.partition == "columns" else _OF_COLUMNS:  # at their defaults: they say nothing here
             fields.pop(name, None)

@@ -25,7 +25,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.study import schemes
-from blindbayes.study.fields import OPTIONS_ONCE, Model, Privacy, Thresholds, first_names, renamed
+from blindbayes.study.fields import Model, Privacy, Thresholds
 from blindbayes.study.schemes import Partition, Scheme
 from blindbayes.study.summing import FEWEST_EXACT, Mechanism, SumPlanning
 from blindbayes.wire.transcript import Keep
@@ -53,7 +53,6 @@ class Study(SumPlanning):
         "auto", "polya", "skellam" or "diluted".
     unit : "record" or "party"
         Whom epsilon protects: one record, or all records of a party (then `party_rows` is the largest party's size).
-        "person", as earlier versions wrote, is "record".
     rows_per_person : int, default=None
         With epsilon, over rows: each party counts at most so many rows of a person, by the codebook's identifier, drawn at
         random, and noise protects such a person within a party.
@@ -120,7 +119,7 @@ class Study(SumPlanning):
         epsilon: float | None = None,
         delta: float = 0.0,
         mechanism: Mechanism = "auto",
-        unit: Literal["record", "party", "person"] = "record",
+        unit: Literal["record", "party"] = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
         tuning: str | None = None,
@@ -156,7 +155,7 @@ class Study(SumPlanning):
         self.epsilon = epsilon
         self.delta = delta
         self.mechanism: Mechanism = mechanism
-        self.unit: Literal["record", "party"] = "record" if unit == "person" else unit
+        self.unit: Literal["record", "party"] = unit
         self.rows_per_person = rows_per_person
         self.tuning = tuning
         self.party_rows = party_rows
@@ -167,7 +166,7 @@ class Study(SumPlanning):
         self.min_parties = (FEWEST_EXACT if epsilon is None else 2) if min_parties is None else min_parties
         self.min_rows = min_rows
         self.min_cell = min_cell
-        self.options = renamed(options or {}, OPTIONS_ONCE) if given is None else schemes.options_set(given)
+        self.options = dict(options or {}) if given is None else schemes.options_set(given)
         self.alpha = alpha
         self.var_smoothing = var_smoothing
         self.class_weight = dict(class_weight or {})
@@ -323,10 +322,6 @@ class Study(SumPlanning):
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""
         fields = {name: getattr(self, name) for name in _FIELDS}
-        for name in _LATER:  # at their default they leave earlier hashes alone
-            if not fields[name]:
-                del fields[name]
-        fields["rows"], fields["options"] = fields.pop("expected_rows"), first_names(self.options)
         return {"format": "blindbayes.study/1", "codebook": self.codebook.sha256, **fields}
 
     @property
@@ -418,7 +413,6 @@ class JoinStudy(Study):
 
 _FIELDS = tuple(name for name, each in signature(Study.__init__).parameters.items() if each.kind is Parameter.KEYWORD_ONLY)
 _FIELDS = tuple(name for name in _FIELDS if name not in ("privacy", "thresholds", "model"))  # which group others
-_LATER = ("rows_per_person", "tuning", "views", "class_weight")
 _LEAST = {"min_parties": 2, "min_rows": 0, "min_cell": 0, "quorum": 1, "expected_rows": 1, "party_rows": 1}
 _OF_NOISE: dict[str, Any] = {
     each.name: each.default for each in msgspec.structs.fields(Privacy) if each.name not in ("epsilon", "rows_per_person")

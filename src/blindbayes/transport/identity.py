@@ -69,13 +69,11 @@ class Card:
     certificate: bytes  # PEM
     address: str = ""
     signature: bytes = b""
-    agreement: bytes = b""  # X25519, for keys that stand over many runs; cards of earlier versions have none
+    agreement: bytes = b""  # X25519, for keys that stand over many runs
 
     def _signed_bytes(self) -> bytes:
         parts = (self.name.encode(), self.identity, self.certificate, self.address.encode())
-        return (
-            framed(b"blindbayes card v2", *parts, self.agreement) if self.agreement else framed(b"blindbayes card v1", *parts)
-        )
+        return framed(b"blindbayes card v1", *parts, self.agreement)
 
     @property
     def certificate_digest(self) -> bytes:
@@ -116,8 +114,7 @@ class Card:
         document["name"] = self.name
         document["address"] = self.address
         document["identity"] = self.identity.hex()
-        if self.agreement:
-            document["agreement"] = self.agreement.hex()
+        document["agreement"] = self.agreement.hex()
         document["signature"] = self.signature.hex()
         document["certificate"] = tomlkit.string(self.certificate.decode(), multiline=True)
         return tomlkit.dumps(document)
@@ -127,9 +124,9 @@ class Card:
         """Read and verify a card."""
         try:
             table = read_toml(text, "the card")
-            if set(table) - {"agreement"} != {"name", "address", "identity", "signature", "certificate"}:
+            if set(table) != {"name", "address", "identity", "agreement", "signature", "certificate"}:
                 raise ConfigError(
-                    "this is no card: a card has name, address, identity, signature and certificate, nothing else; "
+                    "this is no card: a card has name, address, identity, agreement, signature and certificate, nothing else; "
                     "each site hands out the card.toml of its folder"
                 )
             card = cls(
@@ -138,9 +135,9 @@ class Card:
                 certificate=table["certificate"].encode(),
                 address=str(table["address"]),
                 signature=bytes.fromhex(table["signature"]),
-                agreement=bytes.fromhex(table.get("agreement", "")),
+                agreement=bytes.fromhex(table["agreement"]),
             )
-            if card.agreement and len(card.agreement) != PUBLIC_BYTES:
+            if len(card.agreement) != PUBLIC_BYTES:
                 raise ValueError("no key")
             if not card.tls_name:
                 raise ValueError("no name")

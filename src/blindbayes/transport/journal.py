@@ -46,7 +46,7 @@ _SPARES = 4
 DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
 _LEAST_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
-_FIRST_BYTES = 8192  # the first record is smaller; a longer file once had one
+_FIRST_BYTES = 8192  # more than the first record takes
 Secrets: TypeAlias = Mapping[str, bytes]
 NOTHING: Secrets = {}
 
@@ -108,7 +108,7 @@ def _end(at: int, size: int, content: int) -> int:
 
 def _place(number: int, link: bytes) -> bytes:
     """What a record is bound to: its number, and all records before it."""
-    return framed(b"blindbayes journal v3", number.to_bytes(8, "big"), link)
+    return framed(b"blindbayes journal v1", number.to_bytes(8, "big"), link)
 
 
 class SentDigest:
@@ -122,7 +122,7 @@ class SentDigest:
 
     def __init__(self, study: str, run_id: str, sender: str, receiver: str, secret: bytes = b"") -> None:
         names = (study.encode(), run_id.encode(), sender.encode(), receiver.encode())
-        self.digest = hashlib.sha256(framed(b"blindbayes sent v3", *names)).digest()
+        self.digest = hashlib.sha256(framed(b"blindbayes sent v1", *names)).digest()
         self._key = secret and derive_key(secret, "sent", self.digest)
         self.count = 0
         self.bytes = 0

@@ -12,9 +12,9 @@ from blindbayes import __version__
 from blindbayes.wire import VERSION as WIRE
 
 ENVELOPE = 1
-LINK = 5  # sites compare what they hold by tags under a secret of the pair
-JOURNAL = 4  # a large record begins with a page
-PROTOCOLS = 7  # messages and roles of any protocol
+LINK = 1
+JOURNAL = 1
+PROTOCOLS = 1  # messages and roles of any protocol
 VERSIONS: Mapping[str, str] = {
     "blindbayes": __version__,
     "envelope": str(ENVELOPE),

@@ -121,7 +121,7 @@ class JoinedSumsSetup:
     def agreed(self) -> bytes:
         """Bytes of all of it."""
         parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted, self.both_count)
-        return b"joined_sums v7" + repr(parts).encode() + self.facts
+        return b"joined_sums v1" + repr(parts).encode() + self.facts
 
 
 class JoinedShares(NamedTuple, Generic[S, T]):

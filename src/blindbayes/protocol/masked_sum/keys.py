@@ -64,7 +64,7 @@ class MaskedSumSetup:
     def context(self) -> bytes:
         """Binds every key and signature to study, run, roster, vector length, quorum and graph."""
         shape = (self.setting.length, self.setting.quorum_size, self.plan.neighbours, self.plan.threshold)
-        return pair_keys.scope_of(self.run, "masked_sum v3", _roster_digest(self.setting.contributors), *map(str, shape))
+        return pair_keys.scope_of(self.run, "masked_sum v1", _roster_digest(self.setting.contributors), *map(str, shape))
 
     def neighbours(self, index: int) -> tuple[int, ...]:
         """The neighbours of a contributor, by roster index."""

@@ -58,7 +58,7 @@ class MatchingSetup:
 
     def agreed(self) -> bytes:
         """Bytes of all of it."""
-        return b"matching v3" + repr((self.asker, self.owner)).encode() + self.facts
+        return b"matching v1" + repr((self.asker, self.owner)).encode() + self.facts
 
 
 def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender: OtSender, coins: Coins) -> Role[Positions]:
