@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 from _measured import Options
 
-from blindbayes.primitives import ristretto_sum
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
-from blindbayes.primitives.ristretto_sum import RistrettoSum
-from blindbayes.protocol.oblivious_sum import PROTOCOL
 from blindbayes.protocol.registry import SumSetup, simulate_roles
 from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes_papers.huai2015.oblivious_sum import PROTOCOL
+from blindbayes_papers.huai2015.primitives import ristretto_sum
+from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus
+from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 
 LABEL = b"benchmark"
 REPEATS = 5

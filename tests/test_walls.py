@@ -128,7 +128,6 @@ IO_ROOMS = ("storage", "transport", "site", "demo", "data", "ledger", "cli", "co
 
 def test_the_network_and_processes_stop_at_transport_and_the_shells() -> None:
     allowed = {
-        "primitives/paillier": "a pool of threads around gmpy2, which lets go of the interpreter lock; no I/O",
         "kernels/build": "calls the compiler, at installation",
     }
     outside = (name for name in files() if not in_rooms(name, *IO_ROOMS))

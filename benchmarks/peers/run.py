@@ -28,8 +28,6 @@ import numpy as np
 from blindbayes import NaiveBayes
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
-from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.privacy import samplers
 from blindbayes.protocol import matching
 from blindbayes.protocol.shared_argmax import compare_all
@@ -37,6 +35,8 @@ from blindbayes.protocol.shared_argmax.compare_all import compare
 from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.protocol.transfer.roles import agree_all
 from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus
+from blindbayes_papers.primitives.paillier import generate_keypair
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]

@@ -37,7 +37,18 @@ else:
 SUMS, SCHEMES = "blindbayes.sums", "blindbayes.schemes"
 COMMANDS, COURIERS = "blindbayes.commands", "blindbayes.couriers"
 
-_BY_EXTRA = dict.fromkeys(("scalar_product", "distorted_intersection", "set_intersection", "ring_sum", "reproduce"), "papers")
+_OF_PAPERS = (
+    "chain_sum",
+    "distorted_intersection",
+    "noisy_histograms",
+    "oblivious_sum",
+    "private_maximum",
+    "reproduce",
+    "ring_sum",
+    "scalar_product",
+    "set_intersection",
+)
+_BY_EXTRA = dict.fromkeys(_OF_PAPERS, "papers")
 
 
 @cache

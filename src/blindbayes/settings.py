@@ -57,9 +57,7 @@ SECTIONS = {  # each file's tables, with what is said above them; who decides: t
     "study": "`blindbayes study init` writes it; its hash covers everything but the signatures and the changes of the roster.",
     "study.columns": 'Only with `partition = "columns"`. `options.queries`, the number of instances that may ever be classified'
     ", is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables and other "
-    "comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to. "
-    "`noisy_histograms` needs `epsilon`, all parties\nlabelled, and `[hosts] miner`, who builds the model; each site's ledger "
-    "pays for its own columns.",
+    "comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to.",
     "study.parties": "",
     "study.privacy": "",
     "study.thresholds": "",
@@ -169,7 +167,6 @@ SETTINGS = {
         "allow options that make a study weaker than its protocol is without them",
         more="Such as few `neighbours` or `malicious_server = false`",
     ),
-    "site.policy.given_modulus": Setting("allow a modulus that the study file brings: whoever made it reads every ciphertext"),
     "site.policy.require_all_signatures": Setting("approve only what every party has signed"),
     # -- study.toml: all parties sign ----------------------------------------------------------------------------------
     "study.title": Setting("what people call it", question="Title of the study, as people will call it"),
@@ -278,11 +275,6 @@ SETTINGS = {
         question="Rows of all sites together, about (Return: unknown)",
         before="How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count.",
     ),
-    "study.privacy.views": Setting(
-        "`true`: each site sets its noise by its own view of how many there are: enough, at most about twice",
-        "noise",
-        "Few joins and leaves change a view (Huai 2015, Algorithm 1)",
-    ),
     "study.privacy.gamma": Setting(
         "the fraction of parties assumed to add their noise",
         question="Share of parties that add their noise",
@@ -341,12 +333,6 @@ SETTINGS = {
         question="Fewest people in common",
         before="A run over too few common people says much about each. Below this number it stops, and only that is told; "
         "sites refuse a study with less than their policy asks for.",
-    ),
-    "study.hosts.miner": Setting(
-        "with epsilon: the site that builds the model from noisy counts; the first if left out",
-        "columns",
-        question="Who builds the model",
-        before="One site gets the noisy counts of all, and builds the model; it may pass it on.",
     ),
 }
 

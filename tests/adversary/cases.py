@@ -12,9 +12,9 @@ from adversary.deviations import Deviation, chosen_keys, copies, systematic
 from adversary.names import MASKED_KEYS, MAXIMUM, STANDING, SUM_SETUP
 from adversary.refits import REFITS
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.ristretto_sum import RistrettoSum
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.oblivious_sum.membership import Groups
+from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
+from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 
 RISTRETTO = {"scheme": "ristretto"}
 PAILLIER = {"key_bits": 512, "toy_keys": True}

@@ -22,7 +22,7 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.cuckoo import MIN_ITEMS
-from blindbayes.protocol import class_sums, matching, noisy_histograms, shared_model
+from blindbayes.protocol import class_sums, matching, shared_model
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.joined_sums import counts
 from blindbayes.protocol.joined_sums import roles as joined_sums
@@ -34,6 +34,7 @@ from blindbayes.protocol.shared_argmax.compare_all import Mesh, compare
 from blindbayes.protocol.shared_model import NO_GUARD, Guard
 from blindbayes.protocol.transfer.roles import agree_all
 from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes_papers.huai2015 import noisy_histograms
 from support.argmax import Setup, with_classes
 from support.columns import Case, book, connect, draw_block
 from support.hidden import Case as HiddenCase

@@ -29,9 +29,9 @@ import numpy as np
 
 from blindbayes.primitives import aead, prg, shamir
 from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.joye_libert import JoyeLibert
-from blindbayes.primitives.paillier import PublicKey
-from blindbayes.primitives.ristretto_sum import RistrettoSum
+from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert
+from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
+from blindbayes_papers.primitives.paillier import PublicKey
 
 try:
     from blindbayes.protocol import pair_keys
@@ -334,7 +334,7 @@ class Ledger:
 
     def _watch_chain(self, everywhere: Any, method: Any) -> None:
         """The running sum under Paillier; one chunk."""
-        from blindbayes.protocol.chain_sum import roles
+        from blindbayes_papers.azimian2022.chain_sum import roles
 
         def masks(*arguments: Any) -> list[int]:
             found: list[int] = original(*arguments)

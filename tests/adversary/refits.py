@@ -126,7 +126,7 @@ def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) ->
         run = arena.runs[owner]
         if pair_keys is not None:
             return pair_keys.sign_keys(run, terms.scope(scheme), public)
-        from blindbayes.protocol.oblivious_sum.session import announcement
+        from blindbayes_papers.huai2015.oblivious_sum.session import announcement
 
         return run.signer.sign(announcement(terms, owner, public))
 
@@ -153,7 +153,7 @@ def oblivious_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) ->
 
 
 def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
-    from blindbayes.protocol.chain_sum import roles
+    from blindbayes_papers.azimian2022.chain_sum import roles
 
     kind, run = type(message).__name__, arena.runs[sender]
 
@@ -192,7 +192,7 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
 
 
 def standing(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
-    from blindbayes.primitives.ristretto_sum import RistrettoSum
+    from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 
     def signature(owner: str, public: bytes, given: bytes) -> bytes:
         if owner not in fight.coalition:

@@ -13,8 +13,8 @@ from adversary.columns import ARENAS, LARGE, PAIR, ColumnArena, Data, argmax
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.protocol.noisy_histograms.messages import HistogramsReleased
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled
+from blindbayes_papers.huai2015.noisy_histograms.messages import HistogramsReleased
 
 
 @pytest.mark.parametrize("name", ARENAS)

@@ -17,12 +17,12 @@ from blindbayes.errors import ConfigError, PeerLost
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
 from blindbayes.protocol import registry
-from blindbayes.protocol.oblivious_sum.session import KeySession
-from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousSumSetup
 from blindbayes.site.approvals import Approvals
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.roster import Change, Party
 from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes_papers.huai2015.oblivious_sum.session import KeySession
+from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousSumSetup
 from support.consortium import Consortium, office
 from support.sites import bounded
 

@@ -22,7 +22,6 @@ from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.primitives.coins import Coins
 from blindbayes.scheme.sums import SumJob
 from blindbayes.site.bases import Bases, most_moved
-from blindbayes.site.policy import Policy
 from blindbayes.site.runs import read_run_id
 from blindbayes.site.work import FolderSite, Work
 from blindbayes.statistics import Statistics
@@ -32,7 +31,7 @@ from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
 from support import noisy_columns
 from support.consortium import EVERYBODY, Consortium, done, office
-from support.sites import BOOK, Office, bounded
+from support.sites import BOOK, Office, bounded, paper_policy
 
 DIGITS = "0123456789abcdef"
 
@@ -122,7 +121,7 @@ def test_a_run_of_another_study_takes_no_runs_place(tmp_path: Path, monkeypatch:
 
     async def test() -> None:
         names = EVERYBODY[:4]
-        async with office(tmp_path, names, Policy()) as here:
+        async with office(tmp_path, names, paper_policy()) as here:
             s1 = Consortium(here, names, privacy=Privacy(), thresholds=Thresholds(), title="exact")
             s2 = Consortium(here, names, privacy=Privacy(epsilon=1.0), title="noisy")
             x, z = done(await s1.run()), done(await s2.run())

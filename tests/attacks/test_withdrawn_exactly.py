@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from blindbayes.site.policy import Policy
 from blindbayes.study.file import Privacy, Thresholds
 from support.consortium import EVERYBODY, Consortium, done, edit, office
-from support.sites import bounded
+from support.sites import bounded, paper_policy
 
-POLICY = Policy(max_runs_per_day=1000, changed_data=True)
+POLICY = paper_policy(max_runs_per_day=1000, changed_data=True)
 
 
 def test_no_exact_sum_of_changes_tells_the_table_of_a_site_that_leaves(tmp_path: Path) -> None:

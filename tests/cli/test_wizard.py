@@ -304,14 +304,16 @@ def test_rows_that_line_up_and_the_rarer_settings_of_columns(place: Path) -> Non
 
 
 def test_sites_that_all_know_the_class_may_release_noisy_counts(place: Path) -> None:
-    binned = [*PEOPLE]
-    binned[binned.index("0")] = "6"
-    done = ask([*binned, "columns", "all", "sex", "", "noisy", "south", "0", "0.5", "", ""])
-    assert done.exit_code == 0, done.output
+    Codebook("outcome", ("no", "yes"), (Categorical("sex", ("f", "m")), Categorical("old", ("n", "y")))).to_toml("mine.toml")
+    given = ["init", "study.toml", "--title", "T", "--codebook", "mine.toml", "--epsilon", "0.5"]
+    given += ["--protocol", "noisy_histograms"]
+    for name, card, held in zip(NAMES[:2], CARDS, ("sex", "old"), strict=False):
+        given += ["--card", card, "--holds", f"{name}={held}", "--labelled", name]
+    done = call(given)
+    assert done.exit_code == 0, done.exception
     study = StudyFile.from_toml("study.toml")
-    assert (study.protocol, study.privacy.epsilon, study.hosts) == ("noisy_histograms", 0.5, {"miner": "south"})
+    assert (study.protocol, study.privacy.epsilon, study.hosts) == ("noisy_histograms", 0.5, {"miner": "north"})
     assert study.holdings.labelled == ("north", "south")
-    assert "with noise, epsilon 0.5: each site's counts, to south." in done.output
     assert call(["check", "study.toml"]).exit_code == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 from nacl import bindings
 
 import blindbayes
+import blindbayes_papers
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
@@ -18,6 +19,7 @@ from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Run
 
 ROOT = Path(blindbayes.__file__).parent
+PAPERS = Path(blindbayes_papers.__file__).parent
 PRIME = 2**255 - 19
 KEYS = {name: AgreementKey.generate(Coins.seeded(bytes([at]) * 32)) for at, name in enumerate("abcd")}
 
@@ -128,7 +130,7 @@ MAY_AGREE = {"protocol/pair_keys.py", "transport/envelope.py"}
 MAY_DERIVE = {
     "protocol/pair_keys.py",
     "protocol/masked_sum/keys.py",  # from a party's own secrets: its mask, a pad, and the commitments to them
-    "protocol/chain_sum/chain_layout.py",  # from a public digest
+    "protocol/azimian2022/chain_sum/chain_layout.py",  # from a public digest
 }
 
 
@@ -140,8 +142,9 @@ def calls(path: Path, name: str) -> list[ast.Call]:
 
 def test_nobody_else_makes_a_key_of_a_pair() -> None:
     """`AgreementKey.agree` has one caller in the protocols (and the envelope of links); so has every derivation from it."""
-    for path in sorted(ROOT.rglob("*.py")):
-        place = path.relative_to(ROOT).as_posix()
+    places = {path.relative_to(ROOT).as_posix(): path for path in ROOT.rglob("*.py")}
+    places |= {f"protocol/{path.relative_to(PAPERS).as_posix()}": path for path in PAPERS.rglob("*.py")}
+    for place, path in sorted(places.items()):
         if not place.startswith("protocol/") and "AgreementKey" not in path.read_text("utf-8"):
             continue  # what it calls `agree` is something else
         agreed = [call for call in calls(path, "agree") if len(call.args) == 1]  # `transfer.agree` takes five
@@ -153,6 +156,5 @@ def test_nobody_else_makes_a_key_of_a_pair() -> None:
             assert not calls(path, "crypto_scalarmult"), place
     seeds = {ast.unparse(call.args[0]) for call in calls(ROOT / "protocol/masked_sum/keys.py", "derive_key")}
     assert seeds == {"seed", "secret", "run_key"}
-    assert {ast.unparse(call.args[0]) for call in calls(ROOT / "protocol/chain_sum/chain_layout.py", "derive_key")} == {
-        "digest"
-    }
+    chain = calls(PAPERS / "azimian2022/chain_sum/chain_layout.py", "derive_key")
+    assert {ast.unparse(call.args[0]) for call in chain} == {"digest"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from blindbayes.report.leakage import LABEL_WORDS, PartyView, describe_label
-from blindbayes.report.spec import protocols, read_spec
+from blindbayes.report.spec import added_labels, protocols, read_spec
 
 DERIVED = {"noisy_sum"}  # what "sum" reads in a study with epsilon
 
@@ -22,16 +22,17 @@ def labels(table: Mapping[str, Any]) -> Iterator[str]:
             yield from value
 
 
+WORDS = {**added_labels(), **LABEL_WORDS}
 FOUND = {name: set(labels(read_spec(name).table)) for name in protocols()}
 
 
 @pytest.mark.parametrize("name", protocols())
 def test_every_label_of_a_spec_has_plain_words(name: str) -> None:
-    assert FOUND[name] - set(LABEL_WORDS) == set()
+    assert FOUND[name] - set(WORDS) == set()
 
 
 def test_no_words_for_labels_that_nothing_opens() -> None:
-    assert set(LABEL_WORDS) - DERIVED == set().union(*FOUND.values())
+    assert set(WORDS) - DERIVED == set().union(*FOUND.values())
 
 
 def test_lists_in_tables_of_a_spec_are_read_too() -> None:
@@ -41,8 +42,8 @@ def test_lists_in_tables_of_a_spec_are_read_too() -> None:
     assert FOUND["class_sums"] == set()
 
 
-@pytest.mark.parametrize("label", sorted(LABEL_WORDS))
+@pytest.mark.parametrize("label", sorted(WORDS))
 def test_the_report_says_the_words_and_not_the_label(label: str) -> None:
-    assert PartyView("bank", (), (label,)).plain == (f"It learned {LABEL_WORDS[label]}.",)
+    assert PartyView("bank", (), (label,)).plain == (f"It learned {WORDS[label]}.",)
     assert describe_label(label) != label.replace("_", " ")
-    assert len(set(LABEL_WORDS.values())) == len(LABEL_WORDS)
+    assert len(set(WORDS.values())) == len(WORDS)

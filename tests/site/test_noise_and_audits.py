@@ -130,7 +130,7 @@ def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_th
             assert (study.thresholds.min_cell, study.options["audit_rate"]) == (4, 0.1)
             facts = study.study.scheme.shown(study.agreement)
             assert (facts["noise"], facts["min_cell"]) == ("of every party, in the shares", 4)
-            both = ColumnOptions(holds, ("hospital", "insurer"), epsilon=1.0)
+            both = ColumnOptions(holds, ("hospital", "insurer"), epsilon=1.0, protocol="noisy_histograms")
             binned = BOOK.with_features(
                 msgspec.structs.replace(feature, bins=4) if isinstance(feature, Numeric) else feature
                 for feature in BOOK.features

@@ -21,6 +21,7 @@ from blindbayes.site.difference import Data, PastSum, require_independent
 from blindbayes.site.policy import Policy, require_rate, require_rows, require_study
 from blindbayes.storage.chain import GENESIS
 from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
+from support.sites import paper_policy
 
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
 IDS = {name: f"{number:064x}" for number, name in enumerate(("north", "south", "west", "east"), 1)}
@@ -52,7 +53,7 @@ def past(*names: str, data: Data | None = None) -> PastSum:
         (Policy(protocols=("ring_sum",)), {}, "does not allow"),
         (Policy(), {"protocol": "reference", "hosts": {"collector": "north"}}, "does not allow"),
         (
-            Policy(),
+            paper_policy(),
             {"protocol": "chain_sum", "hosts": {"builder": "north"}, "options": {"toy_keys": True, "key_bits": 256}},
             "toy keys",
         ),

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from blindbayes.cli import root
 from blindbayes.demo.loopback import Loopback
-from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from support.consortium import BOOK, edit, make_rows
+from support.sites import paper_policy
 
 NAMES = ("north", "south", "west", "east")
 
@@ -45,7 +45,7 @@ def run(net: Loopback, path: Path, base: str | None = None) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_consortium_lives_by_commands_between_processes(tmp_path: Path) -> None:
-    policy = Policy(changed_data=True, difference_colluders=0)
+    policy = paper_policy(changed_data=True, difference_colluders=0)
     path = tmp_path / "study.toml"
     with Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES), policy=policy) as net:
         cards = {name: str(site.home.folder / "card.toml") for name, site in net.sites.items()}
@@ -54,9 +54,9 @@ def test_a_consortium_lives_by_commands_between_processes(tmp_path: Path) -> Non
             BOOK,
             parties=founders,
             protocol="oblivious_sum",
-            options={"scheme": "ristretto", "keys": "standing"},
+            options={"scheme": "ristretto", "keys": "standing", "views": True},
             hosts={"miner": "north"},
-            privacy=Privacy(epsilon=1.0, views=True),
+            privacy=Privacy(epsilon=1.0),
             thresholds=Thresholds(min_parties=2),
             deadlines=Deadlines(step=40, join=60, run=120),
         )

@@ -17,16 +17,16 @@ import pytest
 
 from blindbayes.data import count_table
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.oblivious_sum.membership import Groups, most_rekeyed
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Change, Party
 from blindbayes.study.study import Study
 from blindbayes.transport.identity import Identity
+from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, most_rekeyed
 from support.consortium import BOOK, Consortium, done, edit, office
 from support.sites import bounded
 
 POOL = tuple(f"site{at:02}" for at in range(16))
-LIVING = {"protocol": "oblivious_sum", "privacy": Privacy(epsilon=1.0, views=True), "thresholds": Thresholds(min_parties=2)}
+LIVING = {"protocol": "oblivious_sum", "privacy": Privacy(epsilon=1.0), "thresholds": Thresholds(min_parties=2)}
 
 
 @pytest.fixture
@@ -63,7 +63,8 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
     def party(name: str) -> Party:
         return Party(name, sites[name].card.identity.hex(), key=sites[name].card.agreement.hex())
 
-    options = {"scheme": "ristretto", "keys": "standing", "width": 2}  # four segments and more: the sparse key graph
+    sparse = {"width": 2}  # four segments and more
+    options = {"scheme": "ristretto", "keys": "standing", "views": True, **sparse}
     founders = POOL[:10]
     parties, book = tuple(map(party, founders)), BOOK.to_dict()
     study = StudyFile(title="living", parties=parties, codebook=book, hosts={"miner": "site00"}, options=options, **LIVING)

@@ -13,11 +13,11 @@ from blindbayes.data import count_table
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Change, Party
-from support.sites import Office, duckdb_file
+from support.sites import Office, duckdb_file, paper_policy
 
 BOOK = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")),), max_rows=10_000)
 EVERYBODY = ("north", "south", "west", "east", "centre")
-OPTIONS = {"scheme": "ristretto", "keys": "standing"}
+OPTIONS = {"scheme": "ristretto", "keys": "standing", "views": True}
 
 
 class Consortium:
@@ -30,7 +30,7 @@ class Consortium:
             "options": OPTIONS,
             "hosts": {"miner": founders[0]},
             "deadlines": Deadlines(step=20, join=20, run=35),
-            "privacy": Privacy(epsilon=1.0, views=True),
+            "privacy": Privacy(epsilon=1.0),
             "thresholds": Thresholds(min_parties=2),
         }
         self.study: StudyFile = office.net.make_study(BOOK, parties=tuple(map(self.party, founders)), **{**given, **fields})
@@ -103,7 +103,7 @@ def edit(folder: Path, name: str, seed: int, *, add: int = 0, remove: int = 0) -
 
 
 def office(folder: Path, names: tuple[str, ...] = EVERYBODY, policy: Policy | None = None) -> Office:
-    return Office(folder, names, rows=make_rows(folder, names), policy=policy or Policy(max_runs_per_day=1000))
+    return Office(folder, names, rows=make_rows(folder, names), policy=policy or paper_policy(max_runs_per_day=1000))
 
 
 def done(runs: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile
 from support.column_sites import small
-from support.sites import Office
+from support.sites import Office, paper_policy
 
 BOOK = Codebook(
     "class",
@@ -32,6 +32,7 @@ def office_of(folder: Path, **options: Any) -> Office:
     for name in ("hospital", "insurer"):
         FRAME[[*HOLDS[name], "class"]].to_csv(folder / f"{name}.csv", index=False)
         rows[name] = str(folder / f"{name}.csv")
+    options = {"policy": paper_policy(), **options}
     return Office(folder, tuple(rows), rows={name: rows[name] for name in HOLDS}, **options)
 
 

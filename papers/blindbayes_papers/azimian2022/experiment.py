@@ -19,16 +19,16 @@ import numpy as np
 from blindbayes.errors import IntegrityError
 from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import generate_keypair
-from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
-from blindbayes.protocol.chain_sum.messages import KeyAnnounced, LinkSent, RosterListed
 from blindbayes.protocol.registry import SumSetup, simulate_roles
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
+from blindbayes_papers.azimian2022.chain_sum import BUILDER, PROTOCOL, roles
+from blindbayes_papers.azimian2022.chain_sum.messages import KeyAnnounced, LinkSent, RosterListed
 from blindbayes_papers.azimian2022.measure import DATASETS, KEY_SIZES, SCHEMES, Measurement, measure_apart
 from blindbayes_papers.azimian2022.page import page, plot
 from blindbayes_papers.azimian2022.schemes import PrintedChain, Records, first_contributors, subtract_links
+from blindbayes_papers.primitives.paillier import generate_keypair
 
 
 def load_records(name: str) -> Records:

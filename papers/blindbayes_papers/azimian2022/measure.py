@@ -14,13 +14,12 @@ import numpy as np
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import PrivateKey, PublicKey, generate_keypair
-from blindbayes.protocol.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes.protocol.core import Effect, Open, Role, Send
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.protocol.steps import Done, step
 from blindbayes.transport.memory import local_runs
 from blindbayes.wire import Message, decode, encode
+from blindbayes_papers.azimian2022.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes_papers.azimian2022.schemes import (
     Cells,
     MultipleSources,
@@ -30,6 +29,7 @@ from blindbayes_papers.azimian2022.schemes import (
     first_contributors,
     textbook_encrypt,
 )
+from blindbayes_papers.primitives.paillier import PrivateKey, PublicKey, generate_keypair
 
 DATASETS = ("pima", "dermatology", "iris")
 KEY_SIZES = (2048, 256)

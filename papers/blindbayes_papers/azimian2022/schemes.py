@@ -20,8 +20,8 @@ from typing import Any, Literal, TypeAlias
 from blindbayes.errors import ConfigError
 from blindbayes.primitives import signatures
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import Ciphertext, PrivateKey, PublicKey
 from blindbayes.primitives.signatures import SigningKey
+from blindbayes_papers.primitives.paillier import Ciphertext, PrivateKey, PublicKey
 
 Cells = Literal["all", "record", "present"]
 Encrypt: TypeAlias = Callable[[PublicKey, int, Coins], Ciphertext]

@@ -21,8 +21,8 @@ import numpy as np
 
 from blindbayes.errors import IntegrityError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.joye_libert import JoyeLibert, deal_modulus
-from blindbayes.primitives.ristretto_sum import RistrettoSum
+from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus
+from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 
 DOMAIN = 60
 """Counts 1 to this are looked up by the dictionary attacks; the time grows linearly with it."""

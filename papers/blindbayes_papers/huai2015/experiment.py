@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.joye_libert import deal_modulus
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.huai2015.attacks import Attack, Decryption, counts_from_products, decryption_times, run_attacks
 from blindbayes_papers.huai2015.columns import COLUMN_METHODS, column_figure
 from blindbayes_papers.huai2015.figure import DELTA, EPSILONS, METHODS, READINGS, Churn, Point, Table, churn, figure, load_car
+from blindbayes_papers.huai2015.primitives.joye_libert import deal_modulus
 
 PARTIES = (200, 400, 600, 800, 1000, 1200, 1400, 1600, 1728)
 RUNS = 2000

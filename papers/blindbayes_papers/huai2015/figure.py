@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.privacy.distributed import DistributedNoise
-from blindbayes.protocol.oblivious_sum.membership import Views, pattern
 from blindbayes_papers.datasets import load_dataset
+from blindbayes_papers.huai2015.oblivious_sum.membership import Views, pattern
 
 EPSILONS = (0.1, 0.2, 0.3, 0.4)
 DELTA = 1e-6

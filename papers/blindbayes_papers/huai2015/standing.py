@@ -21,10 +21,10 @@ from blindbayes.primitives.agreement import AgreementKey
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import pair_keys
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.oblivious_sum.membership import Groups
-from blindbayes.protocol.oblivious_sum.messages import CiphertextsSent, KeyAnnounced
-from blindbayes.protocol.oblivious_sum.terms import MINER, ObliviousEncryption
 from blindbayes.wire import KeyMessage
+from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
+from blindbayes_papers.huai2015.oblivious_sum.messages import CiphertextsSent, KeyAnnounced
+from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousEncryption
 
 
 class KeysChanged(KeyMessage, frozen=True):

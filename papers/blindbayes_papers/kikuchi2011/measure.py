@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import PrivateKey, generate_keypair
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.protocol.core import Role
 from blindbayes.protocol.joined import connect
@@ -30,6 +29,7 @@ from blindbayes_papers.kikuchi2011.schemes import (
     scalar_product,
 )
 from blindbayes_papers.kikuchi2011.set_intersection import RISTRETTO, CommutingGroup
+from blindbayes_papers.primitives.paillier import PrivateKey, generate_keypair
 
 PAPER_KEY_BITS = 1024  # the paper's |n^2| = 2048
 PARTIES = ("alice", "bob")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import Ciphertext, PrivateKey, PublicKey
+from blindbayes_papers.primitives.paillier import Ciphertext, PrivateKey, PublicKey
 
 ITEM_BITS = 64
 _MASK_BITS = 128

@@ -37,8 +37,9 @@ from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure
 from blindbayes.study.study import Study
+from blindbayes_papers.primitives import unsafe_keys
 from blindbayes_papers.vaidya2008 import scalar_product as route
-from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed, unsafe_keys
+from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed
 from blindbayes_papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, ScalarProductSetup
 from blindbayes_papers.vaidya2008.share import PrintedShare
 
@@ -257,7 +258,7 @@ class PrintedColumns(ShareScheme):
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """Classifications; short keys protect nothing."""
-        return replace(super().exposure(agreement), unsafe=unsafe_keys(agreement.study))
+        return replace(super().exposure(agreement), unsafe=unsafe_keys(agreement.study.options))
 
     def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
         """What training promises."""

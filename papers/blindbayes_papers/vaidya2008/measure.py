@@ -19,13 +19,13 @@ from gmpy2 import mpz
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import DEFAULT_BITS, PrivateKey, generate_keypair
 from blindbayes.protocol import columns as ours
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
 from blindbayes.protocol.private_ratio import roles as private_ratio
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes_papers.primitives.paillier import DEFAULT_BITS, PrivateKey, generate_keypair
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.primitives.scalar_product import draw_mask, product
 from blindbayes_papers.vaidya2008.ring_sum.cycles import seating

@@ -45,10 +45,3 @@ def require_printed(study: Study) -> None:
         raise ConfigError(f"unknown protocol option {unknown[0]!r} over {study.partition}")
     if study.options.get("queries", 1) < 1:
         raise ConfigError("the option queries is the number of instances that may be classified")
-
-
-def unsafe_keys(study: Study) -> dict[str, str]:
-    """Why no site takes part in a study with short keys."""
-    if not study.options.get("toy_keys"):
-        return {}
-    return {"toy_keys": "the study asks for toy keys, which protect nothing; remove the option toy_keys"}

@@ -42,7 +42,8 @@ from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.transport.memory import Outcome
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
-from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed, unsafe_keys
+from blindbayes_papers.primitives import unsafe_keys
+from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed
 from blindbayes_papers.vaidya2008.scalar_product import ScalarProductSetup, ratio
 from blindbayes_papers.vaidya2008.scalar_product.logarithm import FRACTION
 
@@ -228,7 +229,7 @@ class PrintedRowsScheme(Scheme):
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """The counts, in effect."""
-        return Exposure(exact=True, quorum_size=len(agreement.names), unsafe=unsafe_keys(agreement.study))
+        return Exposure(exact=True, quorum_size=len(agreement.names), unsafe=unsafe_keys(agreement.study.options))
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
         """For `study check`."""

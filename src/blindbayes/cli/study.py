@@ -62,7 +62,6 @@ def command() -> None:
 @option("study.options.queries", type=int)
 @option("study.reveal_to")
 @option("study.duplicates")
-@option("study.hosts.miner", type=str)
 @option("study.options", "--option", "options", multiple=True, metavar="NAME=VALUE")
 @option("study.privacy.epsilon")
 @option("study.privacy.delta")
@@ -120,7 +119,7 @@ def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -
     click.echo(f"Wrote {path}. sha256 {study.sha256}")
 
 
-_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "miner", "n_rows"}
+_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
 _OF_ROWS = {"without_rows", "quorum", "min_parties"}
 
 

@@ -41,7 +41,6 @@ class ColumnOptions(msgspec.Struct, frozen=True):
     duplicates: str | None = None
     options: tuple[str, ...] = ()
     epsilon: float | None = None
-    miner: str | None = None
     delta: float = 0.0
     protocol: str | None = None
     expected_rows: int | None = None
@@ -59,8 +58,8 @@ def make_columns(
 ) -> StudyFile:
     """Return the study over columns that the options describe.
 
-    Rows line up if their number is given, else keys match them. With an epsilon there is noise in the shares; or, if all who
-    hold columns know the class, they release noisy histograms. Without one, small counters are set to 0: sites ask for it.
+    Rows line up if their number is given, else keys match them. With an epsilon there is noise in the shares. Without one,
+    small counters are set to 0: sites ask for it.
     """
     holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.holds)}
     options = options_of(given.options)
@@ -68,8 +67,7 @@ def make_columns(
         options["queries"] = given.queries
     if given.bounds:
         options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
-    noisy = given.epsilon is not None and all(name in given.labelled for name, held in holds.items() if held)
-    protocol = given.protocol or usual_protocol(aligned=n_rows is not None, noisy=noisy)
+    protocol = given.protocol or (JoinStudy if n_rows is None else ColumnStudy).usual
     facts = schemes.scheme(protocol).facts
     if facts.shares and "queries" not in options:
         raise ConfigError(HOW_MANY)
@@ -79,8 +77,6 @@ def make_columns(
     if min_cell is None:
         min_cell = Policy().min_cell if facts.shares and given.epsilon is None else 0
     one_row = not facts.aligned and (min_cell or given.epsilon is not None)  # an identifier stands for one record then
-    if given.miner is not None and not facts.roles:
-        raise ConfigError(f"--miner names who builds the model from noisy counts; {protocol} has no such role: leave it out")
     study = Study(
         book,
         partition="columns",
@@ -97,15 +93,7 @@ def make_columns(
     )
     parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
     held = Holdings(holds, given.labelled, n_rows)
-    hosts = {} if given.miner is None else dict.fromkeys(facts.roles, given.miner)
-    return StudyFile.of(study, title, parties, columns=held, hosts=hosts, deadlines=deadlines)
-
-
-def usual_protocol(*, aligned: bool, noisy: bool) -> str:
-    """The protocol for columns where none is named: shares of a model, or with an epsilon noisy counts."""
-    if noisy:
-        return schemes.known("columns", shares=False, between_sites=True)[0]
-    return ColumnStudy.usual if aligned else JoinStudy.usual
+    return StudyFile.of(study, title, parties, columns=held, deadlines=deadlines)
 
 
 def options_of(words: Sequence[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from blindbayes.study.file import Deadlines, Model, StudyFile, Thresholds
 from blindbayes.transport.identity import Card
 
 T = TypeVar("T")
-COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "miner", "n_rows"}
+COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "n_rows"}
 
 
 def ask_columns(
@@ -52,14 +52,6 @@ def ask_columns(
     def made(**more: Any) -> StudyFile:
         return make_columns(title, book, cards, ColumnOptions(**{**said, **more}), rows, limits, times)
 
-    if labelled == "all" and _noisy(known):
-        click.echo(before("hosts.miner"))
-        said["miner"] = asked(question("hosts.miner"), one_of(names), names[0], name="miner")
-        click.echo("epsilon: noise hides any one record in what is released; smaller hides more, 1 is common.")
-        rule = "epsilon is a positive number"
-        all_of = "Epsilon, of all sites together"
-        study = asked(all_of, lambda text: made(epsilon=_positive(text, rule)), "1", name="epsilon")
-        return msgspec.structs.replace(study, deadlines=deadlines()) if may_ask("deadlines") else study
     if labelled == "all" or _aligned(known):
         rows = asked(question("columns.n_rows"), whole(1, book.max_rows), name="n_rows")
     else:
@@ -133,7 +125,7 @@ def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
         raise ConfigError("--option is for a study that is written without questions: give --holds and --labelled as well")
     known = {
         name: str(given[name])
-        for name in ("queries", "reveal_to", "duplicates", "n_rows", "min_rows", "min_cell", "epsilon", "miner")
+        for name in ("queries", "reveal_to", "duplicates", "n_rows", "min_rows", "min_cell", "epsilon")
         if name in given
     }
     if len(given.get("labelled", ())) > 1:
@@ -146,14 +138,6 @@ def _expanded(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
                 raise ConfigError(f"--{option.removesuffix('s')} {text!r}: say SITE=..., with a site among {', '.join(names)}")
             known[f"{words} {site}"] = value
     return known
-
-
-def _noisy(known: Mapping[str, str]) -> bool:
-    """Whether sites that all know the class release noisy counts, rather than keep shares."""
-    if "epsilon" in known or "n_rows" in known:
-        return "epsilon" in known
-    click.echo("\nshares: nobody gets the model. noisy: each site releases counts of its own columns with noise, for a model.")
-    return ask("Shares or noisy counts", one_of(("shares", "noisy")), "shares") == "noisy"
 
 
 def _aligned(known: Mapping[str, str]) -> bool:

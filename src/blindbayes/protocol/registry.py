@@ -11,6 +11,8 @@ sums the parties' vectors offers an object `PROTOCOL` in its package that fulfil
     PROTOCOL.params                           optional: its options, a typed struct
     PROTOCOL.bears(setting)                   optional: how many may collude; without it nothing is claimed
     PROTOCOL.waits_for_all(setting)           optional: whether nothing opens without every contributor's word
+    PROTOCOL.unsafe(setting)                  optional: options that protect nothing, with the reason; no site runs with one
+    PROTOCOL.honest_of(setting, name, honest) optional: for how many honest shares a party sets its own noise
     PROTOCOL.apart                            optional: roles that no one site may fill together
 
 `setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
@@ -25,6 +27,7 @@ Beside the code stands SPEC.md with one fenced toml block, read by `spec(name)`:
     rounds = "4"              python expressions in n (contributors), words, and the names under [variables],
     messages = "4*n"          compared with what the driver measures
     [variables]               optional: name = expression, in order
+    [labels]                  optional: what is opened under a label of its own, in plain words
     [facts]                   what people and drivers may know of it, as `study.schemes.Facts` says
 """
 
@@ -50,8 +53,6 @@ from blindbayes.wire import MAX_FRAME_BYTES, U64Array
 ROWS = {
     "reference": "blindbayes.protocol.reference",
     "masked_sum": "blindbayes.protocol.masked_sum",
-    "chain_sum": "blindbayes.protocol.chain_sum",
-    "oblivious_sum": "blindbayes.protocol.oblivious_sum",
 }
 FRAME_ROOM = 4096  # of a message besides its vector
 

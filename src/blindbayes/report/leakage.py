@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from blindbayes.protocol.registry import Coalition, SumSetup, coalition_of
-from blindbayes.report.spec import Spec, read_spec
+from blindbayes.report.spec import Spec, added_labels, read_spec
 from blindbayes.wire import Message, Trust
 from blindbayes.wire.transcript import Amount, SentMessage, Way
 
@@ -28,18 +28,13 @@ LABEL_WORDS = {
     "class": "the class of each instance that was asked for",
     "audited_classes": "the classes of instances that it made up, against which later answers are checked",
     "audited_cells": "the cells of the model, with differential privacy noise, that its dummies touched",
-    "noisy_histograms": "value by class counts with differential privacy noise",
     "vectors": "every contributor's own statistics, in clear",
-    "maximum": "the largest of the parties' values",
     "probabilities": "the probabilities of the model, without the counts behind them",
     "minimum_reached": "whether the counts reach the agreed minimum (one bit)",
     "noisy_overlap": "an estimate of how many identifiers joined, with differential privacy noise of both parties",
     "enough_overlap": "whether at least the agreed number of identifiers joined (one bit)",
-    "intersection_size": "how many identifiers the two parties have in common",
     "matching": "which of its identifiers the other party has too",
     "shared_identifiers": "which of its identifiers the other party has too, since only those were given a class",
-    "thinned_size": "a random part of the number of common identifiers, which bounds it from below",
-    "winner": "which of the compared values is the largest",
     "noisy_probabilities": "the probabilities of a model from counts with differential privacy noise",
     "probabilities_and_counts": "the probabilities of the model so finely that every count follows from them",
 }
@@ -47,7 +42,7 @@ LABEL_WORDS = {
 
 def describe_label(label: str) -> str:
     """What is opened under a label, in plain words."""
-    return LABEL_WORDS.get(label, label.replace("_", " "))
+    return LABEL_WORDS.get(label) or added_labels().get(label) or label.replace("_", " ")
 
 
 OTHERS = "other parties"

@@ -58,6 +58,12 @@ def protocols() -> tuple[str, ...]:
     return tuple(sorted(_folders()))
 
 
+@cache
+def added_labels() -> dict[str, str]:
+    """Return what is opened under each label that a SPEC.md describes itself, in plain words."""
+    return {label: text for name in protocols() for label, text in read_spec(name).table.get("labels", {}).items()}
+
+
 def read_spec(name: str) -> Spec:
     """The SPEC.md of a protocol."""
     if name not in _folders():

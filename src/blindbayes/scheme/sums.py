@@ -236,20 +236,14 @@ class SumScheme(Scheme):
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """The sum, exact or not."""
-        study, options = agreement.study, agreement.study.options
-        unsafe = {}
-        if options.get("toy_keys"):
-            unsafe["toy_keys"] = "the study asks for toy keys, which protect nothing; remove the option toy_keys"
-        if options.get("modulus") is not None:
-            unsafe["modulus"] = (
-                "the study brings a modulus of its own, and who knows its factors reads all; leave it to a dealer"
-            )
+        study = agreement.study
+        unsafe = getattr(self.protocol, "unsafe", None)
         return Exposure(
             exact=study.epsilon is None,
             quorum_size=agreement.public.setting.quorum_size,
             epsilon=study.epsilon or 0.0,
             delta=study.delta,
-            unsafe=unsafe,
+            unsafe=() if unsafe is None else unsafe(agreement.public.setting),
         )
 
     def _learners(self, agreement: Agreement) -> list[str]:

@@ -47,7 +47,6 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approvers: int = 1
     min_colluders: int = 1
     weaker_options: bool = False
-    given_modulus: bool = False
 
 
 def require_study(policy: Policy, study: StudyFile) -> None:
@@ -64,9 +63,8 @@ def require_agreement(policy: Policy, agreement: Agreement) -> None:
     if protocol not in policy.protocols:
         raise PrivacyError(f"this site does not allow the protocol {protocol!r}")
     opens = agreement.study.scheme.exposure(agreement)
-    for option, why in opens.unsafe.items():
-        if not (option == "modulus" and policy.given_modulus):
-            raise PrivacyError(why)
+    if opens.unsafe:
+        raise PrivacyError(opens.unsafe[0])
     if opens.quorum_size is not None and not opens.epsilon and not policy.exact_sums:  # in shares too: answers tell it
         raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
     if opens.exact and opens.quorum_size is not None and opens.quorum_size < 3:

@@ -41,7 +41,6 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tuning: str | None = None
     expected_rows: int | None = None
     gamma: float = 2 / 3
-    views: bool = False  # each party sets its noise by its own view of how many there are
 
     def __post_init__(self) -> None:
         _as_floats(self, "epsilon", "delta", "gamma")

@@ -9,7 +9,7 @@ Other distributions add theirs by `extensions`: those that only a paper needs co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
@@ -29,10 +29,8 @@ Partition = Literal["rows", "columns"]
 SUMS = "blindbayes.scheme.sums"
 OTHERS = {
     "private_ratio": "blindbayes.scheme.ratio",
-    "private_maximum": "blindbayes.scheme.maximum",
     "class_sums": "blindbayes.scheme.aligned",
     "joined_sums": "blindbayes.scheme.joined",
-    "noisy_histograms": "blindbayes.scheme.histograms",
 }
 
 
@@ -60,7 +58,6 @@ class Facts:
     sums: bool = False  # the sites' vectors are added up, and the sum is opened
     living: bool = False  # sites may come and go: the roster is signed anew, the study stays
     goes_on: bool = False  # a run may add to an earlier result and take rows back, and in one process meet faults
-    roles: tuple[str, ...] = ()  # roles that no contributor fills
     leaves: tuple[str, ...] = ()  # what leaves a site, line by line
 
 
@@ -79,7 +76,7 @@ class Exposure:
     overlap: int | None = None  # of a hidden join: one bit, whether so many identifiers match; 0 for no bit
     overlap_epsilon: float = 0.0
     matches: bool = False  # the parties learn whom they share
-    unsafe: Mapping[str, str] = field(default_factory=dict)  # what protects nothing, or only if somebody is trusted: why
+    unsafe: tuple[str, ...] = ()  # why options of the study protect nothing, or only if somebody is trusted
 
 
 class Scheme(Protocol):

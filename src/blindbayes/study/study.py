@@ -43,7 +43,7 @@ class Study(SumPlanning):
     partition : "rows" or "columns"
         Whether the parties hold different records or different columns of the same records.
     protocol : str or typed options, default=None
-        For rows "masked_sum" (default), "chain_sum", "oblivious_sum", or "reference", which protects nothing;
+        For rows "masked_sum" (default), or "reference", which protects nothing;
         or "private_ratio", which sums nothing in the open: probabilities in shares, or opened as its options say; or
         "scalar_product", Vaidya's own protocols, for comparison.
     epsilon, delta : float
@@ -64,9 +64,6 @@ class Study(SumPlanning):
     gamma : float, default=2/3
         The fraction of parties assumed honest; noise is calibrated to the fewest honest parties that any sum the protocol can
         be made to open may hold.
-    views : bool, default=False
-        Each party sets its noise by its own view of how many parties there are, which few joins and leaves change: at least
-        the noise that epsilon needs, at most about twice (Huai 2015, Algorithm 1). Else by the number that there are.
     quorum : int, default=None
         The fewest contributors whose sum may be opened. By default two thirds (nine tenths of more than 64) for masked_sum,
         everybody for the others.
@@ -125,7 +122,6 @@ class Study(SumPlanning):
         tuning: str | None = None,
         expected_rows: int | None = None,
         gamma: float = 2 / 3,
-        views: bool = False,
         quorum: int | None = None,
         min_parties: int | None = None,
         min_rows: int = 0,
@@ -161,7 +157,6 @@ class Study(SumPlanning):
         self.party_rows = party_rows
         self.expected_rows = expected_rows
         self.gamma = gamma
-        self.views = views
         self.quorum = quorum
         self.min_parties = (FEWEST_EXACT if epsilon is None else 2) if min_parties is None else min_parties
         self.min_rows = min_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,6 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.distributed import DistributedNoise, dishonest
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.protocol import registry
-from blindbayes.protocol.oblivious_sum.membership import Views
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study.schemes import Scheme
 from blindbayes.wire import U64Array
@@ -42,7 +41,6 @@ class SumPlanning:
     quorum: int | None
     min_parties: int
     options: dict[str, Any]
-    views: bool
     _plans: dict[tuple[int, int, tuple[tuple[str, bool], ...]], NoisySum]
 
     if TYPE_CHECKING:  # what the study brings
@@ -151,22 +149,19 @@ class SumPlanning:
         return self._plans[key]
 
     def honest_of(self, name: str, setting: registry.SumSetup) -> int:
-        """For how many honest shares a party sets its own: the plan's, or fewer by its view of how many parties there are.
+        """Return for how many honest shares a party sets its own: as many as the plan has, or fewer if the protocol says so.
 
-        Never more than the plan counts on, so that the shares of as many honest parties are at least one whole noise; a view
-        is more than half the true number, so that they are about two at most (Huai 2015, Algorithm 1 and Theorem 2).
+        Never more than the plan has, so that the shares of as many honest parties are at least one whole noise.
         """
         plan = self.plan(setting)
         honest = 1 if plan is None else plan.noise.honest
-        if not self.views:
-            return honest
-        seen = Views.after(setting.founders or setting.contributors, setting.steps).of[name]
-        return max(1, honest * seen // len(setting.contributors))
+        own: Callable[..., int] | None = getattr(registry.load(self.protocol), "honest_of", None)
+        return honest if own is None else min(honest, own(setting, name, honest))
 
     def shares(self, setting: registry.SumSetup, included: Sequence[str]) -> int:
         """How many shares of the plan's noise those of these parties come to."""
         plan = self.plan(setting)
-        if plan is None or not self.views:
+        if plan is None:
             return len(included)
         return math.ceil(sum(Fraction(plan.noise.honest, self.honest_of(name, setting)) for name in included))
 

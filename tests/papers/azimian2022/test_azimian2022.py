@@ -13,7 +13,6 @@ import pytest
 
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import PrivateKey, generate_keypair
 from blindbayes_papers.azimian2022 import experiment as azimian2022
 from blindbayes_papers.azimian2022 import measure as azimian2022_measure
 from blindbayes_papers.azimian2022 import page as azimian2022_page
@@ -27,6 +26,7 @@ from blindbayes_papers.azimian2022.schemes import (
     subtract_links,
     textbook_encrypt,
 )
+from blindbayes_papers.primitives.paillier import PrivateKey, generate_keypair
 
 SIZES = (3, 5, 2)
 

@@ -16,11 +16,11 @@ from blindbayes import Codebook, Study
 from blindbayes.codebook import Categorical
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.distributed import DistributedNoise
-from blindbayes.protocol.oblivious_sum.membership import pattern
-from blindbayes.scheme import histograms as noisy_columns
 from blindbayes_papers.huai2015 import columns
 from blindbayes_papers.huai2015 import experiment as huai2015
 from blindbayes_papers.huai2015 import figure as fig
+from blindbayes_papers.huai2015 import histograms as noisy_columns
+from blindbayes_papers.huai2015.oblivious_sum.membership import pattern
 
 
 @pytest.mark.parametrize("reading", fig.READINGS)

@@ -18,10 +18,10 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, IntegrityError, PeerProtocolError, PrivacyError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives.garbling import Plain
-from blindbayes.primitives.paillier import PublicKey, generate_keypair
 from blindbayes.transport.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
 from blindbayes.wire import Trust, decode
 from blindbayes.wire.transcript import Keep
+from blindbayes_papers.primitives.paillier import PublicKey, generate_keypair
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly
 from blindbayes_papers.vaidya2008.primitives.scalar_product import STATISTICAL
 from blindbayes_papers.vaidya2008.scalar_product import Channel, Measured, Nominal, ScalarProductSetup, connect, ratio, training

@@ -11,7 +11,7 @@ import pandas as pd
 import blindbayes_papers.vaidya2008.scalar_product as package
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.primitives.paillier import PublicKey
+from blindbayes_papers.primitives.paillier import PublicKey
 from blindbayes_papers.vaidya2008.scalar_product import training
 
 ROWS = 12

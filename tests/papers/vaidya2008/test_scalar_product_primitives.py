@@ -8,7 +8,7 @@ import pytest
 
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
 from blindbayes.primitives import ristretto
-from blindbayes.primitives.paillier import generate_keypair
+from blindbayes_papers.primitives.paillier import generate_keypair
 from blindbayes_papers.vaidya2008.primitives import naor_pinkas
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly
 from blindbayes_papers.vaidya2008.primitives import scalar_product as sp

@@ -17,8 +17,8 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.model.parameters import Gaussian, estimate
 from blindbayes.model.shares import ModelShare
-from blindbayes.primitives.paillier import generate_keypair
 from blindbayes.scheme.aligned import whole_block
+from blindbayes_papers.primitives.paillier import generate_keypair
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.columns import PrintedModel, PrintedScoring
 from blindbayes_papers.vaidya2008.scalar_product import Measured, Nominal

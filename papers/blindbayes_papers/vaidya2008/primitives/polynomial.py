@@ -14,7 +14,7 @@ from functools import cache
 
 from blindbayes.errors import LocalProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import Ciphertext, PublicKey
+from blindbayes_papers.primitives.paillier import Ciphertext, PublicKey
 from blindbayes_papers.vaidya2008.primitives.scalar_product import answer, combine
 
 

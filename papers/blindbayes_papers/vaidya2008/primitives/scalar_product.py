@@ -25,7 +25,7 @@ from gmpy2 import mpz
 
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import Ciphertext, PublicKey
+from blindbayes_papers.primitives.paillier import Ciphertext, PublicKey
 
 STATISTICAL = 64
 """How many bits a mask is wider than what it hides."""

@@ -14,11 +14,11 @@ from blindbayes.primitives import ristretto
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
-from blindbayes.primitives.paillier import DEFAULT_BITS, Ciphertext, PrivateKey, PublicKey, generate_keypair
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import K, Role, Run, Send, mark, receive, receive_marked
 from blindbayes.protocol.transfer.roles import agree
 from blindbayes.wire import U64Array
+from blindbayes_papers.primitives.paillier import DEFAULT_BITS, Ciphertext, PrivateKey, PublicKey, generate_keypair
 from blindbayes_papers.vaidya2008.primitives import naor_pinkas
 from blindbayes_papers.vaidya2008.primitives.scalar_product import require_room
 from blindbayes_papers.vaidya2008.scalar_product.messages import (

@@ -23,10 +23,10 @@ import numpy as np
 
 from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.paillier import PrivateKey
 from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocol.registry import SumSetup
 from blindbayes.wire import U64Array
+from blindbayes_papers.primitives.paillier import PrivateKey
 from blindbayes_papers.vaidya2008.ring_sum.cycles import ring, seating
 from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed
 from blindbayes_papers.vaidya2008.ring_sum.roles import places, ring_count

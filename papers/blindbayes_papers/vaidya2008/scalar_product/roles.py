@@ -13,8 +13,8 @@ from blindbayes.errors import DataError, LocalProtocolError
 from blindbayes.primitives import circuits as c
 from blindbayes.primitives.circuits import Number
 from blindbayes.primitives.garbling import Gates
-from blindbayes.primitives.paillier import Ciphertext
 from blindbayes.protocol.core import Role, open_value
+from blindbayes_papers.primitives.paillier import Ciphertext
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly
 from blindbayes_papers.vaidya2008.primitives import scalar_product as sp
 from blindbayes_papers.vaidya2008.scalar_product import training

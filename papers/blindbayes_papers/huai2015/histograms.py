@@ -1,0 +1,358 @@
+"""A study over columns in which every party knows the class and releases noisy histograms of its own columns.
+
+`NoisyColumns` is what is public, and what one party and the miner do with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.lazy import lazy
+from blindbayes.model.file import ModelRecord
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.intervals import record_of
+from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
+from blindbayes.privacy.mechanisms import DiscreteLaplace
+from blindbayes.privacy.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
+from blindbayes.privacy.released import Cut
+from blindbayes.privacy.statement import NOT_PROTECTED, tuning_words
+from blindbayes.protocol.columns import require_holders
+from blindbayes.protocol.core import Role, Run
+from blindbayes.report.leakage import About, LeakReport
+from blindbayes.scheme.columns import dry_run_columns, line_up, require_record, tell_holdings
+from blindbayes.scheme.job import Charge, CountingJob, Site
+from blindbayes.scheme.result import Learned, Result, about_run, leakage_of, report_run
+from blindbayes.statistics import Layout, Statistics, count_block
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts, NoParams, Scheme
+from blindbayes.study.study import Study
+from blindbayes.transport.memory import Outcome
+from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
+
+if TYPE_CHECKING:
+    from blindbayes import estimators
+else:
+    estimators = lazy("blindbayes.estimators")
+
+MINER = "miner"
+OPENED = "noisy_histograms"
+
+
+def require_settings(study: Study) -> None:
+    """What the protocol asks of a study, whoever holds what."""
+    if study.epsilon is None:
+        raise PrivacyError("noisy_histograms needs epsilon: without noise each party would open its counts")
+    if study.delta:
+        raise PrivacyError("noisy_histograms is purely epsilon-private; leave delta at 0")
+
+
+@dataclass(frozen=True)
+class _Together(ReleasePlan):
+    """The parties' releases as one: every party's tables, with the noise that they have."""
+
+    parts: tuple[ReleasePlan, ...] = ()
+
+    @cached_property
+    def items(self) -> tuple[Any, ...]:
+        """Party by party."""
+        return tuple(item for part in self.parts for item in part.items)
+
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Of the noise in a cell of each."""
+        return tuple(deviation for part in self.parts for deviation in part.deviations)
+
+
+@dataclass(frozen=True)
+class NoisyColumns:
+    """What is public: who holds which columns, and what each party's release costs."""
+
+    study: Study
+    owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the codebook's order
+
+    def __post_init__(self) -> None:
+        require_settings(self.study)
+        if MINER in self.owners:
+            raise ConfigError(f"a party may not be called {MINER!r}: the protocol keeps that name")
+        require_holders(self.owners, self.study.codebook)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who releases."""
+        return tuple(name for name, held in self.owners.items() if held)
+
+    @cached_property
+    def plan(self) -> ReleasePlan:
+        """How each feature is released, from public facts: its values or bins, or for a Gaussian one cells or moments."""
+        study, book = self.study, self.study.codebook
+        epsilon = Fraction(str(study.epsilon))
+        if all(feature.counted for feature in book.features):
+            cuts = [Cut(each.name, "cells", tuple(range(each.size + 1)), each.optional) for each in book.features]
+            return ReleasePlan(book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.expected_rows, 1, 0.0, ())
+        counted = book.with_features(narrow(feature) for feature in book.features)
+        found = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.expected_rows)
+        for name in self.names:
+            if all(cut.kind == "nothing" for cut in found.cuts if cut.feature in self.owners[name]):
+                raise PrivacyError(
+                    f"with this epsilon noise would drown every column of {name}: raise epsilon, declare more rows, or give "
+                    "the columns few bins"
+                )
+        return found
+
+    @cached_property
+    def parts(self) -> dict[str, ReleasePlan]:
+        """Step 1. A record has a row in every table: parties spend shares that add up to epsilon.  [by-party]"""
+        whole = self.plan
+
+        def part(name: str, epsilon: Fraction) -> ReleasePlan:
+            own = self.owners[name]
+            cuts = tuple(cut for cut in whole.cuts if cut.feature in own)
+            books = [
+                book.with_features(each for each in book.features if each.name in own)
+                for book in (whole.declared, whole.codebook)
+            ]
+            return replace(whole, declared=books[0], codebook=books[1], cuts=cuts, epsilon=epsilon)
+
+        sizes = {name: len(part(name, whole.epsilon).items) for name in self.names}
+        return {name: part(name, whole.epsilon * size / sum(sizes.values())) for name, size in sizes.items()}
+
+    @property
+    def mechanisms(self) -> dict[str, DiscreteLaplace]:
+        """Each party's noise, with its price."""
+        return {name: cast(DiscreteLaplace, part.noise) for name, part in self.parts.items()}
+
+    @cached_property
+    def facts(self) -> NoisyHistogramsSetup:
+        """The protocol's own view."""
+        sizes = {name: mechanism.sensitivity.size for name, mechanism in self.mechanisms.items()}
+        return NoisyHistogramsSetup(MINER, sizes, {name: part.codebook.sha256 for name, part in self.parts.items()})
+
+    def count(self, name: str, source: ColumnSource) -> Statistics:
+        """A party's exact counts; they stay with it."""
+        if not source.labelled:
+            raise ConfigError(f"{name} does not have the class column; noisy_histograms is for parties that all know the class")
+        book = self.parts[name].codebook
+        total, layout = Statistics.zero(book), Layout(book)
+        for block in replace(source, codebook=book, features=book.features).blocks(total=True):
+            total = total + count_block(layout, block)
+        return total
+
+    def role(self, run: Run, statistics: Statistics | None, coins: Coins) -> Role[Any]:
+        """The miner's role, or that of a party with its counts."""
+        if run.me == MINER:
+            return miner(run, self.facts)
+        if statistics is None:
+            raise LocalProtocolError("a party that releases has counted")
+        exact = np.concatenate([table.ravel() for table in self.parts[run.me].tables(statistics)]).astype(np.int64)
+        return contributor(run, self.facts, self.mechanisms[run.me].release(exact, coins).astype(np.int64))
+
+    def noisy(self, released: Mapping[str, Any]) -> NoisyStatistics:
+        """What was released, as tables."""
+        together = _Together(**{each.name: getattr(self.plan, each.name) for each in fields(ReleasePlan)}, parts=self._parts)
+        tables, classes = [], len(self.study.codebook.classes)
+        for name, part in self.parts.items():
+            cuts = np.cumsum([classes * item.cells for item in part.items])[:-1]
+            pieces = np.split(np.asarray(released[name], dtype=np.float64), cuts)
+            tables += [found.reshape(classes, -1) / item.bound for item, found in zip(part.items, pieces, strict=True)]
+        return NoisyStatistics(together, tuple(tables))
+
+    @property
+    def _parts(self) -> tuple[ReleasePlan, ...]:
+        return tuple(self.parts.values())
+
+    def result(self, released: Mapping[str, Any], outcome: Outcome, sha256: str) -> Result:
+        """What the miner makes of it."""
+        study, noisy, plain = self.study, self.noisy(released), all(each.counted for each in self.study.codebook.features)
+        statistics = _margins(noisy) if plain else noisy.statistics
+        settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}
+        if plain:
+            model = estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+        else:
+            record = ModelRecord(fit_parameters(noisy, alpha=study.alpha), statistics, "text", settings, None)
+            model = estimators.NaiveBayes(self.plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(
+                record
+            )
+        spent = float(self.plan.epsilon)
+        model.privacy_ = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": self._record(noisy)}
+        known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}
+        return Result(
+            model.with_priors(class_weight=study.class_weight) if study.weights else model,
+            statistics,
+            leakage_of(outcome),
+            outcome.cost,
+            self.statement(sha256),
+            self.names,
+            (spent, 0.0),
+            report=self.report(outcome),
+            facts=known,
+        )
+
+    def _record(self, noisy: NoisyStatistics) -> dict[str, Any] | None:
+        """The tables in the order of one release of all, at the epsilon that gives them the noise that they have. A party
+        without a histogram released class counts of its own, which are left out."""
+        found = {(item.name, item.kind): table for item, table in zip(noisy.plan.items, noisy.tables, strict=True)}
+        epsilon = self.plan.epsilon * len(self.plan.items) / len(noisy.plan.items)
+        whole = replace(self.plan, epsilon=epsilon)
+        return record_of(NoisyStatistics(whole, tuple(found[item.name, item.kind] for item in whole.items)))
+
+    def report(self, outcome: Outcome, about: About | None = None) -> LeakReport:
+        """Who received what."""
+        return report_run(("noisy_histograms",), len(self.names), outcome, about=about)
+
+    def statement(self, sha256: str) -> str:
+        """What is promised, in words."""
+        study, tables = self.study, sum(len(part.items) for part in self._parts)
+        parts = ", ".join(f"{name} {float(each.epsilon):g}" for name, each in self.mechanisms.items())
+        return "\n\n".join(
+            [
+                f"Study {sha256}",
+                f"Codebook {study.codebook.sha256}",
+                f"Protocol noisy_histograms; {len(self.names)} contributors. Opened: noisy_histograms, to the miner.",
+                f"Differential privacy of one record (add or remove) over all parties' tables: epsilon = {study.epsilon:g}. "
+                f"It has a row in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
+                f"{tables} / {study.epsilon:g} on every count, drawn exactly, since one record stands in {tables} tables.",
+                *self._gaussian_words(),
+                "Trust. Each party adds all the noise of its own tables: no other party, and not the miner, is relied on.",
+                f"Not protected. {NOT_PROTECTED} {REFUSALS} {SEVERAL_RECORDS}",
+                f"Tuning. {tuning_words(study.tuning)}",
+            ]
+        )
+
+    def _gaussian_words(self) -> list[str]:
+        """How numbers without bins were released."""
+        names = [each.name for each in self.study.codebook.features if not each.counted]
+        told = {
+            "cells": "{} in {} cells of equal width",
+            "moments": "{} as sum and sum of squares, with noise of that scale times the largest that one record adds",
+            "nothing": "{} not at all: noise would drown it",
+        }
+        found = [told[cut.kind].format(cut.feature, cut.cells) for cut in self.plan.cuts if cut.feature in names]
+        return [f"Numbers without bins: {'; '.join(found)}."] if found else []
+
+
+class HistogramScheme(Scheme):
+    """See `study.schemes.Scheme`."""
+
+    name = "noisy_histograms"
+    params = NoParams
+    facts = Facts(
+        partitions=("columns",),
+        line="each site releases noisy counts of its own columns, all know the class. The miner alone gets the model.",
+        weighs=True,
+        leaves=("counts of this site's columns by class, each with noise of its own; the ledger pays before they leave",),
+    )
+
+    def check(self, study: Study) -> None:
+        require_settings(study)
+        require_record(study)
+        if study.reveal_to != "all":
+            raise ConfigError("noisy_histograms takes no reveal_to: the miner gets a model of its own")
+
+    def seats(self, agreement: Agreement) -> tuple[str, ...]:
+        """Who releases, and the miner."""
+        return (*agreement.public.names, MINER)
+
+    def learners(self, agreement: Agreement) -> tuple[str, ...]:
+        return (MINER,)
+
+    def agree(self, agreement: Agreement) -> NoisyColumns:
+        """Who releases what, at which price."""
+        held = agreement.holdings
+        if unlabelled := [name for name in agreement.names if held.holds.get(name) and name not in held.labelled]:
+            raise ConfigError(
+                f"{unlabelled[0]} does not know the class: it has no class column; noisy_histograms is for parties that all do"
+            )
+        if held.n_rows is not None:
+            raise ConfigError("noisy_histograms takes no rows: the miner gets a model of its own")
+        return NoisyColumns(agreement.study, agreement.owners)
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        held = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+
+    def job(self, agreement: Agreement, site: Site, run_id: str) -> HistogramJob:
+        return HistogramJob(agreement, site, run_id)
+
+    def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> Result | Learned:
+        """The miner's model; at a site that released, the report of it."""
+        noisy: NoisyColumns = agreement.public
+        report, known = noisy.report(outcome, about_run(agreement, run)), {"included": list(noisy.names)}
+        released = outcome.outputs.get(MINER)
+        if released is None:
+            return Learned(leakage_of(outcome), outcome.cost, noisy.statement(agreement.sha256), report, known)
+        return replace(noisy.result(released, outcome, agreement.sha256), report=report)
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """The epsilon of all parties together."""
+        return Exposure(epsilon=agreement.study.epsilon or 0.0, delta=agreement.study.delta)
+
+    def shown(self, agreement: Agreement) -> dict[str, Any]:
+        held, noisy = agreement.holdings, agreement.public
+        return {
+            "partition": "columns, all parties know the class",
+            "holds": [f"{name}: {', '.join(held.holds[name]) or 'nothing'}" for name in agreement.names],
+            "hosts": dict(agreement.hosts),
+            "opened": [OPENED],
+            "learners": [agreement.host(MINER)],
+            "epsilon": agreement.study.epsilon,
+            "each_ledger_pays": [f"{name}: {float(each.epsilon):g}" for name, each in noisy.mechanisms.items()],
+        }
+
+    def told(self, agreement: Agreement) -> list[str]:
+        epsilon, to = agreement.study.epsilon or 0.0, agreement.host(MINER)
+        return [*tell_holdings(agreement), f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}."]
+
+    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
+        return dry_run_columns(agreement, site, [f"Opened: {OPENED}, to {agreement.host(MINER)}."])
+
+    def price(self, public: NoisyColumns, name: str) -> Charge:
+        """What a party pays for its own columns."""
+        mechanism = public.mechanisms[name]
+        return Charge(Spend.of(mechanism), mechanism.price.unit, mechanism=mechanism.name)
+
+
+class HistogramJob(CountingJob):
+    """See `job.Job`."""
+
+    kind = "release"
+
+    def read(self) -> None:
+        """Count this site's columns, if it holds any."""
+        if self.site.name in self.agreement.public.names:
+            self.bring(self.agreement.public.count(self.site.name, self.site.columns(self.agreement)))
+
+    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+        """Noise comes from the run's coins: a replay adds the same."""
+        noisy: NoisyColumns = self.agreement.public
+        return noisy.role(run, self.statistics if seat == self.site.name else None, coins.derive("noise"))
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Approval, rate, ledger; once per run."""
+        if seat == self.site.name and self.statistics is not None:
+            charge = SCHEME.price(self.agreement.public, seat)
+            self.site.authorise_and_charge(self.agreement, self.run_id, charge)
+
+
+SCHEME = HistogramScheme()
+
+
+def _margins(noisy: NoisyStatistics) -> Statistics:
+    """Noisy histograms as one statistics vector; negative counts become 0. Post-processing."""
+    layout = Layout(noisy.plan.codebook)
+    vector = np.zeros(layout.size, dtype=np.int64)
+    for item, table in zip(noisy.plan.items, noisy.tables, strict=True):
+        group = layout.require("count", item.name)
+        vector[layout.slice(group)] = np.maximum(table[:, : group.columns], 0).reshape(-1)
+    # Every histogram estimates the class counts: their mean.
+    mean = np.mean([table.sum(axis=1) for table in noisy.tables], axis=0)
+    vector[layout.slice(layout.require("class_count"))] = np.maximum(np.rint(mean), 1).astype(np.int64)
+    return Statistics(layout, vector)

@@ -1,0 +1,1 @@
+"""Aggregator-oblivious encryption: integers and bytes, no I/O."""

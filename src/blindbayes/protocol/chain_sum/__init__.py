@@ -1,5 +1,0 @@
-"""The sum of packed bit strings under Paillier, passed along a signed chain in random order. See SPEC.md."""
-
-from blindbayes.protocol.chain_sum.roles import BUILDER, PROTOCOL, ChainSum
-
-__all__ = ["BUILDER", "PROTOCOL", "ChainSum"]

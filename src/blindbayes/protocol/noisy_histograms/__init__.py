@@ -1,5 +1,0 @@
-"""`noisy_histograms`: parties that all know the class each release their own noisy histograms. See SPEC.md."""
-
-from blindbayes.protocol.noisy_histograms.roles import NoisyHistogramsSetup, contributor, miner
-
-__all__ = ["NoisyHistogramsSetup", "contributor", "miner"]
