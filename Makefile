@@ -35,7 +35,7 @@ $(BUILT): $(READY) $(wildcard src/blindbayes/kernels/*.[ch]) src/blindbayes/kern
 setup: $(BUILT)  ## Make the virtual environment from the pinned lock
 
 demo: $(BUILT)  ## Three hospitals train one model without pooling a row
-	$(BIN)/blindbayes demo hospitals --out out/demo
+	$(BIN)/blindbayes demo --out out/demo
 
 test: $(BUILT) lint test-fast test-tenth  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests
 

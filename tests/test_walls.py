@@ -98,9 +98,7 @@ def test_tables_stop_at_statistics(room: str) -> None:
 
 
 def test_engines_are_known_to_data_only() -> None:
-    allowed = {
-        "cli/demo": "the demo writes each party's table into a database of its own",
-    }
+    allowed = {}
     outside = (name for name in files() if not in_rooms(name, "data", "papers"))
     assert offenders(((name, uses(name, "ibis", "duckdb", "narwhals", "sqlglot")) for name in outside), allowed) == {}
 

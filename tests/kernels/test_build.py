@@ -61,7 +61,7 @@ def test_without_a_compiler_the_demo_and_the_protocols_run(clone, tmp_path, what
     (tmp_path / "empty").mkdir()
     hidden = {"PATH": str(tmp_path / "empty"), "PYTHONPATH": str(clone / "src"), "CC": "", "BLINDBAYES_KERNELS": ""}
     command = {
-        "demo": ("-m", "blindbayes", "demo", "hospitals", "--rows", "1000", "--out", str(tmp_path / "out")),
+        "demo": ("-m", "blindbayes", "demo", "--rows", "1000", "--out", str(tmp_path / "out")),
         "test": ("-m", "pytest", "-q", "-x", str(ROOT / "tests/primitives"), str(ROOT / "tests/protocol/test_class_sums.py")),
     }[what]
     done = python(*command, **hidden)

@@ -26,7 +26,7 @@ COMMANDS = {
     "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
     "bench": "What each protocol costs on this machine, for your codebook.",
     "codebook": "Make, check and show codebooks: the public facts about columns.",
-    "demo": "See it work: hospitals, a bank and a telecom, a census office.",
+    "demo": "See it work: three hospitals train one model.",
     "explain": "What a model says, value by value.",
     "export": "Write a model as PMML, ONNX or skops.",
     "ids": "Identifiers, before two parties join on them.",

@@ -1,4 +1,4 @@
-"""`blindbayes demo`: see it work, on synthetic data with a known truth. Nothing is downloaded."""
+"""`blindbayes demo`: three hospitals train one model, on synthetic data with a known truth. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.table import Table
 
 from blindbayes.cli.screen import Screen
@@ -24,16 +25,8 @@ if TYPE_CHECKING:
     from blindbayes.study.file import StudyFile
 
 
-@click.group()
-def command() -> None:
-    """See it work: three hospitals, a bank and a telecom, a census office, or mail providers.
-
-    Example:
-      blindbayes demo hospitals --out demo
-    """
-
-
-def _fresh(out: str | None) -> Path | None:
+def fresh_folder(out: str | None) -> Path | None:
+    """Return the folder to write to: `out`, or a numbered sibling if it is in use."""
     if out is None:
         return None
     folder = Path(out)
@@ -46,24 +39,24 @@ def _fresh(out: str | None) -> Path | None:
     return folder
 
 
-@command.command("hospitals")
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--out", type=click.Path(file_okay=False), help="Write the hospitals' releases here (a new name if taken).")
 @click.option("--rows", type=click.IntRange(300, 5_000_000), default=1500, show_default=True, help="Patients in all.")
-def hospitals(as_json: bool, out: str | None, rows: int) -> None:
+def command(as_json: bool, out: str | None, rows: int) -> None:
     """Three hospitals train one model of readmission; no row leaves its hospital.
 
-    Each hospital is a process of its own with its own DuckDB file, keys and policy; they talk over mutual TLS on loopback.
+    Each hospital is a process of its own with its own table, keys and policy; they talk over mutual TLS on loopback.
 
     Example:
-      blindbayes demo hospitals --out demo
+      blindbayes demo --out demo
     """
     from blindbayes.datasets import hospitals as generate
 
-    _together(
+    train_together(
         generate(rows),
         generate(9000, seed=77),
-        _Words(
+        Story(
             "hospitals",
             "one model of readmission within 30 days",
             "accuracy on new patients",
@@ -71,38 +64,14 @@ def hospitals(as_json: bool, out: str | None, rows: int) -> None:
             1.0,
         ),
         as_json,
-        _fresh(out),
+        fresh_folder(out),
     )
-
-
-@command.command("mail")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--out", type=click.Path(file_okay=False), help="Write the providers' releases here (a new name if taken).")
-@click.option("--rows", type=click.IntRange(300, 1_000_000), default=6000, show_default=True, help="Mails in all.")
-@click.option("--words", type=click.IntRange(500, 100_000), default=50_000, show_default=True, help="Size of the vocabulary.")
-def mail(as_json: bool, out: str | None, rows: int, words: int) -> None:
-    """Three mail providers train one spam filter; no mail leaves its provider.
-
-    Each provider sees other campaigns of spam. What is summed under masks is how often each word of a public vocabulary stands
-    in spam and in honest mail.
-
-    Example:
-      blindbayes demo mail --out filter
-    """
-    from blindbayes.datasets import mail as generate
-
-    story = _Words(
-        "mail providers",
-        f"one spam filter over {words:,} words",
-        "accuracy on new mail",
-        "They differ in size and in the spam that they see",
-        4.0,
-    )
-    _together(generate(rows, words=words), generate(6000, words=words, seed=77), story, as_json, _fresh(out))
 
 
 @dataclass(frozen=True)
-class _Words:
+class Story:
+    """The words of a demo, and the epsilon of its private variant."""
+
     who: str
     title: str
     measure: str
@@ -110,8 +79,8 @@ class _Words:
     epsilon: float
 
 
-def _together(data: Any, later: Any, story: _Words, as_json: bool, folder: Path | None) -> None:
-    """Three sites train together, each alone, and all their rows in one place; what came out of it."""
+def train_together(data: Any, later: Any, story: Story, as_json: bool, folder: Path | None) -> None:
+    """Train at three sites together, at each alone and on pooled rows; print or write the comparison."""
     from blindbayes import NaiveBayes
 
     begun = time.perf_counter()
@@ -148,7 +117,7 @@ def _together(data: Any, later: Any, story: _Words, as_json: bool, folder: Path 
         return
     console = Screen()
     console.print(f"\n[bold]Three {story.who}, {story.title}[/]", highlight=False)
-    console.print(f"Three processes, each with its own DuckDB file, keys and policy. {story.differ}.\n")
+    console.print(f"Three processes, each with its own table, keys and policy. {story.differ}.\n")
     table = Table("trained by", "rows", story.measure)
     for name, count, score in lines:
         table.add_row(name, f"{count:,}", f"{score:.1%}")
@@ -193,7 +162,8 @@ def _run_sites(data: Any, folder: Path | None, epsilon: float, tell: Callable[[s
     with tempfile.TemporaryDirectory(prefix="blindbayes-demo-") as scratch:
         sources: dict[str, str | None] = {}
         for site, table in data.tables.items():
-            sources[site] = write_duckdb(Path(scratch) / f"{site}.duckdb", {"rows": table}) + "#rows"
+            sources[site] = str(Path(scratch) / f"{site}.parquet")
+            pq.write_table(table, sources[site])
         with Loopback(Path(scratch) / "sites", sources) as sites:
             results = []
             for title, privacy in (("exact sum", Privacy()), (f"epsilon = {epsilon:g}", Privacy(epsilon=epsilon))):
@@ -257,103 +227,3 @@ def leakage_of(ended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def bytes_sent(ended: Mapping[str, Mapping[str, Any]]) -> int:
     """By all sites together."""
     return sum(seat["bytes_out"] for outcome in ended.values() for seat in outcome["seats"].values())
-
-
-def write_duckdb(path: Path, tables: Mapping[str, pa.Table]) -> str:
-    """A new DuckDB file with these tables; its URL."""
-    import duckdb
-
-    with duckdb.connect(str(path)) as connection:
-        for name, table in tables.items():
-            connection.register("given", table)
-            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM given")  # noqa: S608 - names of ours
-            connection.unregister("given")
-    return f"duckdb:///{path}"
-
-
-@command.command("bank-telecom")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--out", type=click.Path(file_okay=False), help="Write each company's releases and share file here.")
-@click.option("--rows", type=click.IntRange(1000, 200_000), default=4000, show_default=True, help="Customers of each.")
-@click.option("--scored", type=click.IntRange(10, 5000), default=1500, show_default=True, help="New customers to score.")
-def bank_telecom(as_json: bool, out: str | None, rows: int, scored: int) -> None:
-    """A bank and a telecom train on the customers they share; neither learns who they are.
-
-    The customer lists do not line up: addresses in different spellings, some misspelt beyond repair, some twice, some absent,
-    18% in common. Each company is a process of its own with its own DuckDB file, keys and policy; they talk over mutual TLS
-    on loopback. The model exists in two shares; a score opens the class, to the bank, and nothing else.
-
-    Example:
-      blindbayes demo bank-telecom --out joint
-    """
-    from blindbayes.cli.companies import show_story, tell_story
-
-    folder = _fresh(out)
-    with Screen(stderr=True, quiet=as_json).status("starting two companies ...") as status:
-        story = tell_story(rows, scored, folder, status.update)
-    if as_json:
-        click.echo(json.dumps(story.facts(), indent=2))
-        return
-    show_story(story, Screen())
-
-
-@command.command("census")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--out", type=click.Path(file_okay=False), help="Write the release and the ledger here.")
-@click.option("--rows", type=click.IntRange(500, 5_000_000), default=50_000, show_default=True, help="People in the census.")
-def census(as_json: bool, out: str | None, rows: int) -> None:
-    """One statistics office: accuracy against epsilon, one private release, the ledger before and after.
-
-    Example:
-      blindbayes demo census --out census
-    """
-    import numpy as np
-
-    from blindbayes import NaiveBayes
-    from blindbayes.datasets import census as generate
-    from blindbayes.ledger import Ledger
-    from blindbayes.report.cover import Cover
-
-    data, later = generate(rows), generate(20_000, seed=41)
-    table, test = data.tables["office"], later.tables["office"]
-    truth = test.column(data.codebook.target).to_pylist()
-    queries = test.drop_columns([data.codebook.target])
-    lines: list[tuple[str, float]] = [("not private", float(NaiveBayes(data.codebook).fit(table).score(queries, truth)))]
-    # The proxy for planning is a synthetic census of another seed: looking at it costs nothing.
-    proxy = generate(rows, seed=7).tables["office"]
-    for epsilon in (0.01, 0.1, 1.0):
-        model = NaiveBayes(data.codebook, epsilon=epsilon).fit(proxy)
-        lines.append((f"epsilon = {epsilon:g}, on the proxy", float(model.score(queries, truth))))
-    folder = _fresh(out)
-    with tempfile.TemporaryDirectory() as scratch:
-        where = Path(scratch) if folder is None else folder
-        where.mkdir(parents=True, exist_ok=True)
-        path = where / "ledger.jsonl"
-        Ledger.create(path, epsilon=1.0, delta=0.0)
-        before = Ledger(path).balance().left
-        release = NaiveBayes(data.codebook, epsilon=0.1, ledger=path).fit(table)
-        after = Ledger(path).balance().left
-        # Another census is public here: its score is no release of private rows, which `score` under a ledger would charge.
-        right = np.asarray(release.predict(queries)) == np.asarray(truth)
-        lines.append(("epsilon = 0.1, the release", float(right.mean())))
-        if folder is not None:
-            release.release(where / "release", cover=Cover(title="Census: a private model", owner="A statistics office"))
-    facts = {
-        "accuracy": {name: round(score, 4) for name, score in lines},
-        "epsilon left": {"before": before, "after": after},
-        "privacy": {name: value for name, value in release.privacy_.items() if name != "released"},
-        "release": None if folder is None else str(folder),
-    }
-    if as_json:
-        click.echo(json.dumps(facts, indent=2, default=str))
-        return
-    console = Screen()
-    console.print(f"\n[bold]A census of {rows:,} people, one private release[/]\n")
-    shown = Table("model", "accuracy on another census")
-    for name, score in lines:
-        shown.add_row(name, f"{score:.1%}")
-    console.print(shown)
-    console.print(f"epsilon left in the ledger: {before:g} before, {after:g} after", highlight=False)
-    if folder is not None:
-        page = folder / "release" / "explain.html"
-        console.print(f"release folder: {folder / 'release'}  (open {page} in a browser)", highlight=False, soft_wrap=True)
