@@ -30,6 +30,7 @@ from blindbayes.storage.chain import Chain, ChainFormat
 from blindbayes.storage.chain import Entry as Line
 
 PARTY_UNIT = "one party"  # how the unit of a release that protects all rows of a party begins
+EXACT = "exact_sum"  # the kind of a note about a release without noise, which no budget bounds
 FORMAT = "blindbayes.ledger/1"
 _KIND = re.compile(r"[a-z][a-z_]{0,31}")
 _AMOUNT = re.compile(r"\d{1,300}(?:\.\d{1,400}|/0{0,99}[1-9]\d{0,399})?")
@@ -194,9 +195,9 @@ class Ledger:
         return _balance(self.entries(), [spend] * runs if epsilon or delta else ())
 
     def timeline(self, last: int = 200) -> list[dict[str, Any]]:
-        """Budgets and charges, oldest first, the last so many: what was asked, for what, what was spent and left after it."""
+        """Budgets, charges and exact sums, oldest first, the last `last`: for what, what was spent and left after it."""
         entries, found = self.entries(), []
-        for entry in [each for each in entries if each.kind in ("budget", "charge")][-last:]:
+        for entry in [each for each in entries if each.kind in ("budget", "charge", EXACT)][-last:]:
             now = _balance(entries[: entry.n + 1])
             about = {name: entry.fields.get(name) for name in ("epsilon", "delta", "purpose", "reason", "run", "study")}
             amounts = {"spent": now.spent_epsilon, "left": now.left, "budget": float(now.epsilon)}

@@ -80,6 +80,11 @@ SETTINGS = {
         "a path (relative to the site's folder): CSV, TSV (packed or not), Parquet or Excel; or a database URL, "
         "`spark://host:7077` or `sc://host:15002`"
     ),
+    "site.rows.name": Setting(
+        "the name of these rows: exact sums of a table are made over one set of sites, for good",
+        more="Give new rows that are in no earlier table, such as next year's admissions, a name of their own. A table that "
+        "lost, gained or changed some rows is the same table and keeps its name. Each name stands in the audit log",
+    ),
     "site.rows.table": Setting("the table of a database, or the sheet of a workbook"),
     "site.rows.extra_columns": Setting("`ignore` leaves columns unread that the codebook does not know"),
     "site.rows.delimiter": Setting("of a text file: one character; none takes what its header shows"),
@@ -108,13 +113,11 @@ SETTINGS = {
     ),
     "site.policy.min_rows": Setting("fewest rows of this site in a sum, or in training over columns"),
     "site.policy.exact_sums": Setting("`false`: no sum, and no model of rows in shares, without epsilon"),
-    "site.policy.repeated_exact_sums": Setting("`false`: one exact sum per codebook, ever"),
-    "site.policy.difference_colluders": Setting(
-        "sites that may pool their own statistics and all exact sums over time without learning a single other site's",
-        more="A sum that would tell them is refused, whether or not they are in it; what a sum of so few sites tells by itself "
-        "does not count. None: 1, and 2 where a study has ten contributors or fewer",
+    "site.policy.changed_data": Setting(
+        "allow an exact sum over rows that changed since the table's last one, over the same sites",
+        more="The difference of the two sums shows how the rows of all these sites changed together, and where the others' did "
+        "not, how this site's did",
     ),
-    "site.policy.changed_data": Setting("allow an exact sum that would open how this site's data changed since an earlier one"),
     "site.policy.max_epsilon_per_run": Setting("largest epsilon of one run; the total stands in the ledger"),
     "site.policy.max_delta_per_run": Setting("likewise"),
     "site.policy.max_runs_per_day": Setting("runs begun in 24 hours; classifications are limited by the query budget instead"),

@@ -1,6 +1,6 @@
 """A model of rows in shares tells the sums behind it, answer by answer; two of them tell what two exact sums tell.
 
-Before, the difference rule did not look at shares: {a,b,c} and then {a,b} by private_ratio gave c's table to a, within 30
+Before, the rule on exact sums did not look at shares: {a,b,c} and then {a,b} by private_ratio gave c's table to a, within 30
 answers per number. And a study that was trained twice had its whole budget of queries twice.
 """
 
@@ -114,7 +114,7 @@ def test_a_model_in_shares_counts_as_the_sum_behind_it(tmp_path: Path, first: st
         async with office(tmp_path, EVERYBODY[:4], paper_policy(min_colluders=0)) as here:
             done(await here.run(study_of(here, (NORTH, SOUTH, WEST), first)))
             runs = await here.run(study_of(here, (NORTH, SOUTH, EAST), then))
-            assert "could compute the statistics of" in refusals(runs)
+            assert "over north, south, west only" in refusals(runs)
 
     bounded(test, 60)
 
@@ -126,7 +126,7 @@ def test_a_model_trained_again_on_one_row_more_is_refused_unless_the_first_was_d
             done(await here.run(study))
             again = done(await here.run(study))  # the same rows: nothing new is told
             edit(tmp_path, SOUTH, 5, add=1)
-            assert "a change in the data of south" in refusals(await here.run(study))
+            assert "changed since its last exact sum" in refusals(await here.run(study))
             home = here.net.sites[SOUTH].home
             for share in home.shares.all():
                 home.shares.destroy(share["run"])

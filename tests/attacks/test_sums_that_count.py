@@ -50,11 +50,11 @@ def test_no_site_is_read_by_leaving_it_out_of_the_next_sum(tmp_path: Path, proto
             runs = await office.run(whole)
             assert {run.state for run in runs.values()} == {"done"}, {name: str(run.error) for name, run in runs.items()}
             for name in FOUR:
-                assert len(office.net.sites[name].home.history.past_sums()) == 1, name
+                assert len(office.net.sites[name].home.history.exact_sums()) == 1, name
             runs = await office.run(fewer)
             assert {run.state for run in runs.values()} == {"failed"}
             whys = [str(entry.get("why")) for name in FOUR[:3] for entry in office.net.sites[name].home.history.entries()]
-            assert any("could compute the statistics of east" in why for why in whys)
+            assert any("takes part in exact sums over east, north, south, west only" in why for why in whys)
 
     bounded(test, 60)
 
@@ -91,7 +91,7 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
             seen = [entry["event"] for entry in home.history.of_run(runs["lab"].run_id)]
             assert LEFT in seen
             assert CONFIRMED not in seen
-            assert len(home.history.past_sums()) == 1
+            assert len(home.history.exact_sums()) == 1
             assert [each.run for _, each in home.history.unsettled()] == [runs["lab"].run_id]
             hub.alter = None
             with duckdb.connect(str(tmp_path / f"{victim}.duckdb")) as connection:

@@ -253,8 +253,8 @@ def test_a_quorum_survives_a_lost_site(tmp_path: Path) -> None:
             facts = json.loads((runs["north"].release / "run.json").read_text())  # type: ignore[operator]
             assert facts["included"] == list(NAMES)
             assert facts["went_on_without"] == ["east"]
-            sums = office.net.sites["south"].home.history.past_sums()
-            assert [len(each.included) for each in sums] == [3]
+            sums = office.net.sites["south"].home.history.exact_sums()
+            assert [len(each.sites) for each in sums] == [3]
 
     bounded(test)
 

@@ -55,8 +55,8 @@ def test_a_restored_site_spends_nothing_before_the_worst_case_is_booked(tmp_path
                 north.begin(noisy.sha256)
             refused = await office.run(noisy, by="south")  # nor when others ask
             assert "north" not in refused
-            told = backups.acknowledge(home, "south saw one more entry", charges=1, who="Ada")
-            assert told["epsilon"] == 9.0  # as much as the policy lets a run cost, and no more than there was
+            booked = backups.acknowledge(home, "south saw one more entry", who="Ada")
+            assert booked["epsilon"] == 9.0  # all that was left
             assert home.ledger.balance().left == 0.0
             again = await office.run(noisy)  # the others remember newer heads
             assert any(isinstance(run.error, PeerProtocolError | LedgerError) for run in again.values())
@@ -67,7 +67,7 @@ def test_a_restored_site_spends_nothing_before_the_worst_case_is_booked(tmp_path
             assert "budget" in str(spent.error)
             sums = (await office.run(exact))["north"]
             assert isinstance(sums.error, PrivacyError)
-            assert "which exact sums were opened" in str(sums.error)
+            assert "exact sums that are lost" in str(sums.error)
             with pytest.raises(ConfigError, match="did not come back"):
                 backups.acknowledge(home, "again")
 
@@ -85,7 +85,7 @@ def test_a_restored_site_that_lost_nothing_goes_on(tmp_path: Path) -> None:
             shutil.rmtree(home.folder)
             backups.restore(tmp_path / "b", home.folder, PHRASE)
             home = reopen(office, "north")
-            backups.acknowledge(home, "the agent was stopped since", charges=0)
+            backups.acknowledge(home, "the agent was stopped since", nothing_ran=True)
             home.approvals.approve(study)
             await office.start("north")
             runs = await office.run(study)

@@ -136,10 +136,10 @@ def test_an_exact_sum_of_changes_is_refused_where_it_could_be_one_sites(tmp_path
             assert "changed_data" in str(runs["south"].error)
             club.change(add=("centre",))
             runs = await club.run(base=same)
-            assert "several sites have joined" in str(runs["centre"].error)
+            assert "a site that is new in it" in str(runs["centre"].error)
             runs = await club.run()
             refused = {name: str(run.error) for name, run in runs.items() if isinstance(run.error, PrivacyError)}
-            assert any("sites or more that come or leave together" in words for words in refused.values())
+            assert any("takes part in exact sums over east, north, south, west only" in words for words in refused.values())
             assert all(run.state == "failed" for run in runs.values())
 
     bounded(test, 90)

@@ -45,7 +45,7 @@ def run(net: Loopback, path: Path, base: str | None = None) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_consortium_lives_by_commands_between_processes(tmp_path: Path) -> None:
-    policy = paper_policy(changed_data=True, difference_colluders=0)
+    policy = paper_policy()
     path = tmp_path / "study.toml"
     with Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES), policy=policy) as net:
         cards = {name: str(site.home.folder / "card.toml") for name, site in net.sites.items()}

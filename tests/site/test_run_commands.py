@@ -57,7 +57,7 @@ def test_a_second_year_is_said_before_and_after(net: Loopback, tmp_path: Path) -
     # Before: what the first run means for the next one.
     told = said("site", "approve", str(path), "--as", "Ada", "--config", homes["north"])
     assert "1 run(s) of this study computed here; 0 more approved." in told
-    assert "If this site's rows change" in told
+    assert "If the rows change in between" in told
     # After: a site that approved one run says so at once, and by name.
     begun = time.monotonic()
     error = said("study", "run", str(path), "--config", homes["north"], code=1)

@@ -171,7 +171,7 @@ class Printed:
 
     plan: RatioLayout
     terms: ScalarProductSetup
-    setting: SumSetup  # for the difference rule: what is opened depends on everybody's counts
+    setting: SumSetup  # for the rule on exact sums: what is opened depends on everybody's counts
 
 
 class PrintedRowsJob(CountingJob):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -58,6 +59,11 @@ def command() -> None:
 @click.option("--table", help="CSV or Parquet path, or database URL with its table: duckdb:///visits.duckdb#visits.")
 @click.option("--epsilon", default="10", show_default=True, help="Budget of the site's ledger.")
 @click.option("--delta", default="0.00001", show_default=True, help="Budget of the site's ledger.")
+@click.option(
+    "--succeeds",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the site that this one replaces under a new identity.",
+)
 @PASSPHRASE
 @JSON
 def init(
@@ -69,10 +75,15 @@ def init(
     table: str | None,
     epsilon: str,
     delta: str,
+    succeeds: Path | None,
     passphrase_file: Path | None,
     as_json: bool,
 ) -> None:
     """Make keys, a card to hand out, a ledger and site.toml in FOLDER.
+
+    With --succeeds the new identity takes over ledger and audit log, and the table unless --table names one: budget spent and
+    sites that the table is bound to stay what they are. The old folder is no site any more; the others pin the new card under
+    the same name (`site pin --replace`).
 
     Example:
       blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --table visits.parquet
@@ -86,20 +97,43 @@ def init(
         )
     if address:
         require_port(address, "--address")
-    config = SiteConfig(listen=listen, operator=operator, rows=None if table is None else Rows(table))
+    old = None if succeeds is None else SiteFolder.open(succeeds)
+    rows = Rows(table) if table is not None else None if old is None else old.config.rows
+    if rows is not None and old is None:
+        _require_alone(folder, rows)
+    config = SiteConfig(listen=listen, operator=operator, rows=rows)
     phrase = passphrase_of(passphrase_file)
     home, identity = SiteFolder.create(
-        folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta
+        folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta, succeeds=old
     )
     facts = {"site": name, "folder": str(home.folder), "card": str(home.folder / "card.toml"), "words": identity.card.words}
     lines = f"Made site {name} in {folder}.", f"Hand out {folder / 'card.toml'}; its words, to be compared by telephone:"
     show(facts, [*lines, f"  {identity.card.words}"], as_json=as_json)
 
 
+def _require_alone(folder: Path, rows: Rows) -> None:
+    """Refuse a second site beside one that reads the same table: it would have a second budget and forget its exact sums."""
+    own = _place(folder.resolve(), rows)
+    for path in folder.resolve().parent.glob("*/site.toml"):
+        other = None
+        with suppress(ConfigError):
+            other = SiteConfig.read(path).rows
+        if other is not None and _place(path.parent, other) == own:
+            name = path.parent.name
+            raise ConfigError(
+                f"the site in {name} reads the same table: one table has one budget and one audit log. If that site gets a new "
+                f"identity, make this one with --succeeds {name}"
+            )
+
+
+def _place(folder: Path, rows: Rows) -> tuple[str, str | None]:
+    return rows.source if "://" in rows.source else str(folder / rows.source), rows.table
+
+
 @command.command("pin")
 @click.argument("card", type=FILE)
 @click.option("--words", help="The words as read out by the other site; without them you are asked.")
-@click.option("--replace", is_flag=True, help="Replace an older card of the same name.")
+@click.option("--replace", is_flag=True, help="The same site has a new card: exact sums take both for one site.")
 @AS
 @HOME
 def pin_card(card: Path, words: str | None, replace: bool, who: str | None, home: SiteFolder) -> None:
@@ -146,7 +180,8 @@ def request_certificate(home: SiteFolder, passphrase_file: Path | None) -> None:
 def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: str | None, home: SiteFolder) -> None:
     """Make new connection keys and a new card for the same identity. Stop the agent first; the others pin the new card.
 
-    Studies and approvals name the identity, and stay. If the identity's own key may be known to others, make a new site.
+    Studies and approvals name the identity, and stay. If the identity's own key may be known to others, make a new site that
+    succeeds this one (`blindbayes site init --succeeds`).
 
     Example:
       blindbayes site rotate --config north

@@ -55,19 +55,24 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
 
 @command.command()
 @click.option("--reason", required=True, help="What is known, and from whom; it stands in the audit log.")
-@click.option("--charges", type=click.IntRange(0), help="Entries that the ledger lost, as others saw; 0: nothing ran since.")
+@click.option("--nothing-ran", is_flag=True, help="No run at all began since the backup, exact sums included: others looked.")
+@click.option("--epsilon", type=float, help="What all runs since cost together, by the studies that others ran with this site.")
+@click.option("--delta", type=float, help="Likewise.")
 @AS
 @HOME
-def acknowledge(reason: str, charges: int | None, who: str | None, home: SiteFolder) -> None:
+def acknowledge(
+    reason: str, nothing_ran: bool, epsilon: float | None, delta: float | None, who: str | None, home: SiteFolder
+) -> None:
     """Say what is known of the time since a backup; the worst case of the rest is booked, and runs may begin.
 
-    Each lost entry of the ledger counts as much as the policy lets one run cost; without --charges all that is left of the
-    budget counts as spent. Unless it is 0, exact sums are refused from now on, and no more is classified with shares kept here.
+    Ask every site for the runs that its log (`blindbayes site log`) has with this one since. Without --epsilon (or --delta)
+    all that is left of it counts as spent. Unless --nothing-ran, no more is classified with shares kept here, and a table
+    takes part in exact sums only over the sites that it is bound to by the log that came back, with `changed_data`.
 
     Example:
-      blindbayes site acknowledge --charges 2 --reason "disk lost on 12 May; south saw entry 7 of our ledger" --config north
+      blindbayes site acknowledge --epsilon 2 --delta 0 --reason "disk lost; two runs of 1 with south since" --config north
     """
     from blindbayes.site.backup import acknowledge
 
-    told = acknowledge(home, reason, charges=charges, who=who)
-    click.echo(f"Booked epsilon {told['epsilon']:g}, delta {told['delta']:g}; {told['left']:g} left. Approve studies again.")
+    found = acknowledge(home, reason, nothing_ran=nothing_ran, epsilon=epsilon, delta=delta, who=who)
+    click.echo(f"Booked epsilon {found['epsilon']:g}, delta {found['delta']:g}; {found['left']:g} left. Approve studies again.")

@@ -13,8 +13,8 @@ from blindbayes.site.people import require_reason
 from blindbayes.transport.identity import read_card
 
 _RISK = """\
-  At risk: if it was opened over some of them, an exact sum over others of them opens the difference, which may be one
-  site's statistics. Until it is settled, such sums are refused. Ask at the site that hosted the server or miner what
+  At risk: if it was opened over some of them, an exact sum over others shows the difference, which may be one site's
+  statistics. Until it is settled, such sums are refused. Ask at the site that hosted the server or miner what
   `blindbayes site status` and its folder releases/ say of the run, then `blindbayes site settle` it here."""
 
 
@@ -39,8 +39,8 @@ def unsettled(home: SiteFolder, as_json: bool) -> None:
             "run": sum_.run,
             "time": first["time"],
             "study": first["study"],
-            "sites": sorted(names.get(site, site[:16]) for site in sum_.included),
-            "at_least": sum_.fewest,
+            "sites": sorted(names.get(site, site[:16]) for site in sum_.sites),
+            "at_least": first["fewest"],
         }
         for first, sum_ in home.history.unsettled()
     ]
@@ -61,7 +61,7 @@ def unsettled(home: SiteFolder, as_json: bool) -> None:
 @AS
 @HOME
 def settle(run: str, nothing: bool, included: str | None, reason: str, who: str | None, home: SiteFolder) -> None:
-    """Write down what a run that ended without a word opened. The difference rule believes it.
+    """Write down what a run whose end is not known opened. The rule on exact sums relies on it.
 
     Example:
       blindbayes site settle 8f0c... --nothing --reason "the server's disk is wiped, no site has a release" --config north
@@ -76,10 +76,10 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, who: str 
     first, past = known[run]
     identities = {name: identity for identity, name in _names(home).items()}
     chosen = [name.strip() for name in (included or "").split(",") if name.strip()]
-    if unknown := [name for name in chosen if identities.get(name) not in past.included]:
+    if unknown := [name for name in chosen if identities.get(name) not in past.sites]:
         raise ConfigError(f"{unknown[0]!r} was no contributor of that run")
-    if chosen and len(chosen) < past.fewest:
-        raise ConfigError(f"the run's quorum was {past.fewest}: it cannot have opened a sum of fewer sites")
+    if chosen and len(chosen) < first["fewest"]:
+        raise ConfigError(f"the run's quorum was {first['fewest']}: it cannot have opened a sum of fewer sites")
     home.audit.append(
         "settled", run=run, study=first["study"], included=[identities[name] for name in chosen], why=why, who=who
     )

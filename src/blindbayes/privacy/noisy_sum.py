@@ -39,6 +39,10 @@ REFUSALS = (
     "Which parties took part, and that a party refused: it does so by its exact number of rows, where it or the study asks for "
     "a least or a largest one."
 )
+WHOLE_SITE = (
+    "A whole site: who knows the sum over the other sites, from them or from another release, reads its statistics up to the "
+    'noise, which is made for one record; unit = "party" protects all rows of a site.'
+)
 SEVERAL_RECORDS = "Several records of one person, at one site or at several, are several records."
 SEVERAL_SITES = (
     "A person is who has one identifier at one site: of each, that site counts at most {most} row(s), drawn at random, and no "
@@ -181,6 +185,7 @@ class NoisySum:
     ) -> PrivacyStatement:
         """The promise, under the trust that the study states. `rows_per_person`: what each site counts of a person."""
         persons = SEVERAL_RECORDS if rows_per_person is None else SEVERAL_SITES.format(most=rows_per_person)
+        site = "" if self.noise.unit == "party" else f" {WHOLE_SITE}"
         return PrivacyStatement.of(
             self,
             sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} released tables, by at most "
@@ -190,7 +195,7 @@ class NoisySum:
             trust_model=trust,
             composition=composition,
             tuning=tuning,
-            not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
+            not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}{site}",
             post_processing=POST_PROCESSING + (f" {HIDDEN.format(min_cell)}" if min_cell else ""),
             model="Federated",
         )

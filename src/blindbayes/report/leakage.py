@@ -242,9 +242,9 @@ def follows_from_sum(protocol: str, setting: SumSetup, included: int) -> tuple[s
         )
         lines.append("A cell of the sum that counts one person tells the others that such a person exists.")
         lines.append(
-            "Exact sums over other sites, before or after, may open the difference. Each site refuses a sum from which one "
-            "other site alone could compute a third one's statistics (two in a study of ten or fewer, or as many as its "
-            "policy says); more of them together may, and a site sees only the sums that it takes part in."
+            "An honest site's table is in exact sums over these contributors only, before and after: no other exact sum shows "
+            "the difference. Sums over other contributors carry noise; made for one record, it shows a whole site's statistics "
+            "up to a few rows."
         )
     return tuple(lines)
 

@@ -55,6 +55,14 @@ class Charge:
         return ledger.charge(self.spend, purpose=purpose, unit=unit, **told, **facts)
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a site's data by keyed digests, hexadecimal."""
+
+    statistics: str  # of what was counted
+    rows: str | None = None  # of the rows themselves; None: not taken, since what is opened is noisy
+
+
 class Site(Protocol):
     """What a job may ask of the site that it runs at. A folder with an agent is one, an object in memory another."""
 
@@ -88,8 +96,8 @@ class Site(Protocol):
     def require_price(self, charge: Charge | None) -> None:
         """Not more than the site's policy lets one run cost."""
 
-    def state(self, statistics: Statistics) -> Any:
-        """The state of this site's data; its `statistics` is a keyed digest, hexadecimal."""
+    def state(self, statistics: Statistics) -> State:
+        """The state of this site's data."""
 
     def authorise_and_charge(
         self,
@@ -97,12 +105,12 @@ class Site(Protocol):
         run_id: str,
         charge: Charge | None,
         *,
-        state: Any = None,
+        state: State | None = None,
         quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
     ) -> None:
-        """Approval, rate, rules on what earlier runs told, ledger; then it is written down. Once per run."""
+        """Approval, rate, rules on what earlier runs revealed, ledger; then it is written down. Once per run."""
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
         """Write down whose vectors were opened together."""
@@ -225,7 +233,7 @@ class CountingJob:
     def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
         self.agreement, self.site, self.run_id = agreement, site, run_id
         self.statistics: Statistics | None = None
-        self.state: Any = None
+        self.state: State | None = None
 
     @property
     def required(self) -> int:

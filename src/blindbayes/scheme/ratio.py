@@ -152,7 +152,7 @@ class Ratio:
 
     @property
     def setting(self) -> SumSetup:
-        """For the difference rule: what is opened depends on everybody's counts."""
+        """For the rule on exact sums: what is opened depends on everybody's counts."""
         return SumSetup(self.names, 1 if self.ratios is None else self.ratios.lanes, noisy=self.noise is not None)
 
     @property
@@ -319,7 +319,7 @@ class RatioJob(CountingJob):
         return noisy
 
     def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, difference rule, ledger; once per run. A model in shares counts as an exact sum: answers tell it."""
+        """Approval, rate, one table one set, ledger; once per run. A model in shares counts as an exact sum."""
         public: Ratio = self.agreement.public
         exact = public.noise is None
         self.site.authorise_and_charge(

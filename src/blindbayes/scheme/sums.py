@@ -339,7 +339,7 @@ class SumJob(CountingJob):
         return registry.load(public.study.protocol).role(run, public.setting, vector, coins.derive("role"))
 
     def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, difference rule, ledger; once per run."""
+        """Approval, rate, one table one set, ledger; once per run."""
         if seat != self.site.name or self.state is None:
             return
         public: Sum = self.agreement.public

@@ -17,7 +17,7 @@ from blindbayes.ledger import Ledger
 from blindbayes.model.shares import KeptShare
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.scheme.columns import keys_of, require_own
-from blindbayes.scheme.job import Charge
+from blindbayes.scheme.job import Charge, State
 from blindbayes.scheme.prediction import Request
 from blindbayes.site.policy import Policy, require_cost, require_matches_revealed, require_rows
 from blindbayes.statistics import Statistics
@@ -26,13 +26,6 @@ from blindbayes.study.study import Study
 
 OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
 """Whatever the study says."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The state of a table, by a digest."""
-
-    statistics: str
 
 
 @dataclass
@@ -93,7 +86,7 @@ class MemorySite:
         run_id: str,
         charge: Charge | None,
         *,
-        state: Any = None,
+        state: State | None = None,
         quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),

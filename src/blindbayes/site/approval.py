@@ -140,11 +140,14 @@ def colluders_of(study: StudyFile) -> int | None:
 
 
 def _promise(study: StudyFile) -> dict[str, Any]:
-    privacy = study.privacy
+    privacy, told = study.privacy, dict[str, Any]()
     if privacy.epsilon is None:
         opened = "the exact sum" if study.study.scheme.exposure(study.agreement).exact else "nothing but what classes tell"
-        return {"noise": f"none: {opened} is opened"}
-    told: dict[str, Any] = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
+        told = {"noise": f"none: {opened} is opened"}
+        if study.study.scheme.exposure(study.agreement).quorum_size is not None:
+            told["binds"] = "this site's table, for good, to exact sums over exactly these sites"
+        return told
+    told = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
     if _is_sum(study):
         noise = study.study.noise(study.setting)
         told |= {
@@ -161,7 +164,7 @@ def _unit(study: StudyFile) -> str:
         return f"party: all rows of a site, at most {study.privacy.party_rows}"
     if study.privacy.rows_per_person is not None:
         return f"person: at most {study.privacy.rows_per_person} rows at each site, drawn by the identifier"
-    return "record: one row"
+    return "record: one row, not a whole site"
 
 
 def _changed(study: StudyFile) -> tuple[Changed, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import shutil
 import tarfile
@@ -208,29 +209,44 @@ def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
         pass
 
 
-def acknowledge(home: SiteFolder, why: str, *, charges: int | None = None, who: str | None = None) -> dict[str, Any]:
-    """People say what is known of the time since the backup, and the worst case of the rest is booked.
+def acknowledge(
+    home: SiteFolder,
+    why: str,
+    *,
+    nothing_ran: bool = False,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    who: str | None = None,
+) -> dict[str, Any]:
+    """Record what is known of the time since the backup, and book the worst case of the rest.
 
-    `charges` is how many entries the ledger had more, by what peers witnessed; each counts as much as the policy lets one run
-    cost. Without it all that is left of the budget counts as spent; with 0 nothing ran since.
+    `nothing_ran`: no run of any kind began since, by the logs of the other sites. `epsilon` and `delta`: what all runs since
+    cost together, by the studies that the other sites ran with this one; where one is None, all that is left of it counts as
+    spent. Nothing is worked out from this folder's own policy, which is as old as the backup. Unless nothing ran, exact sums
+    are refused for tables that the log does not bind, and no more is classified with shares kept here.
     """
     from blindbayes.site.people import require_reason
 
     by, reason = home.people.require("approve", who), require_reason(why)
     if home.history.behind() is None:
         raise ConfigError("this site did not come back from a backup, or its people said so before")
-    policy, balance = home.config.policy, home.ledger.balance()
-    epsilon, delta = float(balance.epsilon) - balance.spent_epsilon, float(balance.delta) - balance.spent_delta
-    if charges is not None:
-        epsilon, delta = min(epsilon, charges * policy.max_epsilon_per_run), min(delta, charges * policy.max_delta_per_run)
-    booked = charges != 0 and (epsilon > 0 or delta > 0)
-    if booked:
-        home.ledger.book(max(epsilon, 0.0), max(delta, 0.0), purpose="lost with a disk: the worst case")
-    if charges != 0:
+    if nothing_ran and (epsilon or delta):
+        raise ConfigError("if nothing ran since the backup, nothing was spent: leave epsilon and delta out")
+    if not all(0 <= (each or 0.0) < math.inf for each in (epsilon, delta)):
+        raise ConfigError("epsilon and delta are what was spent: 0 or more")
+    balance = home.ledger.balance()
+    left = (float(balance.epsilon) - balance.spent_epsilon, float(balance.delta) - balance.spent_delta)
+    spent = (0.0, 0.0) if nothing_ran else (epsilon, delta)
+    booked = [max(rest if each is None else min(rest, each), 0.0) for rest, each in zip(left, spent, strict=True)]
+    if not booked[0]:
+        booked = [0.0, 0.0]  # no release has a delta alone, and without an epsilon left none can follow
+    else:
+        home.ledger.book(*booked, purpose="lost with a disk: the worst case")
+    if not nothing_ran:
         for share in {each["study"]: each for each in home.shares.all()}.values():  # its models share one budget
-            left = None if share["queries"] is None else share["queries"] - share["spent"]
-            if left:
-                facts = {"study": share["study"], "model": share["run"], "instances": left}
+            queries = None if share["queries"] is None else share["queries"] - share["spent"]
+            if queries:
+                facts = {"study": share["study"], "model": share["run"], "instances": queries}
                 home.audit.append("classifying", run=f"lost with a disk {share['run'][:16]}", **facts)
-    home.audit.append("acknowledged", why=reason, who=by, charges=charges, exact_sums=charges == 0)
-    return {"epsilon": epsilon if booked else 0.0, "delta": delta if booked else 0.0, "left": home.ledger.balance().left}
+    home.audit.append("acknowledged", why=reason, who=by, epsilon=booked[0], delta=booked[1], exact_sums=nothing_ran)
+    return {"epsilon": booked[0], "delta": booked[1], "left": home.ledger.balance().left}

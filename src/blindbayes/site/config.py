@@ -9,7 +9,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import convert, read_toml, require_port
+from blindbayes.foreign import NAME, convert, read_toml, require_port
 from blindbayes.settings import annotate, no_none
 from blindbayes.site.expand import expanded, overridden
 from blindbayes.site.policy import Policy
@@ -23,6 +23,7 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     source: str
+    name: str = "rows"
     table: str | None = None
     extra_columns: str = "refuse"
     delimiter: str | None = None
@@ -32,6 +33,10 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...] | None = None
     map: dict[str, Any] = {}
     spark: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ConfigError("name under [rows] has at most 40 small letters, digits or dashes, a letter first")
 
 
 class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

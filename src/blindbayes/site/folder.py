@@ -13,7 +13,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -26,13 +26,15 @@ from blindbayes.site.bases import Bases
 from blindbayes.site.config import SiteConfig
 from blindbayes.site.decisions import Decisions
 from blindbayes.site.history import History
+from blindbayes.site.lock import sole_agent
+from blindbayes.site.one_set import Bound
 from blindbayes.site.payments import Payments
 from blindbayes.site.people import People
 from blindbayes.site.policy import require_rate
 from blindbayes.site.runs import RunFolders
 from blindbayes.site.shares import ShareFolder
 from blindbayes.site.tables import Tables
-from blindbayes.storage.files import make_private_folder, write_whole
+from blindbayes.storage.files import make_private_folder, sync, write_whole
 from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import Card, Identity, pin, pinned, read_card, require_name
 
@@ -90,15 +92,27 @@ class SiteFolder:
         passphrase: str | None = None,
         epsilon: str = "10",
         delta: str = "0.00001",
+        succeeds: SiteFolder | None = None,
     ) -> tuple[SiteFolder, Identity]:
-        """A new site: keys, card, site.toml, and a ledger with its budget."""
+        """A new site: keys, card, site.toml, and a ledger with its budget; or the ledger and the log of the site it succeeds.
+
+        That one is a site no longer: its site.toml gets another name before this one has its own.
+        """
         require_name(name)
         make_private_folder(folder)
         identity = Identity.create(folder, name, address=address, passphrase=passphrase)
+        home, facts = cls(folder.resolve(), config), {"identity": identity.card.identity.hex()}
+        if succeeds is None:
+            Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
+        else:
+            facts["succeeds"] = read_card(succeeds.folder / "card.toml").identity.hex()
+            with sole_agent(succeeds.folder), succeeds.audit.held() as log, succeeds.ledger.held() as spent:
+                write_whole(home.audit.path, log, replace=False)
+                write_whole(home.ledger.path, spent, replace=False)
+                (succeeds.folder / "site.toml").rename(succeeds.folder / "site.toml.succeeded")
+                sync(succeeds.folder)
         write_whole(folder / "site.toml", config.to_toml(name), replace=False)
-        home = cls(folder.resolve(), config)
-        Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
-        home.audit.append("site made", site=name, fingerprint=identity.card.words)
+        home.audit.append("site made", site=name, fingerprint=identity.card.words, **facts)
         return home, identity
 
     def reload(self) -> list[str]:
@@ -111,8 +125,10 @@ class SiteFolder:
         return later
 
     def note_policy(self, who: str) -> list[str]:
-        """Write the policy into the log if it is another than the log says; what changed."""
+        """Write the policy and the table's name into the log if they are others than the log says; what changed."""
         rules = [f"{name} = {value!r}" for name, value in sorted(msgspec.structs.asdict(self.config.policy).items())]
+        if self.config.rows is not None:
+            rules.append(f"[rows] name = {self.config.rows.name!r}")
         last = self.audit.of("event", "policy")
         changed = sorted(set(rules) - set(last[-1]["rules"] if last else ()))
         if not last or last[-1]["rules"] != rules:
@@ -122,6 +138,10 @@ class SiteFolder:
     def peers(self) -> dict[str, Card]:
         """Pinned sites."""
         return pinned(self.folder)
+
+    def bound(self) -> Bound:
+        """What exact sums this site may still take part in; with the names that it knows other sites by."""
+        return replace(self.history.bound(), names={card.identity.hex(): name for name, card in self.peers().items()})
 
     def pin(self, card: Card, *, replace: bool = False, who: str | None = None) -> None:
         """Trust a card whose words were compared."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from blindbayes.errors import PrivacyError
 from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.difference import Data, PastSum
+from blindbayes.site.one_set import Bound, ExactSum
 from blindbayes.site.runs import NAME
 
 _COMPUTES, _ENDS = ("computing", "classifying"), ("ended", "burned")
@@ -54,18 +54,30 @@ class History:
         """What the log says of one run."""
         return self.audit.of("run", run_id)
 
-    def past_sums(self) -> list[PastSum]:
-        """Exact sums this site put a vector into, or may have; a model of them that stays in shares too, since answers tell it.
+    def exact_sums(self) -> list[ExactSum]:
+        """Exact sums that this site put a vector into, or may have, oldest first.
 
-        A run that has ended before anything of the vector left opened nothing, nor did a model whose share was destroyed here
-        before anybody asked it: no answer comes without this site. A run whose survivors were confirmed opened those, or
-        nothing. Of any other whose end is not known every set counts that its quorum allowed; people can settle it.
+        A model in shares counts as one: answers reveal it. A run that ended before anything of the vector left opened nothing,
+        nor did a model whose share was destroyed here before anybody asked it: no answer comes without this site. A run whose
+        survivors were confirmed opened those, or nothing. Of any other run whose end is not known the set is not known either,
+        unless its quorum was all; people can settle it.
         """
-        begun = [e["run"] for e in self.audit.of("event", "computing") if e.get("exact") and not e.get("base")]
+        begun = [entry["run"] for entry in self.audit.of("event", "computing") if entry.get("exact")]
         asked = {entry["model"] for entry in self.audit.of("event", "classifying")}
         runs = [run for run in begun if run in asked or not self.was_destroyed(run)]
-        found = (_past_sum(run, {entry["event"]: entry for entry in self.of_run(run)}) for run in runs)
+        found = (_exact_sum({entry["event"]: entry for entry in self.of_run(run)}) for run in runs)
         return [each for each in found if each is not None]
+
+    def bound(self) -> Bound:
+        """What exact sums this site may still take part in."""
+        lost = [entry["number"] for entry in self.audit.of("event", "acknowledged") if not entry["exact_sums"]]
+        return Bound(self.exact_sums(), self._same_site(), max(lost, default=-1))
+
+    def _same_site(self) -> dict[str, str]:
+        """Identities by site: a card pinned in place of another, and one that `site init --succeeds` made, are the same."""
+        pinned = {entry["identity"]: entry["site"] for entry in self.audit.of("event", "pinned") if "identity" in entry}
+        own = {entry.get(name) for entry in self.audit.of("event", "site made") for name in ("identity", "succeeds")}
+        return {**pinned, **{identity: "this site" for identity in own if identity is not None}}
 
     def included(self, run_id: str) -> frozenset[str] | None:
         """Whose vectors were opened in a run that this site took part in, by identity; None: not known."""
@@ -101,12 +113,11 @@ class History:
 
         Raises `PrivacyError` if this site is in the total before `base` and not, or not for certain, in `base`.
         """
-        begun = next((entry for entry in self._computed(study) if entry["run"] == but), None)
-        if begun is not None:  # taken up again: it tells what it told
+        if (begun := self.computed(study, but)) is not None:  # taken up again: it tells what it told
             found: str | None = begun.get("since")
             return found
         run = self.named(study, base)
-        if run is not None and self.data_at(study, run) is not None and identity in (self.included(run) or ()):
+        if run is not None and self.computed(study, run) is not None and identity in (self.included(run) or ()):
             return run
         last = self.releases(study, identity)[-1:]
         if last and not (last[0].get("withdrawn") and identity in (self.included(last[0]["run"]) or ())):
@@ -116,9 +127,9 @@ class History:
             )
         return None
 
-    def data_at(self, study: str, run_id: str | None) -> Data | None:
-        """The state of this site's data in a run of a study."""
-        return next((_data_of(entry) for entry in self._computed(study) if entry["run"] == run_id), None)
+    def computed(self, study: str, run_id: str | None) -> dict[str, Any] | None:
+        """How a run of a study began to compute: with the digests of this site's rows and statistics."""
+        return next((entry for entry in self._computed(study) if entry["run"] == run_id), None)
 
     def has_withdrawn(self, study: str) -> bool:
         """Whether this site's people took its rows back from a study, and did not bring them again."""
@@ -142,10 +153,6 @@ class History:
         last = restored[-1] if restored else None
         return None if last is None or any(entry["number"] > last["number"] for entry in said) else last
 
-    def lost_sums(self) -> bool:
-        """Whether exact sums may have been opened of which this log does not know."""
-        return any(not entry["exact_sums"] for entry in self.audit.of("event", "acknowledged"))
-
     def stopped_runs(self) -> list[str]:
         """Runs that people stopped and that have no end in the log: the agent ended first."""
         return [entry["run"] for entry in self.audit.of("event", "stopped") if self.end_of(entry["run"]) is None]
@@ -163,10 +170,10 @@ class History:
         """How runs of a study began to compute."""
         return [entry for entry in self.audit.of("event", "computing") if entry["study"] == study]
 
-    def unsettled(self) -> list[tuple[dict[str, Any], PastSum]]:
+    def unsettled(self) -> list[tuple[dict[str, Any], ExactSum]]:
         """Ended runs that may have opened one of several sets, or nothing: how they began, and what they count as."""
         found = []
-        for each in self.past_sums():
+        for each in self.exact_sums():
             events, end = {entry["event"]: entry for entry in self.of_run(each.run)}, self.end_of(each.run)
             is_known = end is None or (end.get("state") == "done" and each.quorum_size is None)
             if not is_known and events.keys().isdisjoint(_SAY_WHOM):
@@ -225,22 +232,17 @@ def _when(entry: dict[str, Any]) -> float:
     return calendar.timegm(time.strptime(entry["time"], "%Y-%m-%dT%H:%M:%SZ"))
 
 
-def _past_sum(run: str, events: dict[str, dict[str, Any]]) -> PastSum | None:
-    """What one run that began to compute counts as; None: it opened nothing."""
+def _exact_sum(events: dict[str, dict[str, Any]]) -> ExactSum | None:
+    """What a run that began to compute counts as; None: it opened nothing."""
     first = events["computing"]
-    contributors, data = frozenset(first["contributors"]), _data_of(first)
+    facts = (first["run"], first["number"], first.get("table", "rows"), first.get("rows"))
     for event in _SAY_WHOM:
         if event in events:
             included = frozenset(events[event]["included"])
-            return PastSum(included, data, run=run) if included else None
+            return ExactSum(*facts, included) if included else None
     end = events.get("ended") or events.get("burned")
     has_failed = end is not None and end.get("state") != "done"
     if has_failed and first.get("moments") and ("vector left" not in events or first.get("waits_for_all")):
         return None
-    everybody = first["fewest"] == len(contributors)
-    return PastSum(contributors, data, None if everybody else first["fewest"], run)
-
-
-def _data_of(entry: dict[str, Any]) -> Data:
-    tables = dict(line.split(" ", 1)[::-1] for line in entry.get("tables", ()))
-    return Data(entry["codebook"], frozenset(entry["columns"]), entry["data"], entry["class_data"], tables)
+    contributors, quorum_size = frozenset(first["contributors"]), first["fewest"]
+    return ExactSum(*facts, contributors, None if quorum_size == len(contributors) else quorum_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blindbayes.ledger import Ledger
+from blindbayes.ledger import EXACT, Ledger
 from blindbayes.scheme.job import Charge
 from blindbayes.study.file import StudyFile
 
@@ -24,6 +24,11 @@ class Payments:
         """How often the ledger was charged for a study."""
         return sum(entry.kind == "charge" and entry.fields.get("study") == study for entry in self.ledger.entries())
 
-    def has_paid(self, run_id: str) -> bool:
-        """Whether the ledger was charged for a run."""
-        return any(entry.kind == "charge" and entry.fields.get("run") == run_id for entry in self.ledger.entries())
+    def note_exact(self, study: StudyFile, run_id: str) -> None:
+        """Record that a run opens an exact sum, which costs no epsilon: the heads that peers keep then cover it."""
+        if not self.has_paid(run_id, EXACT):
+            self.ledger.note(EXACT, purpose=f"study {study.title[:80]}", run=run_id, study=study.sha256)
+
+    def has_paid(self, run_id: str, kind: str = "charge") -> bool:
+        """Whether the ledger has an entry of a kind for a run."""
+        return any(entry.kind == kind and entry.fields.get("run") == run_id for entry in self.ledger.entries())

@@ -28,8 +28,6 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_parties: int = 3
     min_rows: int = 10
     exact_sums: bool = True
-    repeated_exact_sums: bool = True
-    difference_colluders: int | None = None
     changed_data: bool = False
     max_epsilon_per_run: float = 10.0
     max_delta_per_run: float = 1e-5

@@ -10,6 +10,7 @@ from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import require_study
 from blindbayes.site.work import FolderSite
 from blindbayes.study.file import StudyFile
+from blindbayes.transport.identity import read_card
 
 
 def check(study: StudyFile) -> dict[str, Any]:
@@ -32,9 +33,20 @@ def verdict(home: SiteFolder, study: StudyFile) -> list[str]:
     """Why this site's policy would refuse the study; empty if it would not."""
     try:
         require_study(home.config.policy, study)
+        require_set(home, study)
     except PrivacyError as error:
         return [str(error)]
     return []
+
+
+def require_set(home: SiteFolder, study: StudyFile) -> None:
+    """Refuse an exact sum over other sites than those that this site's table is bound to."""
+    opens, own = study.study.scheme.exposure(study.agreement), read_card(home.folder / "card.toml")
+    party = next((each for each in study.parties if each.identity == own.identity.hex()), None)
+    if opens.quorum_size is None or opens.epsilon or party is None or party.name not in study.contributors:
+        return
+    if home.config.rows is not None:
+        home.bound().require_set(study, party.identity, home.config.rows.name)
 
 
 def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
@@ -69,17 +81,14 @@ def again(home: SiteFolder, study: StudyFile) -> list[str]:
     starts, left = len(home.history.starts(study.sha256)), home.approvals.runs_left(study.sha256)
     told = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
     opens = study.study.scheme.exposure(study.agreement)
-    if starts and not opens.epsilon and opens.quorum_size is not None:
-        if not home.config.policy.repeated_exact_sums:
-            told.append("This site's policy allows one exact sum per codebook: another run is refused.")
-        elif opens.quorum_size < len(study.contributors):
+    if not opens.epsilon and opens.quorum_size is not None:
+        told.append(
+            "An exact sum binds this site's table to the sites that are in it, for good: later exact sums, of any codebook, "
+            "are over exactly these sites, with a quorum of all of them. Sums over other sites need noise."
+        )
+        if not home.config.policy.changed_data:
             told.append(
-                "An exact sum over some of the sites and one over others tell the difference: a further run is refused unless "
-                "the quorum is all sites, or the study has an epsilon."
-            )
-        elif not home.config.policy.changed_data:
-            told.append(
-                "If this site's rows change, the difference of two exact sums tells how: such a run is refused here. Give the "
+                "If the rows change in between, a further exact sum is refused here: the difference would show how. Give the "
                 "study an epsilon, or set changed_data under [policy] in site.toml."
             )
     if starts and opens.epsilon:

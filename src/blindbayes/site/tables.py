@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
@@ -34,6 +36,19 @@ class Tables:
         rows = self._named()
         with self.open_batch(rows.source, rows.table, partly=False) as source:
             return count_table(source, codebook, total=total, extra_columns=rows.extra_columns, persons=persons)
+
+    def digest(self, key: bytes) -> str:
+        """A keyed digest of the rows as they lie in the source, before any map."""
+        from blindbayes.data.digest import rows_digest
+
+        rows = self._named()
+        with replace(self, rows=msgspec.structs.replace(rows, map={})).open_batch(rows.source, rows.table) as source:
+            return rows_digest(source, key)
+
+    @property
+    def name(self) -> str:
+        """What the site calls its rows."""
+        return self._named().name
 
     def check(self, study: StudyFile, name: str) -> dict[str, Any]:
         """What of this site's table does not fit a study's codebook: numbers of rows by column, for its own people."""

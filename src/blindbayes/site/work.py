@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,10 +17,9 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError, Privac
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
 from blindbayes.protocol import registry
 from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.job import Bounded, Charge, Job
+from blindbayes.scheme.job import Bounded, Charge, Job, State
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
 from blindbayes.site.bases import most_moved
-from blindbayes.site.difference import Data, data_state, require_independent, require_unchanged
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.site.release import outcome_of, write_release
@@ -41,6 +41,7 @@ class FolderSite:
         self.base = read_run_id(run_id, study.study.scheme.facts).base if run_id else None
         self._gone = home.history.has_withdrawn(study.sha256)
         self._counted: Statistics | None = None
+        self._rows: str | None = None
         self._since: str | None = None  # the run whose statistics were really subtracted
         self._identity = identity if isinstance(identity, Identity) else None
         self.name = identity if isinstance(identity, str) else identity.name
@@ -60,9 +61,16 @@ class FolderSite:
 
     def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
         """The exact statistics of this site's rows: of none, once its people took them back."""
+        tables = self.home.tables
         if self._gone:
             return Statistics.zero(codebook)
-        return self.home.tables.count(codebook, total=total, persons=persons)
+        if total or self._identity is None:
+            return tables.count(codebook, total=total, persons=persons)
+        self._rows = tables.digest(self.key)
+        found = tables.count(codebook, total=total, persons=persons)
+        if tables.digest(self.key) != self._rows:  # an exact sum of rows that the log does not name could be compared with none
+            raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
+        return found
 
     def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
         """What this site put into the run that this one goes on from."""
@@ -74,8 +82,8 @@ class FolderSite:
         since = history.since(sha256, self.base, self.study.party(self.name).identity, but=self.run_id)
         if since is None:
             return None
-        found, told = self.home.bases.counted(self.key, sha256, since, codebook), history.data_at(sha256, since)
-        if told is None or told.statistics != data_state(self.key, found).statistics:
+        found, begun = self.home.bases.counted(self.key, sha256, since, codebook), history.computed(sha256, since)
+        if begun is None or begun["data"] != self._digest(found):
             raise LocalProtocolError("what is kept of an earlier run is not what the audit log says that it told")
         self._since = since
         return found
@@ -102,10 +110,14 @@ class FolderSite:
     def require_price(self, charge: Charge | None) -> None:
         require_cost(self.home.config.policy, charge)
 
-    def state(self, statistics: Statistics) -> Data:
+    def state(self, statistics: Statistics) -> State:
         """By digests that mean nothing without the site's key."""
         self._counted = statistics
-        return data_state(self.key, statistics)
+        return State(self._digest(statistics), self._rows)
+
+    def _digest(self, statistics: Statistics) -> str:
+        words = statistics.words.tobytes()
+        return hashlib.blake2b(words, key=self.key, digest_size=32, person=b"blindbayes data").hexdigest()
 
     def authorise_and_charge(
         self,
@@ -113,12 +125,12 @@ class FolderSite:
         run_id: str,
         charge: Charge | None,
         *,
-        state: Data | None = None,
+        state: State | None = None,
         quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
     ) -> None:
-        """Approval, rate, difference rule, bits about the overlap, ledger; then the log says so. Once per run."""
+        """Approval, rate, one table one set, bits about the overlap, ledger; then the log says so. Once per run."""
         home, study, policy = self.home, self.study, self.home.config.policy
         if home.history.has_computed(run_id):
             return
@@ -132,24 +144,12 @@ class FolderSite:
             facts |= {"base": self.base, "since": self._since}
         if state is not None and quorum_size is not None:
             if exact:
-                if home.history.lost_sums():
-                    raise PrivacyError(
-                        "this site came back from a backup, and which exact sums were opened since it was made is not known: "
-                        "another one may tell the difference. Give the study an epsilon"
-                    )
-                own = self.identity.card.identity.hex()
-                names = {card.identity.hex(): name for name, card in home.peers().items()}
-                if self.base is None:
-                    require_independent(policy, study, own, state, home.history.past_sums(), names=names)
-                else:
-                    require_unchanged(policy, state, home.history.data_at(study.sha256, self._since), gone=self._gone)
+                self._require_exact(state)
+                facts |= {"table": home.tables.name, "rows": state.rows}
             facts |= {
                 "withdrawn": self._gone,
-                "codebook": state.codebook,
-                "columns": sorted(state.columns),
+                "codebook": study.book.sha256,
                 "data": state.statistics,
-                "class_data": state.class_counts,
-                "tables": [f"{digest} {column}" for column, digest in sorted(state.tables.items())],
                 "fewest": quorum_size,
                 "moments": True,
                 "waits_for_all": registry.waits_for_all(study.protocol, study.setting),
@@ -162,10 +162,31 @@ class FolderSite:
         by_stays = self._since is not None and study.study.unit == "record"  # else it pays in full
         if charge is not None and (not by_stays or self._costs_more()):
             home.payments.pay(charge, study, run_id, ", for one stay of a record" if by_stays else "")
+        if exact:
+            home.payments.note_exact(study, run_id)
         if self._counted is not None and study.study.scheme.facts.goes_on and not is_rehearsal():
             home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
         home.audit.append("computing", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
+
+    def _require_exact(self, state: State) -> None:
+        """The rule on exact sums; of a sum of changes, whose others may bring none, also that it is not all of this table."""
+        home, since = self.home, list[str | None]()
+        if self._gone:
+            raise PrivacyError(
+                "an exact sum of changes would show what this site takes back, its whole table. Run it with an epsilon, or "
+                "leave the rows in earlier totals: `blindbayes site withdraw --undo`"
+            )
+        if self.base is not None:
+            begun = home.history.computed(self.study.sha256, self._since)
+            if begun is None:
+                raise PrivacyError(
+                    "an exact sum of changes could be all statistics of a site that is new in it. Run it without a base, or "
+                    "with an epsilon"
+                )
+            since.append(begun.get("rows"))
+        own = self.identity.card.identity.hex()
+        home.bound().require(home.config.policy, self.study, own, home.tables.name, state.rows, since=since)
 
     def _costs_more(self) -> bool:
         """Whether a run that tells changes can cost a stay of a record more than the ledger was charged for the study."""
