@@ -100,4 +100,4 @@ def test_every_extra_of_the_table_exists_and_none_of_its_libraries_is_a_core_dep
         "".join(letter for letter in each.split(";")[0] if letter not in " <>=,.0123456789[]")
         for each in project["dependencies"]
     }
-    assert not core & {"grpcio", "starlette", "uvicorn", "ibis-framework", "duckdb"}
+    assert not core & {"grpcio", "starlette", "uvicorn", "ibis-framework", "duckdb", "gmpy"}

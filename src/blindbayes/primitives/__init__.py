@@ -1,1 +1,1 @@
-"""Pure functions on integers, bytes and numpy arrays; thin over gmpy2, cryptography and libsodium."""
+"""Pure functions on integers, bytes and numpy arrays; thin over cryptography and libsodium."""
