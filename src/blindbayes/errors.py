@@ -105,3 +105,11 @@ _TOLD = frozenset(kind.code for kind in (PeerProtocolError, IntegrityError, Peer
 def told_code(code: int) -> int:
     """What other sites hear of a failure: its kind where it concerns them; one code for a site's own table, rules, budget."""
     return code if code in _TOLD else BlindbayesError.code
+
+
+def kind_of(code: int) -> str:
+    """Return the name of the error class with this code: peers exchange codes only."""
+    for kind in globals().values():
+        if isinstance(kind, type) and issubclass(kind, BlindbayesError) and vars(kind).get("code") == code:
+            return kind.__name__
+    return "unknown error"

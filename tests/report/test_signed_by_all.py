@@ -158,4 +158,4 @@ def test_a_stranger_and_a_simulation_are_told_what_is_wrong(sites: Loopback, tmp
     said = refused("sign", release_of(sites, "south"), "--config", stranger.sites["north"].home.folder)
     assert "another key for north" in said
     simulated = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "simulated")
-    assert "no release of a run between sites" in refused("verify", simulated)
+    assert "no site took part in this release" in refused("verify", simulated)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from blindbayes.report.common import COMMON_SIGNATURES, signed_by
-from blindbayes.report.vouching import Vouched, vouched
-from blindbayes.site.approval import classifies, learners_of
+from blindbayes.report.vouching import Vouched
+from blindbayes.site.approval import learners_of
+from blindbayes.site.release import check_release
 from blindbayes.storage.folder import read_folder
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import pair, predict, trained
@@ -30,15 +31,21 @@ def signed(office: Office, study: StudyFile, folders: Mapping[str, dict[str, byt
     for name in learners if COMMON_SIGNATURES in files else ():
         files = {**files, COMMON_SIGNATURES: signed_by(files, folders[name], name, office.net.sites[name].identity.signing)}
     keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}
-    return vouched(files, keys, learners, keys, classifies=classifies(study))
+    return check_release(files, keys)[1]
 
 
 @pytest.mark.parametrize("epsilon", [None, 4.0])
-@pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "oblivious_sum"])
-def test_a_sum_is_signed_by_all_who_learned_it(tmp_path: Path, protocol: str, epsilon: float | None) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "options"),
+    [("masked_sum", {}), ("masked_sum", {"publish": False}), ("ring_sum", {}), ("chain_sum", {}), ("oblivious_sum", {})],
+)
+def test_a_sum_is_signed_by_all_who_learned_it_and_all_who_took_part_sign_receipts(
+    tmp_path: Path, protocol: str, options: dict[str, Any], epsilon: float | None
+) -> None:
     async def test() -> None:
         async with Office(tmp_path, NAMES, policy=paper_policy()) as office:
-            study = office.net.make_study(BOOK, deadlines=QUICK, protocol=protocol, privacy=Privacy(epsilon=epsilon))
+            privacy = Privacy(epsilon=epsilon)
+            study = office.net.make_study(BOOK, deadlines=QUICK, protocol=protocol, options=options, privacy=privacy)
             office.net.approve(study)
             runs = await office.run(study)
             assert {run.state for run in runs.values()} == {"done"}
@@ -49,7 +56,9 @@ def test_a_sum_is_signed_by_all_who_learned_it(tmp_path: Path, protocol: str, ep
                 found = signed(office, study, folders, maker)
                 assert (found.missing, found.alone) == ((), () if maker in learners else (maker,))
                 assert found.files["leakage.json"] == (maker,)
+                assert (found.no_receipt, found.left_out) == ((), ())
                 if maker in learners:
+                    assert set(found.receipts) == set(NAMES)
                     assert set(found.files["model.json"]) == set(found.files["claims.json"]) == set(learners)
 
     bounded(test)
@@ -64,14 +73,17 @@ def test_training_and_classes_over_columns_verify_too(tmp_path: Path, aligned: b
             for maker in study.names:
                 found = signed(office, study, folders, maker)
                 assert (found.missing, set(found.files["claims.json"])) == ((), set(study.names))
+                assert (set(found.receipts), found.no_receipt) == (set(study.names), ())
             asked = split.ask(tmp_path, split.frame[:20])
             ended = await predict(office, study, model, asked)
             run = next(iter(ended.values())).run_id
             for maker, files in releases(office, run).items():
                 keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}
-                found = vouched(files, keys, learners_of(study), keys, classifies=classifies(study))
+                _, found = check_release(files, keys)
                 assert found.makers == found.alone == (maker,)
                 assert found.missing == ()  # each site's classes are its own
-                assert vouched(files, keys, learners_of(study), keys).missing == study.names  # by the study, not by run.json
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr("blindbayes.site.release.classifies", lambda study: False)
+                    assert check_release(files, keys)[1].missing == study.names  # by the study, not by run.json
 
     bounded(test)

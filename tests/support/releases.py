@@ -10,6 +10,7 @@ from blindbayes.datasets import hospitals
 from blindbayes.demo.loopback import Loopback
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.common import COMMON_SIGNATURES, signed_by
+from blindbayes.report.receipts import RECEIPTS, Receipt, pack, receipts_text
 from blindbayes.storage.folder import read_folder, write_folder
 
 DATA = hospitals(600)
@@ -23,9 +24,15 @@ def released_sites(folder: Path) -> Loopback:
     result = Study(DATA.codebook).simulate(DATA.tables)
     facts = {"study": study.sha256, "codebook": DATA.codebook.sha256, "run": RUN, "title": study.title}
     facts |= {"included": list(result.included), "went_on_without": []}
+    receipts = {
+        role: pack(Receipt(("sum",), ()).sign(study.roster.sha256, RUN, role, net.sites[study.host(role)].identity.signing))
+        for role in study.seats
+    }
+    signed = receipts_text(study.roster.sha256, RUN, {role: study.identity(role) for role in study.seats}, receipts)
     for name, site in net.sites.items():
         own = {"leakage.html": f"<p>{name}</p>".encode(), "run.json": json.dumps(facts).encode()}
         own["study.toml"] = study.sign(name, site.identity.signing).to_toml().encode()  # each holds its own signature
+        own[RECEIPTS] = signed
         files = seal_files({**result.files(), **own}, {name: site.identity.signing})
         write_folder(site.home.folder / "releases" / RUN, files)
     return net

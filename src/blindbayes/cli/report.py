@@ -21,9 +21,9 @@ from blindbayes.errors import ConfigError, DataError
 from blindbayes.foreign import bytes_of, read_json_table, read_toml, well_formed
 from blindbayes.report.checksums import Verified, verify_files
 from blindbayes.report.common import COMMON_SIGNATURES, common_of, digest_of, signatures_of, signed_by
-from blindbayes.report.vouching import vouched
-from blindbayes.site.approval import classifies, learners_of
+from blindbayes.site.approval import learners_of
 from blindbayes.site.folder import SiteFolder
+from blindbayes.site.release import check_release, study_of
 from blindbayes.storage.folder import read_folder
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
 
     files = read_folder(folder)
     verify_files(files)
-    study, run = _study_of(files), common_of(files).facts["run"]
+    study, run = study_of(files), common_of(files).facts["run"]
     identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
     if identity.signing.public.hex() != study.party(identity.name).identity:
         raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
@@ -245,15 +245,16 @@ def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
     help="Your site's site.toml, or its folder: its own card and its pins count like --card.",
 )
 @click.option("--everyone", is_flag=True, help="Fail too for a folder without a result, which only its maker signs.")
-@click.option("--partial", is_flag=True, help="Do not fail for signatures that are still missing.")
+@click.option("--partial", is_flag=True, help="Do not fail for signatures and receipts that are missing.")
 @JSON
 def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, partial: bool, as_json: bool) -> None:
     """Say for every file of a release folder who vouches for it.
 
     Every file is compared with the checksums, and every signature with the cards that you bring or your site has pinned: the
-    keys in the folder itself count for nothing. It fails if the site that made the folder did not sign it, or if a party that
-    learns the result by the study has not signed what is common to all. For a folder without a result (a site's part in a run,
-    or its classes) it says that nobody but its maker vouches for anything.
+    keys in the folder itself count for nothing. It fails if the site that made the folder did not sign it, if a party that
+    learns the result by the study has not signed what is common to all, or if a party that the release names has signed no
+    receipt of having taken part in the run. For a folder without a result (a site's part in a run, or its classes) it says
+    that nobody but its maker vouches for anything. A simulation, or a release of one table, has no sites that could.
 
     Example:
       blindbayes report verify release --card north.toml --card south.toml --card west.toml
@@ -263,8 +264,7 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
         raise ConfigError("--everyone and --partial exclude each other")
     files = read_folder(folder)
     verify_files(files)
-    study = _study_of(files)
-    found = vouched(files, _identities(study), learners_of(study), _keys(cards, config), classifies=classifies(study))
+    study, found = check_release(files, _keys(cards, config))
     facts = {
         "title": study.title,
         "study": study.sha256,
@@ -274,7 +274,10 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
         "signed by": {name: study.party(name).identity for name in found.signed},
         "not signed by": list(found.missing),
         "nobody but": list(found.alone),
-        "no card of": list(found.strangers),
+        "receipts of": list(found.receipts),
+        "no receipt of": list(found.no_receipt),
+        "not in the result": list(found.left_out),
+        "no card of": list(found.unknown),
         "common files": dict(found.common.digests),
         "vouched for by": {name: list(who) for name, who in found.files.items()},
         "not covered by all": list(found.not_covered),
@@ -289,9 +292,15 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
         )
     if found.missing and not partial:
         name = found.missing[0]
-        if name in found.strangers:
+        if name in found.unknown:
             raise DataError(f"{name} signed, and you brought no card of {name}: add --card, or --partial to go without")
         raise DataError(f"{name} has not signed; send it the folder: blindbayes report sign {folder} --config ITS_FOLDER")
+    if found.no_receipt and not partial:
+        name = found.no_receipt[0]
+        raise DataError(
+            f"{name} is named in this release and there is no receipt, confirmed by a card of yours, that it took part in the "
+            f"run: add --card of {name}, ask another site of the run for its folder, or ask {name} whether it knows the run"
+        )
 
 
 def _keys(cards: tuple[str, ...], config: Path) -> dict[str, bytes]:
@@ -327,6 +336,11 @@ def _show_vouched(facts: Mapping[str, Any], screen: Screen) -> None:
         line(f"signed by {name}: {key[:16]}… (the key on its card)")
     if not facts["nobody but"]:
         line(f"not signed by: {', '.join(facts['not signed by']) or 'nobody is missing'}")
+        line(f"took part in the run, by their own receipts: {', '.join(facts['receipts of']) or 'nobody'}")
+        if facts["no receipt of"]:
+            line(f"named, without a receipt: {', '.join(facts['no receipt of'])}")
+        if facts["not in the result"]:
+            line(f"named by the study, not in the result: {', '.join(facts['not in the result'])}")
     if facts["no card of"]:
         line(f"signed, but you brought no card, so it does not count: {', '.join(facts['no card of'])}")
     table = Table("file", "who vouches for it")
@@ -335,21 +349,6 @@ def _show_vouched(facts: Mapping[str, Any], screen: Screen) -> None:
     screen.print(table)
     for sentence in facts["not covered by all"]:
         line(sentence)
-
-
-def _study_of(files: Mapping[str, bytes]) -> StudyFile:
-    from blindbayes.study.file import StudyFile
-
-    if "study.toml" not in files:
-        raise ConfigError("the folder holds no study.toml: it is no release of a run between sites")
-    try:
-        study = StudyFile.from_text(files["study.toml"].decode())
-    except UnicodeDecodeError:
-        raise DataError("study.toml is not readable; ask for the release again") from None
-    study.require_signatures()
-    if study.sha256 != common_of(files).facts["study"]:
-        raise DataError("study.toml is not the study of this run; ask for the release again")
-    return study
 
 
 def _identities(study: StudyFile) -> dict[str, bytes]:

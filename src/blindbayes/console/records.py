@@ -16,21 +16,22 @@ from blindbayes.console.invitations import invited
 from blindbayes.console.words import EVENTS, plain
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.foreign import read_json_table
-from blindbayes.report.vouching import vouched
 from blindbayes.settings import line_of
-from blindbayes.site.approval import classifies, learners_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.policy import Policy
+from blindbayes.site.release import check_release
 from blindbayes.site.runs import require_run_id
 from blindbayes.storage.folder import read_folder
-from blindbayes.study.file import StudyFile
 
 _VOUCHED = {
     "made_by": "makers",
     "signed": "signed",
     "missing": "missing",
+    "receipts": "receipts",
+    "no_receipt": "no_receipt",
+    "left_out": "left_out",
     "alone": "alone",
-    "strangers": "strangers",
+    "strangers": "unknown",
     "open": "not_covered",
 }
 _FIELDS = ("site", "run", "study", "state", "who", "why")
@@ -72,13 +73,10 @@ async def release(desk: Desk, run: str) -> dict[str, Any]:
     files = await asyncio.to_thread(read_folder, folder)
     problem, found = "", None
     try:
-        known_as = (home.history.run(run) or {}).get("study", "")
-        file = StudyFile.from_text(files["study.toml"].decode()) if "study.toml" in files else find_study(home, known_as)
         cards = {desk.agent.name: desk.agent.identity.card, **home.peers()}
         keys = {name: card.identity for name, card in cards.items()}
-        named = {party.name: bytes.fromhex(party.identity) for party in file.members}
-        found = vouched(files, named, learners_of(file), keys, classifies=classifies(file))
-    except (BlindbayesError, UnicodeDecodeError) as error:
+        _, found = await asyncio.to_thread(check_release, files, keys)
+    except BlindbayesError as error:
         problem = str(error)
     known = read_json_table(files["run.json"], "run.json") if "run.json" in files and not problem else {}
     return {

@@ -29,7 +29,7 @@ RUN, STUDY, LEAKAGE, INDEX = "run.json", "study.toml", "leakage.json", "index.ht
 FORMAT = "blindbayes.common/1"
 AGAIN = "ask for the release again"
 _CONTEXT = b"blindbayes common release v1\n"
-OWN = frozenset((INDEX, LEAKAGE, "leakage.html", "cost.json", RUN, "classes.csv"))  # a site's own view
+OWN = frozenset((INDEX, LEAKAGE, "leakage.html", "cost.json", RUN, "classes.csv", "receipts.json"))  # a site's own view
 SEALS = frozenset(("checksums", "signatures.json", COMMON, COMMON_SIGNATURES))
 _RUN_ID = re.compile("[0-9a-f]{16,64}")
 # Each site's study file carries the signatures that it had seen when the run began.

@@ -37,6 +37,7 @@ _PAGES = {
     "model.json": "the model itself, for software",
     "statement.json": "the statement, for software",
     "run.json": "which run, of which study",
+    "receipts.json": "what each party signed to have taken part in",
     "study.toml": "what the parties agreed on, with their signatures",
     "checksums": "SHA-256 of every file; `sha256sum -c checksums` or `blindbayes report FOLDER` checks them",
 }

@@ -32,20 +32,20 @@ class MomentLog:
     def __init__(self, home: SiteFolder, study: StudyFile, run_id: str) -> None:
         self._home, self._study, self._run_id = home, study, run_id
         self._kinds = names_of(study.protocol)
-        self._survivors: list[str] | None = None
+        self.survivors: tuple[str, ...] | None = None  # by name, once they are named
         self._known = {entry["event"] for entry in home.history.of_run(run_id)}
 
     def before_send(self, kinds: Sequence[str]) -> None:
         """Messages of these kinds are about to leave."""
         if LEFT not in self._known and self._kinds.get("vector", kinds[0]) in kinds:
             self._write(LEFT)
-        if CONFIRMED not in self._known and self._survivors is not None and self._kinds.get("confirmed") in kinds:
-            self._write(CONFIRMED, included=self._survivors)
+        if CONFIRMED not in self._known and self.survivors is not None and self._kinds.get("confirmed") in kinds:
+            self._write(CONFIRMED, included=[self._study.party(name).identity for name in self.survivors])
 
     def on_message(self, message: Message) -> None:
         """A message arrived; it may name the survivors."""
         if type(message).__name__ == self._kinds.get("survivors"):
-            self._survivors = [self._study.party(name).identity for name in self._named(message)]
+            self.survivors = self._named(message)
 
     def _named(self, message: Any) -> tuple[str, ...]:
         contributors = self._study.setting.contributors

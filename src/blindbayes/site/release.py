@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from blindbayes.errors import ConfigError, DataError
 from blindbayes.report.checksums import seal_files
+from blindbayes.report.common import RUN, STUDY, common_of
+from blindbayes.report.receipts import RECEIPTS, receipts_text
+from blindbayes.report.vouching import Named, Vouched, vouched
+from blindbayes.site.approval import classifies, learners_of
 from blindbayes.storage.files import make_private_folder, sync
 from blindbayes.storage.folder import write_folder
 from blindbayes.study.file import StudyFile
@@ -32,6 +37,39 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
     return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
 
 
+def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tuple[StudyFile, Vouched]:
+    """Return the study of a release folder and who vouches for what, by the reader's own keys. See `report.vouching`."""
+    study = study_of(files)
+    named = Named(
+        study.roster.sha256,
+        {party.name: bytes.fromhex(party.identity) for party in study.members},
+        {role: study.host(role) for role in study.seats},
+        study.contributors,
+        study.setting.quorum_size if study.study.scheme.facts.sums else len(study.contributors),
+        learners_of(study),
+        classifies(study),
+    )
+    return study, vouched(files, named, keys)
+
+
+def study_of(files: Mapping[str, bytes]) -> StudyFile:
+    """Return the study of a release folder; it must be the one that run.json names."""
+    if RUN not in files or STUDY not in files:
+        raise ConfigError(
+            "no site took part in this release: it is a simulation in one process, or of one table, so nobody can vouch for it "
+            "but whoever made it. `blindbayes report show` compares its files with their checksums"
+        )
+    try:
+        study = StudyFile.from_text(files[STUDY].decode())
+    except UnicodeDecodeError:
+        raise DataError(f"{STUDY} is not readable; ask for the release again") from None
+    study.require_signatures()
+    study.require_changes()
+    if study.sha256 != common_of(files).facts["study"]:
+        raise DataError(f"{STUDY} is not the study of this run; ask for the release again")
+    return study
+
+
 def write_release(
     folder: Path,
     run_id: str,
@@ -39,8 +77,12 @@ def write_release(
     result: Callable[[], Any],
     lost: Sequence[str] = (),
     identity: Identity | None = None,
+    receipts: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """A release, signed by this site: written whole or not at all. A run taken up again finds it written."""
+    """Write a release, signed by this site, whole or not at all, with the receipts of the run's roles as they were sent.
+
+    A run that is resumed finds it written.
+    """
     final = folder / run_id
     if final.exists():
         return final
@@ -54,6 +96,9 @@ def write_release(
         known["went_on_without"] = list(lost)
     made["run.json"] = (json.dumps(known, indent=2) + "\n").encode()
     made["study.toml"] = study.to_toml().encode()
+    if receipts:
+        identities = {role: study.identity(role) for role in study.seats}
+        made[RECEIPTS] = receipts_text(study.roster.sha256, run_id, identities, receipts)
     write_folder(draft, seal_files(made, None if identity is None else {identity.name: identity.signing}))
     for path in sorted(draft.rglob("*")):  # the run's end follows, and with it goes the journal that could write it again
         sync(path)

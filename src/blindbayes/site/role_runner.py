@@ -11,12 +11,15 @@ from typing import Any, Protocol
 
 from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
 from blindbayes.primitives.coins import Coins
+from blindbayes.primitives.signatures import SigningKey
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import Run
 from blindbayes.report.formula import value_of
+from blindbayes.report.receipts import Receipt, pack
+from blindbayes.site.approval import learners_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.site.gate import Gate
-from blindbayes.site.moments import MomentLog
+from blindbayes.site.moments import MomentLog, names_of
 from blindbayes.site.work import Work
 from blindbayes.storage.chain import rehearsal
 from blindbayes.storage.files import make_private_folder, write_whole
@@ -84,7 +87,7 @@ class RoleRunner:
         limits = study.deadlines
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
-        known = work.most_bytes
+        known, receipt_bytes = work.most_bytes, 1024 + 64 * len(study.contributors)
         most = most_bytes(study) if known is None else known
         keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
         hub, speaks = speaks_with(study, name)
@@ -113,7 +116,7 @@ class RoleRunner:
                 witness=partial(logbook.witness, site, peer, run_id),
                 seen=partial(logbook.seen, site),
                 recall=partial(logbook.recall, site),
-                most_bytes=most if site != identity.name else None,
+                most_bytes=None if most is None or site == identity.name else most + receipt_bytes,
                 told=partial(board.versions.__setitem__, site),
             )
             board.attach(site, self.links[peer])
@@ -132,7 +135,18 @@ class RoleRunner:
             before_send=lambda kinds: self._leaving(moments, kinds),
             on_message=moments.on_message if moments else lambda message: None,
             host=study.host,
+            receipt=None if work.job.kind == "prediction" else partial(self._receipt, moments, identity.signing),
+            collects=work.job.kind != "prediction" and study.host(name) in learners_of(study),
         )
+
+    def _receipt(self, moments: MomentLog | None, key: SigningKey, value: Any, opened: Sequence[str]) -> bytes:
+        """Return what this role signs at its end. A role of a sum may not learn whose vectors are in it."""
+        study, included = self.study, getattr(value, "included", None if moments is None else moments.survivors)
+        if "survivors" not in names_of(study.protocol):  # all must answer
+            included = study.contributors
+        left_out = None if included is None else tuple(name for name in study.contributors if name not in included)
+        receipt = Receipt(tuple(sorted(set(opened))), left_out)
+        return pack(receipt.sign(study.roster.sha256, self._run_id, self.name, key))
 
     def _leaving(self, moments: MomentLog | None, kinds: Sequence[str]) -> None:
         """Messages of these kinds are about to leave."""

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +293,9 @@ class Work:
         outcome = outcome_of(finished)
         self.job.keep(outcome.outputs)
         folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
-        return write_release(folder, self.run_id, self.study, lambda: self.job.result(outcome), lost, self.site.identity)
+        receipts = {role: raw for each in finished.values() for role, raw in each.receipts.items()}
+        made = partial(self.job.result, outcome)
+        return write_release(folder, self.run_id, self.study, made, lost, self.site.identity, receipts)
 
     def close(self) -> None:
         """Let go of sources. Called in any case."""

@@ -18,8 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes import errors
-from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, PeerProtocolError, ProtocolError, RunStopped
+from blindbayes.errors import (
+    BlindbayesError,
+    LocalProtocolError,
+    PeerLost,
+    PeerProtocolError,
+    ProtocolError,
+    RunStopped,
+    kind_of,
+)
 from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
 from blindbayes.protocol.steps import Done, fail, step
 from blindbayes.transport.journal import Decided, Journal
@@ -31,6 +38,7 @@ from blindbayes.wire.transcript import Amount, PartyCost, Way
 
 _BATCH_BYTES = 8 * 1024**2  # of messages, in one go of the role: each goes through the loop and back
 JOINED = -1  # the number of the wait before the first step: everybody comes to the run
+RECEIPT = "receipt"  # the step of the last message of every role
 SAID_READY = -2  # this site can pay, and is about to say so
 ALL_READY = -3  # so can the others
 
@@ -62,6 +70,8 @@ class RoleDriver:
         before_send: Callable[[Sequence[str]], None] = lambda kinds: None,
         on_message: Callable[[Message], None] = lambda message: None,
         host: Callable[[str], str] = lambda party: party,
+        receipt: Callable[[Any, Sequence[str]], bytes] | None = None,
+        collects: bool = False,
     ) -> None:
         self._run = run
         self._role = role
@@ -76,6 +86,8 @@ class RoleDriver:
         self._before_send = before_send  # in the role's thread, before messages of these kinds can leave
         self._on_message = on_message
         self._host = host  # the site at which people can ask about a party
+        self._receipt = receipt  # what this role signs at its end, of its value and of what it opened
+        self._collects = collects  # whether the role waits for the receipts of the others
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._waits = 0
@@ -135,14 +147,25 @@ class RoleDriver:
                     raise
                 value = error
             batch = await asyncio.to_thread(self._advance, value)
+        await self._commit()
+        value = batch.effect.value
+        own = b"" if self._receipt is None else self._receipt(value, self._opened)
+        for name, link in self._links.items() if own else ():
+            if name not in self._out:
+                link.post_now(RECEIPT, own)
         self._go_live()
         self.progress.state = "finishing"
-        await self._commit()
         await self._drain()
         self.progress.state = "done"
-        return self._finished(batch.effect.value)
+        return self._finished(value, {self._run.me: own, **self._receipts()} if own else {})
 
-    def _finished(self, value: Any) -> Finished:
+    def _receipts(self) -> dict[str, bytes]:
+        """Return the receipts that came, by role, as they were sent: each is the message after the last that was consumed."""
+        came = [name for name in self._links if name not in self._out and self._has(name)]
+        messages = {name: self._journal.take(name, self._consumed.get(name, 0)) for name in came}
+        return {name: payload for name, (step_name, payload) in messages.items() if step_name == RECEIPT}
+
+    def _finished(self, value: Any, receipts: dict[str, bytes]) -> Finished:
         progress = self.progress
         cost = PartyCost(
             progress.messages_out,
@@ -152,7 +175,8 @@ class RoleDriver:
             self._effects,
             progress.cpu_seconds,
         )
-        return Finished(value, tuple(self._opened), dict(progress.received), tuple(self._out), cost, dict(self._traffic))
+        opened, received = tuple(self._opened), dict(progress.received)
+        return Finished(value, opened, received, tuple(self._out), cost, dict(self._traffic), receipts)
 
     def _go_live(self) -> None:
         """The replay is over: connect. Peers that hold more than was replayed prove a rolled-back disk."""
@@ -354,7 +378,7 @@ class RoleDriver:
         culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
         if code == 0:
             return Decided(number, lost=name, reason="has ended the run at its site already")
-        told = "its table, rules or budget" if code == BlindbayesError.code else _kind_of(code)
+        told = "its table, rules or budget" if code == BlindbayesError.code else kind_of(code)
         kind = f"({told}); `blindbayes site status` at {self._host(name)} says why"
         reason = f"gave up {kind}" if culprit == name else f"was given up by {name} {kind}"
         return Decided(number, lost=culprit, reason=reason)
@@ -469,24 +493,21 @@ class RoleDriver:
             link.say_ready()
 
     async def _drain(self) -> None:
-        """Stay until the others have on disk what was sent, at most one step of silence."""
+        """Stay until the others have on disk what was sent, at most one step of silence, and for receipts that are due."""
+        begun = self._loop.time()
         while True:
             if self._stopped is not None:
                 raise self._stopped
+            here = [name for name in self._links if name not in self._out]
+            due = [name for name in here if self._collects and not self._has(name)]
+            late, _ = self._late(due, begun, collecting=True)
             waiting = [
                 name
-                for name, link in self._links.items()
-                if not link.drained and name not in self._out and self._loop.time() - link.heard < self._timing.step
+                for name in here
+                if (not self._links[name].drained and self._loop.time() - self._links[name].heard < self._timing.step)
+                or (name in due and name not in late)
             ]
             if not waiting:
                 return
             self._show("", waiting, len(self._links), self._loop.time() + self._timing.step)
             await self._sleep(min(self._timing.beat, 0.01))
-
-
-def _kind_of(code: int) -> str:
-    """The name of an error class by its code: the wire carries codes only."""
-    for kind in vars(errors).values():
-        if isinstance(kind, type) and issubclass(kind, BlindbayesError) and vars(kind).get("code") == code:
-            return kind.__name__
-    return "unknown error"

@@ -40,3 +40,4 @@ class Finished:
     lost: tuple[str, ...]  # parties the role went on without
     cost: PartyCost
     traffic: Mapping[Way, Amount] = field(default_factory=dict)
+    receipts: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # by role, its own too, as they were sent

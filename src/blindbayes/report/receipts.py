@@ -1,0 +1,80 @@
+"""Receipts: what each role of a run signs when its part has ended.
+
+A release names its contributors, and a folder can name anybody. A receipt is a party's own signature, by the key of its
+identity, that its role ended in this run under this roster (whose hash covers the study and every earlier roster), what the
+role opened, and which contributors are left out of the result, as far as the role learns that. The roles send each other their
+receipts as the last message of a run; a site writes those that it received into its release, as `receipts.json`.
+
+A receipt does not vouch for the result: a party that learns none cannot. Those that learn it sign `common.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+
+from blindbayes.errors import DataError, IntegrityError
+from blindbayes.foreign import convert, read_json_table
+from blindbayes.primitives.signatures import SigningKey, verify
+
+RECEIPTS = "receipts.json"
+_CONTEXT = b"blindbayes receipt v1\n"
+_MAX_BYTES = 64 * 1024
+
+
+class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One role's signed statement about its run."""
+
+    opened: tuple[str, ...]  # labels of what the role opened, as in the leak report
+    left_out: tuple[str, ...] | None  # contributors that are not in the result; None: the role does not learn that
+    signature: str = ""
+
+    def _payload(self, roster: str, run: str, seat: str) -> bytes:
+        stated = {"roster": roster, "run": run, "role": seat, "opened": self.opened, "left_out": self.left_out}
+        return _CONTEXT + json.dumps(stated, sort_keys=True, separators=(",", ":")).encode()
+
+    def sign(self, roster: str, run: str, seat: str, key: SigningKey) -> Receipt:
+        """Return the receipt with the signature of the party that runs the role."""
+        return msgspec.structs.replace(self, signature=key.sign(self._payload(roster, run, seat)).hex())
+
+    def require_signed(self, roster: str, run: str, seat: str, identity: bytes) -> None:
+        """Raise `IntegrityError` unless this identity signed the receipt for that role of that run."""
+        try:
+            signature = bytes.fromhex(self.signature)
+        except ValueError:
+            raise IntegrityError(party=seat) from None
+        verify(identity, self._payload(roster, run, seat), signature, party=seat)
+
+
+def pack(receipt: Receipt) -> bytes:
+    """Return the bytes that a role sends."""
+    return msgspec.msgpack.encode(receipt)
+
+
+def receipts_text(roster: str, run: str, identities: Mapping[str, bytes], received: Mapping[str, bytes]) -> bytes:
+    """Return `receipts.json` with the receipts, as the roles sent them, that are well formed and signed by their roles."""
+    entries = {}
+    for seat, raw in sorted(received.items()):
+        try:
+            receipt = msgspec.msgpack.decode(raw[:_MAX_BYTES], type=Receipt)
+            receipt.require_signed(roster, run, seat, identities[seat])
+        except (msgspec.MsgspecError, UnicodeDecodeError, IntegrityError):
+            continue  # as if it had sent none: the release is written, and says who is missing
+        entries[seat] = msgspec.to_builtins(receipt)
+    return (json.dumps(entries, indent=2, sort_keys=True) + "\n").encode()
+
+
+def read_receipts(raw: bytes, roster: str, run: str, identities: Mapping[str, bytes]) -> dict[str, Receipt]:
+    """Return the receipts of a release folder by role. Raises `DataError` for one that its role did not sign for this run."""
+    receipts = {}
+    for seat, entry in read_json_table(raw, RECEIPTS, error=DataError, hint="ask for the release again").items():
+        if seat not in identities:
+            raise DataError(f"{RECEIPTS} names a role that the study does not have; do not rely on this folder")
+        receipts[seat] = convert(entry, Receipt, RECEIPTS)
+        try:
+            receipts[seat].require_signed(roster, run, seat, identities[seat])
+        except IntegrityError:
+            raise DataError(f"the receipt of {seat} is not signed by it for this run; do not rely on this folder") from None
+    return receipts
