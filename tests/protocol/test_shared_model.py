@@ -1,6 +1,7 @@
 """shared_model: shares add up to the fixed-point model, which stays within its stated error of the plain one."""
 
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import blindbayes.protocol.shared_model as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.primitives import limbs as lm
+from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.shared_model import ScoreLayout, score
+from blindbayes.protocol.shared_model import ScoreLayout, circuit, score
+from blindbayes.protocol.shared_model import tables as model_tables
 from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.shared_model.score_layout import FRACTION
 from blindbayes.protocol.shared_model.tables import to_floats
@@ -45,6 +48,25 @@ def test_the_two_shares_add_up_to_the_plain_circuit_and_alone_they_do_not(codebo
     assert is_normal(theirs, case.plan)
     assert outcome.opened == {"class": (), "attributes": ()}
     assert SPEC["opened"] == []
+
+
+def test_every_step_of_either_execution_hashes_under_a_key_of_its_own(monkeypatch):
+    """Security falls with the hashes under one key: 98 bits for the widest studies where a whole session has one."""
+    used, genuine = Counter(), TweakedHash.reserve
+
+    def counted(hash_, domain, count):
+        used[hash_.session] += count
+        return genuine(hash_, domain, count)
+
+    monkeypatch.setattr(TweakedHash, "reserve", counted)
+    for module in (circuit, model_tables):
+        monkeypatch.setattr(module, "LN_LANES", 4)
+    case = Case(MIXED, draw_block(MIXED, 40))
+    run_in_memory(case.model_roles())
+    steps = len(model_tables.output_lanes(case.layout, case.plan))
+    assert steps >= 5
+    assert len(used) == 2 * steps
+    assert max(used.values()) < sum(used.values()) / 2
 
 
 @pytest.mark.parametrize(("codebook", "rows", "stretch"), [(MIXED, 70, 9), (MIXED, 70, 69), (BINARY, 20, 1), (WIDE, 30, 7)])

@@ -8,23 +8,25 @@ reads. Then the second garbles the same circuit and the first evaluates it, with
 cannot read; the second knows which labels these must be if what it read is right. Both compare a hash of these labels by a
 password-authenticated key exchange with that hash as password (Jablon's SPEKE, with proofs of the key in both directions): it
 tells whether the two are equal and nothing else. Who garbles another circuit is caught unless its outputs are the right ones
-on the other's inputs, and whether it was caught is the one bit that it learns.
+on the other's inputs, and whether it was caught is the one bit that it learns. Who asks learns it first, so one that leaves
+before it has proved its side is caught as well.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 from collections.abc import Iterator
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.errors import IntegrityError, PeerProtocolError
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, ProtocolError
 from blindbayes.primitives import ristretto
 from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, HalfGates, Wires
 from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Send, mark, receive_marked
@@ -126,12 +128,13 @@ def dual_first(
     corrections, t = ot_receiver.session(session).extend(own)
     yield Send(other, chosen_kind(mark(session, chosen_kind, 1), corrections))
     labels = yield from _receive_labels(other, session, theirs, ot_sender, chosen_kind, 0)
-    garbler = Garbler(TweakedHash(session), ot_sender.delta)
-    for outputs in circuit(garbler, garbler.own(own), labels):
+    garbler = Garbler(_step_hash(session, 0, 0), ot_sender.delta)
+    for outputs in _keyed(garbler, circuit(garbler, garbler.own(own), labels), session, 0):
         yield from send_step(other, garbler, outputs, tables_kind, session)
-    evaluator = Evaluator(TweakedHash.of_block(session, 1), other)
+    evaluator = Evaluator(_step_hash(session, 1, 0), other)
     evaluator.pieces = _BACK
-    found, stacks = hashlib.sha256(session), circuit(evaluator, t, evaluator.own((theirs,)))
+    found = hashlib.sha256(session)
+    stacks = _keyed(evaluator, circuit(evaluator, t, evaluator.own((theirs,))), session, 1)
     for _ in range(steps):
         tags = yield from receive_step(other, evaluator, tables_kind, session)
         if len(tags):
@@ -156,8 +159,8 @@ def dual_second(
     corrections, t = ot_receiver.session(session).extend(own)
     yield Send(other, chosen_kind(mark(session, chosen_kind, 0), corrections))
     labels = yield from _receive_labels(other, session, theirs, ot_sender, chosen_kind, 1)
-    evaluator = Evaluator(TweakedHash(session), other)
-    stacks, read, readable = circuit(evaluator, evaluator.own((theirs,)), t), [], True
+    evaluator = Evaluator(_step_hash(session, 0, 0), other)
+    stacks, read, readable = _keyed(evaluator, circuit(evaluator, evaluator.own((theirs,)), t), session, 0), [], True
     for _ in range(steps):
         tags = yield from receive_step(other, evaluator, tables_kind, session)
         outputs = next(stacks)
@@ -165,14 +168,30 @@ def dual_second(
         opened, fits = evaluator.try_read(outputs, tags)
         read.append(opened)
         readable = readable and bool(fits.all())  # where and when labels do not fit would tell more than one bit
-    garbler = Garbler(TweakedHash.of_block(session, 1), ot_sender.delta)
+    garbler = Garbler(_step_hash(session, 1, 0), ot_sender.delta)
     garbler.pieces = _BACK
     expected = hashlib.sha256(session)
-    for outputs, opened in zip(circuit(garbler, labels, garbler.own(own)), read, strict=True):
+    stacks = _keyed(garbler, circuit(garbler, labels, garbler.own(own)), session, 1)
+    for outputs, opened in zip(stacks, read, strict=True):
         expected.update((outputs ^ garbler.own(opened)).tobytes())
         yield from send_step(other, garbler, outputs, tables_kind, session, tagged=False)
     yield from ask_equality(other, session, expected.digest() if readable else coins.bytes(32), coins)
     return read
+
+
+def _step_hash(session: bytes, execution: int, step: int) -> TweakedHash:
+    """One key per step of either execution: security falls with the hashes under one key."""
+    return TweakedHash.of_block(session, 2 * step + execution)
+
+
+def _keyed(gates: HalfGates, stacks: Iterator[Wires], session: bytes, execution: int) -> Iterator[Wires]:
+    """The outputs of a circuit, each step computed and read under its own key."""
+    for step in itertools.count():
+        gates.hash_ = _step_hash(session, execution, step)
+        outputs = next(stacks, None)
+        if outputs is None:
+            return
+        yield outputs
 
 
 def _receive_labels(other: str, session: bytes, count: int, ot_sender: OtSender, kind: type[B], index: int) -> Role[Wires]:
@@ -193,7 +212,7 @@ def _proofs(session: bytes, asked: bytes, answered: bytes, key: bytes) -> tuple[
 
 
 def ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
-    """Goes on if the other has the same secret; else both know that it differs, and nothing else of it."""
+    """Go on if the other has the same secret; else both know that it differs, and nothing else of it."""
     scalar, mine = _point(session, secret, coins)
     yield Send(other, EqualityAsked(mark(session, EqualityAsked, 0), mine))
     answered = yield from receive_marked(other, EqualityAnswered, session, 0)
@@ -205,12 +224,18 @@ def ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Rol
 
 
 def answer_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
-    """The other's side."""
+    """The other's side. The asker knows the outcome first: if it then leaves without its proof, it counts as caught."""
     asked = yield from receive_marked(other, EqualityAsked, session, 0)
     scalar, mine = _point(session, secret, coins)
     key = ristretto.multiply(scalar, ristretto.require_point(asked.point, other))
     own, theirs = _proofs(session, asked.point, mine, key)
     yield Send(other, EqualityAnswered(mark(session, EqualityAnswered, 0), mine, own))
-    proved = yield from receive_marked(other, EqualityProved, session, 0)
+    try:
+        proved = yield from receive_marked(other, EqualityProved, session, 0)
+    except LocalProtocolError:
+        raise
+    except ProtocolError as error:  # a third party may have ended the run, for the asker or not
+        thirds = () if isinstance(error, PeerLost) else tuple(name for name in error.suspects if name != other)
+        raise IntegrityError(party=None if thirds else other, suspects=(other, *thirds)) from error
     if not hmac.compare_digest(theirs, proved.proof):
         raise IntegrityError(party=other)

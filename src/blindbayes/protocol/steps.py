@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from blindbayes.errors import BlindbayesError, IntegrityError
 from blindbayes.protocol.core import Effect, Role
 
 
@@ -33,3 +34,14 @@ def fail(role: Role[Any], error: BaseException) -> Effect | Done:
         return role.throw(error)
     except StopIteration as stop:
         return Done(stop.value)
+
+
+def settle(role: Role[Any], error: BlindbayesError) -> BlindbayesError:
+    """Return what ends a run: `error`, or the failed check that the role takes it for. A role that computes is not asked."""
+    try:
+        fail(role, error)
+    except IntegrityError as failed:
+        return failed
+    except (BlindbayesError, ValueError):
+        pass
+    return error

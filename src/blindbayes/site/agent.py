@@ -464,6 +464,8 @@ class Agent:
             if run.work.job.kind != "prediction" or self.home.runs.has_begun(run.run_id):
                 self.home.runs.end(run.run_id, outcome | {"message": str(error)})
             self.home.audit.append("ended", run=run.run_id, study=study, state=kind, why=str(error))
+            if run.ends_approval(error) and self.home.approvals.stored(study) is not None:
+                self.home.approvals.revoke(study, why=f"run {run.run_id}: {error}")
             if isinstance(error, IntegrityError) and error.evidence is not None:
                 self.home.runs.keep_evidence(run.run_id, error.evidence)
         for seat in run.seats.values():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, LedgerError, PrivacyError, ProtocolError, RunStopped
+from blindbayes.errors import BlindbayesError, IntegrityError, LedgerError, PrivacyError, ProtocolError, RunStopped, UntoldError
 from blindbayes.site.gate import Gate
 from blindbayes.site.role_runner import RoleRunner
 from blindbayes.site.work import Work
@@ -79,6 +79,12 @@ class AgentRun:
             "about": seats.index(party) if party in seats else -1,
             **({"told": "done"} if self.rests else {}),
         }
+
+    def ends_approval(self, error: BlindbayesError) -> bool:
+        """True if a failed check may have told another site one bit of what stays in shares: people decide about more runs."""
+        if not isinstance(error, IntegrityError) or isinstance(error, UntoldError):
+            return False
+        return self.study.study.scheme.facts.shares and bool(set(error.suspects) - set(self.seats))
 
     def traffic(self) -> dict[str, int]:
         """What all seats sent and received."""

@@ -28,7 +28,7 @@ from blindbayes.errors import (
     kind_of,
 )
 from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
-from blindbayes.protocol.steps import Done, fail, step
+from blindbayes.protocol.steps import Done, fail, settle, step
 from blindbayes.transport.journal import Decided, Journal
 from blindbayes.transport.link import Link
 from blindbayes.transport.progress import Finished, Progress
@@ -109,7 +109,7 @@ class RoleDriver:
                 return await self._drive()
         except TimeoutError:
             missing = self.progress.waiting_for
-            error = PeerLost("the run is over its deadline", party=missing[0] if missing else None)
+            error = settle(self._role, PeerLost("the run is over its deadline", party=missing[0] if missing else None))
             self._abort(error)
             raise error from None
         except BlindbayesError as error:
@@ -143,8 +143,10 @@ class RoleDriver:
                     break
                 value = await self._perform(batch.effect)
             except BlindbayesError as error:
-                if isinstance(batch.effect, Done) or isinstance(error, RunStopped):
+                if isinstance(batch.effect, Done) or error is self._stopped:
                     raise
+                if isinstance(error, RunStopped):
+                    raise settle(self._role, error) from None
                 value = error
             batch = await asyncio.to_thread(self._advance, value)
         await self._commit()
@@ -421,6 +423,7 @@ class RoleDriver:
             if link.aborted is not None and link.aborted[0] == RunStopped.code:
                 about = link.aborted[1]
                 who = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
+                who = name if who == self._run.me else who  # this site knows itself whether its people stopped it
                 told = "" if self._host(who) == self._host(name) else f", as {name} says"
                 raise RunStopped(f"the run was stopped by its people at {self._host(who)}{told}", party=who)
 
