@@ -168,7 +168,7 @@ SETTINGS = {
     ),
     "site.policy.weaker_options": Setting(
         "allow options that make a study weaker than its protocol is without them",
-        more="Such as few `neighbours` or `malicious_server = false`",
+        more="Such as few `neighbours` of chain_sum",
     ),
     "site.policy.require_all_signatures": Setting("approve only what every party has signed"),
     # -- study.toml: all parties sign ----------------------------------------------------------------------------------

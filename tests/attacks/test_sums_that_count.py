@@ -16,7 +16,7 @@ from blindbayes import Study
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocol import registry
 from blindbayes.protocol.core import receive_all
-from blindbayes.protocol.masked_sum import server
+from blindbayes.protocol.masked_sum import graph, keys, server
 from blindbayes.site.moments import CONFIRMED, LEFT
 from blindbayes.site.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
@@ -73,13 +73,14 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
 
     async def test() -> None:
         monkeypatch.setattr(server, "receive_all", one_less)
+        monkeypatch.setattr(keys, "plan", lambda parties, quorum, *_: graph.plan(parties, quorum, 0.0, 6))
         hub = MemoryHub(hide)
         rows, policy = make_rows(tmp_path, sites) | {"lab": None}, Policy(min_colluders=0, weaker_options=True)
         async with Office(tmp_path, (), rows=rows, policy=policy, hub=hub) as office:
             study: StudyFile = office.net.make_study(
                 BOOK,
                 protocol="masked_sum",
-                options={"neighbours": 6, "publish": False, "corrupt": 0.0},
+                options={"publish": False},
                 hosts={"server": "lab"},
                 thresholds=Thresholds(quorum=8),
                 deadlines=Deadlines(step=4, join=20, run=30),

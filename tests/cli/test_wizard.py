@@ -500,8 +500,8 @@ def test_every_protocol_that_protects_is_offered_and_its_line_names_its_learners
     ("more", "told"),
     [
         (["--protocol", "oblivious_sum", "--option", "scheme=ristretto"], None),
-        (["--option", "neighbors=3"], "unknown protocol option 'neighbors'"),
-        (["--option", "neighbours=many"], "the option neighbours is a whole number"),
+        (["--option", "neighbours=3"], "unknown protocol option 'neighbours'"),
+        (["--option", "publish=many"], "the option publish is true or false"),
         (["--queries", "5"], "--queries is for studies over columns"),
         (["--bound", "north=9"], "--bound is for studies over columns"),
         (["--reveal-to", "north"], "--reveal-to is for studies over columns"),

@@ -82,12 +82,13 @@ def attack(
     told: Sets | Callable[[keys.MaskedSumSetup], tuple[Sets, Sequence[tuple[int, ...]]]],
     colluders: frozenset[int],
     monkeypatch: pytest.MonkeyPatch,
+    corrupt: float = 0.1,
     **options: Any,
 ) -> tuple[frozenset[int], keys.MaskedSumSetup]:
     """Who gave shares, if the server names `told`; or what `told` says of a graph: sets, and whose boxes each is shown."""
     sites = names(parties)
     vectors = random_vectors(sites, 1)
-    setting = registry.SumSetup(sites, 1, quorum, options={"publish": False, **options})
+    setting = registry.SumSetup(sites, 1, quorum, options={"publish": False, **options}, corrupt=corrupt)
     protocol = registry.load("masked_sum")
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), coins=coins)

@@ -56,9 +56,9 @@ JOIN = {"partition": "columns", "aligned": False, "key": "id"}
         ({"reveal_to": "nobody"}, "reveal_to does not apply"),
         ({"duplicates": "zzz"}, "duplicates are"),
         ({"duplicates": "first"}, "duplicates does not apply"),
-        ({"options": {"neighbors": 3}}, "unknown protocol option 'neighbors'"),
-        ({"options": {"neighbours": "many"}}, "the option neighbours is a whole number"),
-        ({"protocol": MaskedSumParams(neighbours=4), "options": {"publish": False}}, "once"),
+        ({"options": {"neighbours": 3}}, "unknown protocol option 'neighbours'"),
+        ({"options": {"publish": "many"}}, "the option publish is true or false"),
+        ({"protocol": MaskedSumParams(publish=True), "options": {"publish": False}}, "once"),
         ({**COLUMNS, "quorum": 2}, "quorum does not apply"),
         ({**COLUMNS, "duplicates": "first"}, "duplicates does not apply"),
         ({**COLUMNS, "epsilon": 1.0, "unit": "party", "party_rows": 9}, "one record"),
@@ -89,7 +89,7 @@ def test_a_study_is_of_the_kind_that_its_settings_describe() -> None:
 
 def test_options_may_be_typed_and_mean_the_same() -> None:
     for typed, plain in (
-        (Study(BOOK, protocol=MaskedSumParams(neighbours=4)), Study(BOOK, options={"neighbours": 4})),
+        (Study(BOOK, protocol=MaskedSumParams(publish=False)), Study(BOOK, options={"publish": False})),
         (ColumnStudy(BOOK, protocol=ClassSumsParams(queries=7)), Study(BOOK, **COLUMNS, options={"queries": 7})),
         (JoinStudy(BOOK, key="id", protocol=JoinedSumsParams(min_overlap=9)), Study(BOOK, **JOIN, options={"min_overlap": 9})),
     ):

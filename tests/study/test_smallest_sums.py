@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -22,8 +23,10 @@ def names(count: int) -> tuple[str, ...]:
     return tuple(f"p{at}" for at in range(count))
 
 
-def smallest(protocol: str, parties: int, quorum: int | None, colluders: int, malicious: bool, **options: Any) -> int:
-    setting = registry.SumSetup(names(parties), 1, quorum, bound=1000, options=options)
+def smallest(
+    protocol: str, parties: int, quorum: int | None, colluders: int, malicious: bool, corrupt: float = 0.1, **options: Any
+) -> int:
+    setting = registry.SumSetup(names(parties), 1, quorum, bound=1000, options=options, corrupt=corrupt)
     return registry.load(protocol).smallest(setting, colluders, malicious=malicious).honest
 
 
@@ -58,10 +61,10 @@ def test_a_sparse_graph_leaves_a_neighbourhood_to_a_server_that_deviates(parties
     quorum, corrupt = math.ceil(0.9 * parties), dishonest(parties, 2 / 3)
     found = smallest("masked_sum", parties, quorum, corrupt, True, corrupt=corrupt / parties)
     assert least <= found < most
-    assert smallest("masked_sum", parties, quorum, corrupt, False, corrupt=corrupt / parties, malicious_server=False) == most
+    assert smallest("masked_sum", parties, quorum, corrupt, False, corrupt=corrupt / parties) == most
     if parties > 100:
         assert smallest("masked_sum", parties, quorum, corrupt, True) == 0
-    setting = registry.SumSetup(names(parties), 1, quorum, options={"corrupt": corrupt / parties})
+    setting = registry.SumSetup(names(parties), 1, quorum, corrupt=corrupt / parties)
     assert 0 < registry.load("masked_sum").smallest(setting, corrupt, malicious=True).failure < 2.0**-39
 
 
@@ -107,30 +110,27 @@ def test_every_study_by_default_has_honest_noise_in_every_sum(parties: int) -> N
 
 
 @pytest.mark.parametrize(("parties", "quorum"), [(6, 4), (9, 6), (12, 8)])
-def test_a_quorum_that_lets_two_sets_be_opened_is_refused_unless_the_server_is_trusted(parties: int, quorum: int) -> None:
+def test_a_quorum_that_lets_two_sets_be_opened_is_refused(parties: int, quorum: int) -> None:
     with pytest.raises(PrivacyError, match="no honest noise"):
         Study(BOOK, epsilon=1.0, quorum=quorum).setting(names(parties))
-    trusting = Study(BOOK, epsilon=1.0, quorum=quorum, options={"malicious_server": False})
-    noise = trusting.noise(trusting.setting(names(parties)))
-    assert noise is not None
-    assert noise.honest == quorum - dishonest(parties, 2 / 3)
 
 
-def test_a_graph_for_fewer_colluders_than_gamma_allows_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="no honest noise"):
-        Study(BOOK, epsilon=1.0, options={"corrupt": 0.1}).setting(names(1_000))
+def test_a_graph_for_noise_is_planned_for_the_colluders_that_gamma_allows() -> None:
+    assert Study(BOOK).setting(names(1_000)).corrupt == 0.1
+    setting = Study(BOOK, epsilon=1.0).setting(names(1_000))
+    assert setting.corrupt == dishonest(1_000, 2 / 3) / 1_000
+    planned_for_few = dataclasses.replace(setting, corrupt=0.1)
+    assert registry.load("masked_sum").smallest(planned_for_few, dishonest(1_000, 2 / 3), malicious=True).honest == 0
 
 
-@pytest.mark.parametrize("trusted", [False, True])
-def test_statement_and_leak_report_say_the_same_number(trusted: bool) -> None:
+def test_statement_and_leak_report_say_the_same_number() -> None:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({"x": rng.choice(["p", "q"], 240), "c": rng.choice(["a", "b"], 240)})
     parts = {f"p{at}": frame.iloc[40 * at : 40 * at + 40] for at in range(6)}
-    result = Study(BOOK, epsilon=1.0, options={"malicious_server": not trusted}).simulate(parts)
+    result = Study(BOOK, epsilon=1.0).simulate(parts)
     assert result.report is not None
-    honest = 2 if trusted else 3  # quorum 4, or 5
-    words = f"up to 2 of 6 may deviate and collude, and whoever opens the sum may {'not ' * trusted}"
+    words = "up to 2 of 6 may deviate and collude, and whoever opens the sum may "
     for text in (result.statement, " ".join(result.report.follows)):
-        assert f"holds at least {honest} honest shares" in text
+        assert "holds at least 3 honest shares" in text
         assert words in text
         assert "computational" in text

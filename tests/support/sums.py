@@ -41,6 +41,7 @@ def run_sum(
     noisy: bool = False,
     bound: int = 2**63 - 1,
     options: Mapping[str, Any] | None = None,
+    corrupt: float = 0.1,
     seed: bytes = SEED,
     run_id: str = "run",
     faults: Sequence[Fault] = (),
@@ -49,7 +50,9 @@ def run_sum(
 ) -> Outcome:
     found = registry.load(protocol)
     length = len(next(iter(vectors.values())))
-    setting = registry.SumSetup(tuple(vectors), length, quorum, noisy=noisy, bound=bound, options=options or {})
+    setting = registry.SumSetup(
+        tuple(vectors), length, quorum, noisy=noisy, bound=bound, options=options or {}, corrupt=corrupt
+    )
     coins = Coins.seeded(seed)
     runs = local_runs(found.roster(setting), run_id=run_id, coins=coins.derive("identities"))
     roles = registry.simulate_roles(found, runs, setting, vectors, coins)

@@ -69,6 +69,7 @@ class SumSetup:
     options: Mapping[str, Any] = field(default_factory=dict)
     founders: tuple[str, ...] = ()  # where contributors come and go: who they were at first
     steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
+    corrupt: float = 0.1  # fraction of the contributors whose collusion a sparse graph is planned for
     ranges: tuple[tuple[int, int, int], ...] = ()  # of words of the total: runs of (low, high, count); none: +-bound for all
 
     def __post_init__(self) -> None:

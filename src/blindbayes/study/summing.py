@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,11 +69,9 @@ class SumPlanning:
         quorum = self.quorum
         if quorum is None and (usual := self.scheme.quorum(len(names))) is not None:
             quorum = max(usual, self._fewest_agreed(len(names)))
-        options = self._graph_options(len(names))
-        noisy = self.epsilon is not None
-        setting = registry.SumSetup(
-            names, 1, quorum, noisy, 1, options, founders or names, steps
-        )  # its bound follows from noise
+        setting = registry.SumSetup(names, 1, quorum, self.epsilon is not None, 1, self.options, founders or names, steps)
+        if self.epsilon is not None:  # a sparse graph is planned for as many colluders as gamma allows
+            setting = replace(setting, corrupt=max(setting.corrupt, dishonest(len(names), self.gamma) / len(names)))
         if self.epsilon is None and setting.quorum_size < FEWEST_EXACT:
             raise PrivacyError(
                 "an exact sum of two parties tells each the other's statistics; "
@@ -91,16 +89,9 @@ class SumPlanning:
 
     def _fewest_agreed(self, parties: int) -> int:
         """Under noise: so many survivors that the dishonest and a server that deviates cannot have two sets of them opened."""
-        if self.epsilon is None or not self.options.get("malicious_server", True):
+        if self.epsilon is None:
             return 0
         return min((parties + dishonest(parties, self.gamma)) // 2 + 1, parties)
-
-    def _graph_options(self, parties: int) -> Mapping[str, Any]:
-        """Under noise, a sparse graph is planned for as many colluders as gamma allows, unless the study says how many."""
-        usual = getattr(self.params, "corrupt", None)
-        if self.epsilon is None or usual is None or "corrupt" in self.options:
-            return self.options
-        return {**self.options, "corrupt": max(usual, dishonest(parties, self.gamma) / parties)}
 
     def smallest(self, setting: registry.SumSetup) -> registry.Smallest:
         """The smallest sum that the dishonest can have opened, with a reader that deviates where the protocol bears it.
@@ -115,8 +106,7 @@ class SumPlanning:
             least = self._fewest_agreed(size) if setting.quorum_size < self._fewest_agreed(size) else 0
             raise PrivacyError(
                 f"gamma lets {corrupt} of {size} parties be dishonest, and together with {reader} of {self.protocol} they "
-                f"could have a sum opened that holds no honest noise: raise the quorum{f' to {least}' * bool(least)} or gamma, "
-                "or take more neighbours"
+                f"could have a sum opened that holds no honest noise: raise the quorum{f' to {least}' * bool(least)} or gamma"
             )
         return found
 

@@ -93,8 +93,9 @@ def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int
 
 
 @lru_cache(maxsize=64)
-def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: int | None, malicious: bool) -> MaskGraph:
-    """The smallest graph that meets both bounds (2^-40 for privacy, 2^-20 for completion), or the complete one."""
+def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: int | None = None) -> MaskGraph:
+    """The smallest graph that meets both bounds (2^-40 for privacy, 2^-20 for completion) against a server that deviates, or
+    the complete one."""
     if parties > MAX_POINT:
         raise ConfigError(f"masked_sum takes at most {MAX_POINT} contributors")
     if not 0 <= corrupt_fraction < 1:
@@ -106,7 +107,7 @@ def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: in
     if neighbours is not None and neighbours < parties - 1:
         if neighbours % 2 or neighbours < 2:
             raise ConfigError("the number of neighbours is even")
-        _, found = _best_threshold(parties, neighbours, corrupt, lost, malicious)
+        _, found = _best_threshold(parties, neighbours, corrupt, lost)
         if found.privacy_failure > 2.0**-PRIVACY_BITS:
             raise ConfigError(
                 f"{neighbours} neighbours are too few: privacy would fail with a chance of {found.privacy_failure:.2g}; "
@@ -116,22 +117,22 @@ def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: in
     if neighbours is not None or parties <= 64:
         return complete
     for count in range(8, min(parties - 1, _MOST_NEIGHBOURS), 2):
-        met, found = _best_threshold(parties, count, corrupt, lost, malicious)
+        met, found = _best_threshold(parties, count, corrupt, lost)
         if met:
             return found
     if parties > 2 * _MOST_NEIGHBOURS:
         raise ConfigError(
             f"{parties} contributors with {lost} lost and {corrupt} corrupt need too many neighbours; "
-            "raise the quorum or declare fewer corrupt"
+            "raise the quorum, or gamma"
         )
     return complete
 
 
-def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int, malicious: bool) -> tuple[bool, MaskGraph]:
+def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int) -> tuple[bool, MaskGraph]:
     """The smallest threshold that keeps privacy at 2^-40 (else the largest there is), and whether both bounds are met."""
 
     def at(threshold: int) -> MaskGraph:
-        privacy, completion = failures(parties, neighbours, threshold, corrupt, lost, malicious=malicious)
+        privacy, completion = failures(parties, neighbours, threshold, corrupt, lost, malicious=True)
         return MaskGraph(neighbours, threshold, False, privacy, completion)
 
     low, high = (neighbours + 1) // 2 + 1, neighbours + 1

@@ -34,7 +34,7 @@ BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
 CHECK_BYTES = 16
 BOX_NONCE, ECHO_NONCE, MASKED_NONCE = 0, 1, 2
 Bytes = npt.NDArray[np.uint8]
-OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams())
+OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams()) | {"neighbours": None}  # the last: no option of a study
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,8 @@ class MaskedSumSetup:
         layout = plan(
             len(self.setting.contributors),
             self.setting.quorum_size,
-            options["corrupt"],
+            self.setting.corrupt,
             options["neighbours"],
-            options["malicious_server"],
         )
         object.__setattr__(self, "plan", layout)
 

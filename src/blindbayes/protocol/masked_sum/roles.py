@@ -36,8 +36,8 @@ class MaskedSum:
         return self.roster(setting) if publish else (SERVER,)
 
     def resists(self, setting: SumSetup) -> bool:
-        """Unless the study says that the server follows the protocol."""
-        return bool(require_options(setting, OPTIONS)["malicious_server"])
+        """A server that deviates is always planned for."""
+        return True
 
     def waits_for_all(self, setting: SumSetup) -> bool:
         """On the complete graph with a quorum of all, whose seeds open by everybody's shares alone."""
@@ -46,12 +46,12 @@ class MaskedSum:
 
     def bears(self, setting: SumSetup) -> Coalition:
         """See SPEC.md, Threat model; of a server that deviates on a sparse graph, 3 there."""
-        corrupt: float | None = require_options(setting, OPTIONS)["corrupt"]
+        corrupt: float | None = setting.corrupt
         with contextlib.suppress(ConfigError):  # a graph that no run can have, among options that people compare
             corrupt = None if self._layout(setting).complete else corrupt
         size, quorum_size = len(setting.contributors), setting.quorum_size
         passive, active = (graph.most_colluders(size, quorum_size, corrupt, malicious=bad) for bad in (False, True))
-        return Coalition("the server", passive, active if self.resists(setting) else -1, parts=corrupt is not None)
+        return Coalition("the server", passive, active, parts=corrupt is not None)
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one set of at least the quorum; if the server deviates, a neighbourhood of the graph."""
