@@ -10,8 +10,8 @@ import time
 import numpy as np
 from _measured import Options
 
-from blindbayes.privacy.smooth import mean_sensitivity, variance_sensitivity
 from blindbayes_papers.zafarani2020.methods import printed_mean_bound, printed_variance_bound
+from blindbayes_papers.zafarani2020.smooth import mean_sensitivity, variance_sensitivity
 
 BETAS = (1e-5, 1e-3, 0.1)
 

@@ -47,6 +47,7 @@ _OF_PAPERS = (
     "ring_sum",
     "scalar_product",
     "set_intersection",
+    "train-smooth",
 )
 _BY_EXTRA = dict.fromkeys(_OF_PAPERS, "papers")
 

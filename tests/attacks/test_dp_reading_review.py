@@ -16,16 +16,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from scipy.stats import beta
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data import count_table
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.estimators import NaiveBayes, load
+from blindbayes.estimators import NaiveBayes
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.accounting import Spend
@@ -132,7 +130,7 @@ HOSTILE: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mechanism", ["auto", "discrete_laplace", "smooth", "global"])
+@pytest.mark.parametrize("mechanism", ["auto", "discrete_laplace"])
 @pytest.mark.parametrize("at", range(4))
 def test_no_value_of_a_record_is_an_error(at: int, mechanism: str) -> None:
     """An outlier raised, free of charge, with its exact number, and advised to widen the bounds."""
@@ -394,37 +392,6 @@ def _whole(X: list[list[Any]], y: list[int]) -> pd.DataFrame:
 def test_noise_beyond_64_bits_is_refused_by_class_too() -> None:
     with pytest.raises(ConfigError, match="64 bits"):
         centred_knorms(Coins.seeded(bytes(32)), [2, 3], Fraction(1, 1 << 60), 1)
-
-
-# -- the literature's mechanisms, from files ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mechanism", ["smooth", "global"])
-def test_mechanisms_by_parameter_are_reached_from_files(mechanism: str, tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    _whole([["u", 1, 2], ["CANARY", 1e9, 3]] * 10, [0, 1] * 10).to_csv(path, index=False)
-    BOOK.to_toml(tmp_path / "book.toml")
-    options = ["--epsilon", "2", "--mechanism", mechanism, "--allocation", "3", "1", "--tuning", "none"]
-    options += ["--gamma", "4"] if mechanism == "smooth" else []
-    model = tmp_path / "model.json"
-    found = CliRunner().invoke(
-        root, ["train", str(path), "--codebook", str(tmp_path / "book.toml"), "--out", str(model), *options]
-    )
-    assert found.exit_code == 0, found.output
-    facts = load(model).privacy_
-    assert (facts["mechanism"], facts["allocation"]) == (mechanism, [3, 1])
-    assert facts["gamma"] == (4.0 if mechanism == "smooth" else None)
-
-
-def test_settings_of_one_mechanism_are_refused_for_another() -> None:
-    for settings in (
-        {"gamma": 3.0},
-        {"allocation": (1, 1)},
-        {"mechanism": "global", "gamma": 3.0},
-        {"mechanism": "smooth", "allocation": (0, 1)},
-    ):
-        with pytest.raises(ConfigError):
-            NaiveBayes(BOOK, epsilon=1.0, **settings).fit([["u", 1, 2]], ["0"])
 
 
 def test_a_study_over_columns_with_noise_counts_what_does_not_fit_without_a_word() -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import heavy_tails, norms, samplers
+from blindbayes.privacy import norms, samplers
 from support.fit import ALPHA, chi_square
 from support.scripted import scripted
 
@@ -33,13 +33,6 @@ def laplace_law(scale: float) -> Callable[[int], float]:
 def gaussian_law(variance: float) -> Callable[[int], float]:
     total = sum(math.exp(-(x**2) / (2 * variance)) for x in range(-2000, 2001))
     return lambda x: math.exp(-(x**2) / (2 * variance)) / total
-
-
-def admissible_law(gamma: float, scale: float) -> Callable[[int], float]:
-    from scipy.integrate import quad
-
-    total = 2 * math.pi / gamma / math.sin(math.pi / gamma)
-    return lambda x: quad(lambda z: 1 / (1 + abs(z) ** gamma), (x - 0.5) / scale, (x + 0.5) / scale)[0] / total
 
 
 CASES = {
@@ -64,13 +57,6 @@ CASES = {
         lambda c, s: samplers.negative_binomial(c, 1 / s, 3, N // 20, top=0),
         lambda s: lambda x: stats.nbinom.pmf(x, 1 / 3, -math.expm1(-1 / s)),
         3,
-    ),
-    "cauchy": (lambda c, s: heavy_tails.cauchy(c, s, N // 4), lambda s: admissible_law(2, s), 3),
-    "admissible 4": (lambda c, s: heavy_tails.admissible(c, 4, s, N // 4), lambda s: admissible_law(4, s), 5),
-    "admissible 7/2": (
-        lambda c, s: heavy_tails.admissible(c, Fraction(7, 2), s, N // 4),
-        lambda s: admissible_law(3.5, s),
-        Fraction(1, 2) * 9,
     ),
 }
 
@@ -202,7 +188,6 @@ def test_same_seed_gives_same_noise_and_other_seed_other_noise() -> None:
         lambda c: samplers.polya_share(c, 1, 0, 1),
         lambda c: norms.knorm(c, [1] * 100, 1),
         lambda c: norms.knorm(c, [], 1),
-        lambda c: heavy_tails.admissible(c, Fraction(3, 2), 1, 1),
     ],
 )
 def test_parameters_out_of_range_are_refused(call: Callable[[Coins], object]) -> None:

@@ -26,6 +26,7 @@ from blindbayes.privacy.joint import fit_parameters, plan_release
 from blindbayes.report.evidence import weights
 from blindbayes.report.page import model_page
 from blindbayes.statistics import Statistics
+from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 
 DATA = hospitals(6000)
 TABLE = pa.concat_tables(DATA.tables.values())
@@ -236,7 +237,7 @@ def test_an_exact_model_has_no_width_and_an_unknown_noise_no_interval() -> None:
     assert np.array_equal(low, high)
     assert plain._noise_interval() is None
     assert weights(plain.parameters_)[0].interval(0) is None
-    model = NaiveBayes(DATA.codebook, epsilon=1.0, mechanism="global").fit(TABLE)
+    model = SmoothNaiveBayes(DATA.codebook, epsilon=1.0, mechanism="global").fit(TABLE)
     with pytest.raises(ConfigError, match="does not say how its noise was drawn"):
         model.explain(QUERIES).interval("yes")
 

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
-from blindbayes.privacy.smooth import plan_parameters, variance_sensitivity
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.zafarani2020.data import STATES, Rows, load_rows, synthetic_census
@@ -40,6 +39,7 @@ from blindbayes_papers.zafarani2020.methods import (
     printed_variance_bound,
     vaidya,
 )
+from blindbayes_papers.zafarani2020.smooth import plan_parameters, variance_sensitivity
 
 _log = logging.getLogger(__name__)
 Codes = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.privacy.smooth import variance_sensitivity
 from blindbayes_papers.zafarani2020.methods import printed_mean_bound
+from blindbayes_papers.zafarani2020.smooth import variance_sensitivity
 
 Floats = npt.NDArray[np.float64]
 _GRID = (-1.0, -0.5, 0.0, 0.5, 1.0)

@@ -18,19 +18,14 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import DRAWS, Report, audit_estimator, worst_pairs
 from blindbayes.privacy.audit_all import audit
-from blindbayes.privacy.audit_parameters import PER_PARAMETER
 from blindbayes.privacy.exact_events import budget_floor
 from blindbayes.privacy.joint import JOINT_MECHANISMS
-
-ALL = (*JOINT_MECHANISMS, *PER_PARAMETER)
 
 
 @click.command(name="audit")
 @click.option("--epsilon", default="1", show_default=True, help="The claim under test.")
 @click.option("--delta", default=1e-6, show_default=True, help="Its delta, for Gaussian noise or an estimator.")
-@click.option("--mechanism", "names", multiple=True, type=click.Choice(ALL), help="Only these; repeatable.")
-@click.option("--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", help="Of smooth and global: their weights [2 1].")
-@click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
+@click.option("--mechanism", "names", multiple=True, type=click.Choice(JOINT_MECHANISMS), help="Only these; repeatable.")
 @click.option("--codebook", type=click.Path(dir_okay=False), help="Also enumerate the sensitivity of its release.")
 @click.option("--estimator", metavar="MODULE:FACTORY", help="Audit what FACTORY(epsilon) returns, by its fit(X, y).")
 @click.option(
@@ -46,8 +41,6 @@ def command(
     epsilon: str,
     delta: float,
     names: tuple[str, ...],
-    allocation: tuple[int, int] | None,
-    gamma: float | None,
     codebook: str | None,
     estimator: str | None,
     adjacency: Any,
@@ -61,7 +54,6 @@ def command(
     Examples:
       blindbayes audit
       blindbayes audit --mechanism knorm --epsilon 0.5 --codebook codebook.toml
-      blindbayes audit --mechanism smooth --gamma 4 --allocation 3 1
       blindbayes audit --estimator mypackage.models:make --codebook codebook.toml --epsilon 1 --delta 0
     """
     claimed = budget_floor(epsilon)
@@ -72,10 +64,8 @@ def command(
             epsilon=claimed,
             delta=delta,
             codebook=book,
-            mechanisms=names or ALL,
+            mechanisms=names or JOINT_MECHANISMS,
             draws=draws or DRAWS,
-            allocation=allocation or (2, 1),
-            gamma=gamma or 2,
         )
     else:
         if book is None:

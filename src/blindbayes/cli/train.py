@@ -15,6 +15,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.foreign import bytes_of
 
 if TYPE_CHECKING:
+    from blindbayes.estimators import NaiveBayes
     from blindbayes.primitives.signatures import SigningKey
     from blindbayes.report.cover import Cover
 
@@ -46,8 +47,7 @@ PROMISES_LITTLE = 10.0  # an epsilon above this is said to
     "--mechanism",
     default="auto",
     show_default=True,
-    help="With epsilon: auto, knorm, discrete_laplace, discrete_gaussian or centred_gaussian (which need delta); smooth or "
-    "global, the literature's release parameter by parameter.",
+    help="With epsilon: auto, knorm, discrete_laplace, discrete_gaussian or centred_gaussian (which need delta).",
 )
 @click.option("--expected-rows", type=int, help="With epsilon: about how many rows the table has, as publicly known.")
 @click.option(
@@ -55,16 +55,26 @@ PROMISES_LITTLE = 10.0  # an epsilon above this is said to
     type=int,
     help="With epsilon: so many rows of a person count, by the codebook's identifier, and are protected together.",
 )
-@click.option(
-    "--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", help="Of smooth and global: weights in the budget [2 1]."
-)
-@click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
 @click.option("--tuning", help="How settings were chosen, for the statement; by default it says: assumed, not checked.")
 @click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
 @table_options
 @click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file to charge before the release.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(
+def command(**given: Any) -> None:
+    """Fit a model on one table (path or database URL) and write the model file.
+
+    Example:
+      blindbayes train visits.parquet --codebook codebook.toml --out model.json
+      blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
+      blindbayes train visits.parquet --codebook codebook.toml --release release --title "Readmission" --epsilon 1
+    """
+    from blindbayes.estimators import NaiveBayes
+
+    train(NaiveBayes, **given)
+
+
+def train(
+    estimator: type[NaiveBayes],
     data: str,
     codebook_path: str,
     out: str | None,
@@ -81,16 +91,9 @@ def command(
     as_json: bool,
     **more: Any,
 ) -> None:
-    """Fit a model on one table (path or database URL) and write the model file.
-
-    Example:
-      blindbayes train visits.parquet --codebook codebook.toml --out model.json
-      blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
-      blindbayes train visits.parquet --codebook codebook.toml --release release --title "Readmission" --epsilon 1
-    """
+    """Fit an estimator as the options say, and write the model file, its release or both."""
     from blindbayes.cli.progress import counting
     from blindbayes.data.persons import require_identifier
-    from blindbayes.estimators import NaiveBayes
 
     if out is None and release is None:
         raise ConfigError("nothing would be kept: pass --out for the model file, --release for a folder with its papers")
@@ -109,9 +112,9 @@ def command(
         if epsilon is None:
             raise ConfigError("--rows-per-person says whom epsilon protects: pass --epsilon too")
         require_identifier(codebook)
-    settings = {name: more.pop(name) for name in NaiveBayes().get_params() if name in more}  # what is left says how to read
+    settings = {name: more.pop(name) for name in estimator().get_params() if name in more}  # what is left says how to read
     settings |= {"epsilon": epsilon, "rows_per_person": rows_per_person, "ledger": ledger}
-    model = NaiveBayes(codebook, extra_columns="ignore" if ignore_extra else "refuse", **settings)
+    model = estimator(codebook, extra_columns="ignore" if ignore_extra else "refuse", **settings)
     with opened(data, **more) as table, counting("train") as table.watch:
         model.fit(table)
     facts = {"model": out, "release": release, "codebook": model.approved_codebook_, "private": epsilon is not None}

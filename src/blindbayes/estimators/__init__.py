@@ -47,6 +47,7 @@ from blindbayes.model.parameters import Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.cells import fine_codebook, is_cut
 from blindbayes.privacy.fitting import plan_fit
+from blindbayes.privacy.mechanisms import Priced
 from blindbayes.privacy.stages import MOST_READ
 from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
@@ -82,7 +83,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
     delta : float, default=0.0
         Second privacy parameter; 0 means pure differential privacy.
     mechanism : str, default="auto"
-        "auto", "discrete_laplace", "knorm", "discrete_gaussian", "centred_gaussian", "smooth" or "global".
+        "auto", "discrete_laplace", "knorm", "discrete_gaussian" or "centred_gaussian".
     ledger : path, default=None
         File that records privacy spent; charged before anything is released.
     expected_rows : int, default=None
@@ -92,11 +93,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         With `epsilon`: the most rows of one person that count. None protects a record; a number protects such a person. Where
         the codebook has an identifier and the table its columns, so many rows of each person are drawn at random, and none
         without an identifier; otherwise the caller declares it, and the statement says that it was not checked.
-    allocation : pair of int, default=None
-        With `mechanism` "smooth" or "global": weights of a numeric and of a categorical feature in the budget, by default
-        (2, 1).
-    gamma : float, default=None
-        With `mechanism` "smooth": the exponent of the heavy-tailed noise, by default 2 (Cauchy).
     score_epsilon : float, default=None
         With `epsilon` and `ledger`: what each `score` costs. Without it `score` is refused there, since an exact score is a
         function of private rows.
@@ -150,8 +146,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         ledger: str | os.PathLike[str] | None = None,
         expected_rows: int | None = None,
         rows_per_person: int | None = None,
-        allocation: tuple[int, int] | None = None,
-        gamma: float | None = None,
         score_epsilon: float | None = None,
         tuning: str | None = None,
         numeric: str = "gaussian",
@@ -170,8 +164,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.ledger = ledger
         self.expected_rows = expected_rows
         self.rows_per_person = rows_per_person
-        self.allocation = allocation
-        self.gamma = gamma
         self.score_epsilon = score_epsilon
         self.tuning = tuning
         self.numeric = numeric
@@ -383,15 +375,8 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         return columns
 
     def _fit_private(self, X: Any, y: Any, sample_weight: Any, epsilon: float) -> Self:
-        """One joint release. The plan and its price come first, from public facts; then counting, the ledger, the noise."""
-        if sample_weight is not None or self.weight_step is not None:
-            raise PrivacyError("sample_weight multiplies what one row can change; drop it, or fit without epsilon")
-        codebook = self._known_codebook()
-        if codebook is None or codebook.provenance == "inferred":
-            raise PrivacyError(
-                f"column {first_name(X)!r} has no declared domain: epsilon needs a codebook made from public knowledge "
-                "(bounds, categories, class labels); write one and pass it as codebook="
-            )
+        """Make one joint release: the plan and its price from public facts, then counting, the ledger, the noise."""
+        codebook = self._public_codebook(X, sample_weight)
         release = plan_fit(
             codebook,
             epsilon=epsilon,
@@ -399,8 +384,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             mechanism=self.mechanism,
             rows=self.expected_rows,
             rows_per_person=self._unit_rows,
-            allocation=self.allocation,
-            gamma=self.gamma,
             # A large source is counted where it lies, and its rows are not seen again; with weights or priors right answers
             # do not say which model is meant.
             chooses=self.class_weight is None and self.priors is None,
@@ -418,30 +401,49 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         once = self.expected_rows or codebook.expected_rows or _is_small(X)
         if not is_source(X):
             rows = self._private_block(X, y, release.codebook)
-        elif release.wants_rows or (release.chooses and once):  # else noise decides whether they are read again
+        elif release.chooses and once:  # else noise decides whether they are read again
             self._require_alone(y, None)
             rows = read()
             self._adopt_source(release.codebook)
-        exact: Statistics | CodedRows
         if rows is None:
             exact = self._statistics(X, y, None, classes=None, counting=release.codebook)
         else:
-            exact = rows if release.wants_rows else count_block(Layout(release.codebook), rows)
-        spent = None
-        if self.ledger is not None:
-            ledger = Ledger(self.ledger)
-            ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
-            spent = str(ledger.balance())
+            exact = count_block(Layout(release.codebook), rows)
+        spent = self._charge(release, codebook)
         later = read if release.chooses and rows is None else rows
         parameters, noisy, record = release.release(exact, self.alpha, Coins.system(), later)
+        self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning, self._bounded(X)).to_dict()}
+        self.privacy_ |= record.pop("facts", {})  # as the stages turned out
+        self.privacy_["released"] = record
+        return self._publish(parameters, noisy)
+
+    def _public_codebook(self, X: Any, sample_weight: Any) -> Codebook:
+        """Return the declared codebook of a private fit. Raises `PrivacyError` if it was inferred, or if rows have weights."""
+        if sample_weight is not None or self.weight_step is not None:
+            raise PrivacyError("sample_weight multiplies what one row can change; drop it, or fit without epsilon")
+        codebook = self._known_codebook()
+        if codebook is None or codebook.provenance == "inferred":
+            raise PrivacyError(
+                f"column {first_name(X)!r} has no declared domain: epsilon needs a codebook made from public knowledge "
+                "(bounds, categories, class labels); write one and pass it as codebook="
+            )
+        return codebook
+
+    def _charge(self, release: Priced, codebook: Codebook) -> str | None:
+        """Charge the ledger, if there is one; return its balance in words."""
+        if self.ledger is None:
+            return None
+        ledger = Ledger(self.ledger)
+        ledger.charge(release, purpose="NaiveBayes.fit", codebook=codebook.sha256)
+        return str(ledger.balance())
+
+    def _bounded(self, X: Any) -> bool | None:
+        """Whether the rows of a person are counted up to a limit; None if the unit is a record."""
+        if self.rows_per_person is None:
+            return None
         arrow = isinstance(X, pa.Table | pa.RecordBatch)
         names = None if is_source(X) else list(X.schema.names if arrow else getattr(eager(X), "columns", ()))
-        bounded = None if self.rows_per_person is None else self._is_bounded(names)
-        self.privacy_ = {**release.facts(), "statement": release.statement(spent, self.tuning, bounded).to_dict()}
-        if record is not None:
-            self.privacy_ |= record.pop("facts", {})  # as the stages turned out
-            self.privacy_["released"] = record
-        return self._publish(parameters, noisy)
+        return self._is_bounded(names)
 
     @property
     def statement_(self) -> PrivacyStatement:

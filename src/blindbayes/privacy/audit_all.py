@@ -10,7 +10,6 @@ from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
 from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_samplers, audit_sensitivity
 from blindbayes.privacy.audit_columns import audit_columns
 from blindbayes.privacy.audit_distributed import audit_distributed
-from blindbayes.privacy.audit_parameters import PER_PARAMETER, audit_per_parameter
 from blindbayes.privacy.audit_release import (
     DRAWS,
     HARD_BOOK,
@@ -37,20 +36,13 @@ def audit(
     epsilon: Number = 1,
     delta: float = 1e-6,
     codebook: Codebook | None = None,
-    mechanisms: Sequence[str] = (*JOINT_MECHANISMS, *PER_PARAMETER),
+    mechanisms: Sequence[str] = JOINT_MECHANISMS,
     draws: int = MECHANISM_DRAWS,
-    allocation: tuple[int, int] = (2, 1),
-    gamma: float = 2,
 ) -> Report:
     """All four parts: samplers; mechanisms on hard shapes; releases on hard codebooks, and the one given, if any."""
     claimed = budget_floor(epsilon)
     report = Report(f"{', '.join(mechanisms)} at epsilon {float(claimed):g}")
     report.checks += audit_samplers(coins)
-    for each in PER_PARAMETER:
-        if each in mechanisms:
-            report.checks += audit_per_parameter(
-                each, coins, epsilon=claimed, draws=draws, codebook=codebook, allocation=allocation, gamma=gamma
-            )
     for name in (each for each in mechanisms if each in JOINT_MECHANISMS):
         gaussian = name in WITH_DELTA
         for where, shape in HARD_SHAPES.items() if name in MECHANISMS else ():

@@ -194,9 +194,6 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
     """The models that the exact table may have given; None for an exact model, or one that does not say how it was released.
 
     None, too, for one of very many cells.
-
-    The mechanisms that release parameter by parameter (`smooth`, `global`) do not say: the width of `smooth`'s noise is
-    itself private.
     """
     record = (privacy or {}).get("released")
     if not isinstance(record, Mapping):

@@ -87,7 +87,7 @@ def plan_release(
     if codebook.provenance == "inferred":
         raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
     if mechanism not in ("auto", *JOINT_MECHANISMS):
-        raise ConfigError(f"unknown mechanism {mechanism!r}: one of auto, {', '.join(JOINT_MECHANISMS)}, smooth, global")
+        raise ConfigError(f"unknown mechanism {mechanism!r}: one of auto, {', '.join(JOINT_MECHANISMS)}")
     rows = codebook.expected_rows if rows is None else rows
     if rows is not None and rows < 1:
         raise ConfigError("rows, the declared size of the table, must be at least one")

@@ -42,11 +42,12 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import heavy_tails, samplers
+from blindbayes.privacy import samplers
 from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling, positive
 from blindbayes.privacy.mechanisms import Price, make
 from blindbayes.privacy.sensitivity import ADJACENCY, BlockKind, Query
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
+from blindbayes_papers.zafarani2020 import heavy_tails
 
 Codes = npt.NDArray[np.int64]
 GRID = 1 << 40
@@ -125,6 +126,16 @@ class ParameterPlan:
             raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
         if min(self.allocation) < 1 or self.rows_per_unit < 1:
             raise ConfigError("allocation and rows_per_unit must be at least one")
+
+    @property
+    def name(self) -> str:
+        """The mechanism: what a ledger charges."""
+        return self.mechanism
+
+    @property
+    def sampler(self) -> str:
+        """How the noise is drawn."""
+        return str(self.describe()["sampler"])
 
     @property
     def price(self) -> Price:

@@ -13,9 +13,9 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import smooth
-from blindbayes.privacy.audit_parameters import SMALL_BOOK, audit_parameters, audit_per_parameter
 from blindbayes.statistics import MISSING, CodedRows
+from blindbayes_papers.zafarani2020 import smooth
+from blindbayes_papers.zafarani2020.audit import SMALL_BOOK, audit_parameters, audit_per_parameter
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 BETAS = (0.02, 0.2, 1.0)

@@ -20,7 +20,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import Check, Claim, audit_mechanism, audit_sensitivity, control_check, loss_check
 from blindbayes.privacy.evidence import Bound, epsilon_lower
 from blindbayes.privacy.mechanisms import make
-from blindbayes.privacy.smooth import ParameterPlan, plan_parameters
+from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 
 PER_PARAMETER: tuple[Literal["smooth", "global"], ...] = ("smooth", "global")
 SMALL_BOOK = Codebook("y", ("a",), (Categorical("u", ("p", "q")), Numeric("x", 0, 10, 1.0)), max_rows=1000)

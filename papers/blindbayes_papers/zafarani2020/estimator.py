@@ -1,0 +1,134 @@
+"""Private fits parameter by parameter, as an estimator: the paper's `smooth`, and `global`, both corrected.
+
+SmoothNaiveBayes(codebook, epsilon=1.0, ledger="ledger.jsonl").fit(table)
+SmoothNaiveBayes(codebook, epsilon=1.0, mechanism="global", allocation=(3, 1)).fit(table)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+from blindbayes.codebook import Codebook
+from blindbayes.data.sources import is_source
+from blindbayes.data.table import read_block
+from blindbayes.errors import ConfigError
+from blindbayes.estimators import NaiveBayes
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.fitting import ALONE, data_domain, persons_domain
+from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
+from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
+
+SMOOTH_SIDE_CHANNELS = (
+    "Means, variances and the bounds on their sensitivity are computed in floating point, and a margin above its rounding is "
+    "added to every bound; they lie on a public grid before exact noise is added. The time to count, to find the bounds and to "
+    "draw noise of that width depends on the data and is not hidden."
+)
+
+
+class SmoothNaiveBayes(NaiveBayes):
+    """Naive Bayes whose every parameter is released with noise of its own.
+
+    Parameters
+    ----------
+    codebook, alpha, var_smoothing, epsilon, ledger, rows_per_person, score_epsilon, tuning, labels, priors, class_weight, \
+extra_columns
+        As for `NaiveBayes`.
+    mechanism : str, default="smooth"
+        "smooth" (smooth sensitivity, heavy-tailed noise) or "global" (global sensitivity, discrete Laplace noise).
+    allocation : pair of int, default=None
+        Weights of a numeric and of a categorical feature in the budget, by default (2, 1).
+    gamma : float, default=None
+        With "smooth": the exponent of the heavy-tailed noise, by default 2 (Cauchy).
+    """
+
+    def __init__(
+        self,
+        codebook: Codebook | None = None,
+        *,
+        alpha: float = 1.0,
+        var_smoothing: float = 1e-9,
+        epsilon: float | None = None,
+        mechanism: Literal["smooth", "global"] = "smooth",
+        allocation: tuple[int, int] | None = None,
+        gamma: float | None = None,
+        ledger: str | os.PathLike[str] | None = None,
+        rows_per_person: int | None = None,
+        score_epsilon: float | None = None,
+        tuning: str | None = None,
+        labels: str = "auto",
+        priors: Mapping[Any, float] | Sequence[float] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        extra_columns: str = "refuse",
+    ) -> None:
+        super().__init__(
+            codebook,
+            alpha=alpha,
+            var_smoothing=var_smoothing,
+            epsilon=epsilon,
+            ledger=ledger,
+            rows_per_person=rows_per_person,
+            score_epsilon=score_epsilon,
+            tuning=tuning,
+            labels=labels,
+            priors=priors,
+            class_weight=class_weight,
+            extra_columns=extra_columns,
+        )
+        self.mechanism = mechanism
+        self.allocation = allocation
+        self.gamma = gamma
+
+    def _fit_private(self, X: Any, y: Any, sample_weight: Any, epsilon: float) -> Self:
+        """Release every parameter: the plan and its price from public facts, then the rows, the ledger, the noise."""
+        codebook = self._public_codebook(X, sample_weight)
+        plan = self._plan(codebook, epsilon)
+        if is_source(X):
+            self._require_alone(y, None)
+            persons = self._persons(codebook)
+            rows = read_block(X, codebook, total=True, extra_columns=self.extra_columns, persons=persons)
+            self._adopt_source(codebook)
+        else:
+            rows = self._private_block(X, y, codebook)
+        spent = self._charge(plan, codebook)
+        parameters = plan.fit(rows, Coins.system(), alpha=self.alpha)
+        said = statement(plan, spent, self.tuning, self._bounded(X))
+        self.privacy_ = {**plan.describe(), "statement": said.to_dict()}
+        return self._publish(parameters, None)
+
+    def _plan(self, codebook: Codebook, epsilon: float) -> ParameterPlan:
+        if self.mechanism not in ("smooth", "global"):
+            raise ConfigError(f"mechanism is smooth or global; {self.mechanism!r} is one of NaiveBayes, if of any")
+        if self.gamma is not None and self.mechanism == "global":
+            raise ConfigError("gamma is the exponent of the noise of smooth; global has none")
+        weights = (2, 1) if self.allocation is None else tuple(self.allocation)
+        if len(weights) != 2 or not all(type(weight) is int and weight >= 1 for weight in weights):
+            raise ConfigError("allocation is two whole numbers: the weight of a numeric feature and of a categorical one")
+        return plan_parameters(
+            codebook,
+            epsilon=epsilon,
+            mechanism="smooth" if self.mechanism == "smooth" else "global",
+            allocation=(weights[0], weights[1]),
+            gamma=2 if self.gamma is None else self.gamma,
+            rows_per_unit=self._unit_rows,
+        )
+
+
+def statement(plan: ParameterPlan, composition: str | None, tuning: str | None, bounded: bool | None) -> PrivacyStatement:
+    """Return the promise of a release; `bounded` says whether the rows of a person were (None: the unit is a record)."""
+    number, table = (float(each) for each in plan.budgets)
+    sensitivity = (
+        f"each mean and variance has epsilon {number:g} of its own, by a "
+        f"{'smooth bound on its local' if plan.name == 'smooth' else 'bound on its global'} sensitivity; each histogram "
+        f"has epsilon {table:g}, one record moves one cell by 1"
+    )
+    return PrivacyStatement.of(
+        plan,
+        sensitivity=sensitivity,
+        codebook=plan.codebook.sha256,
+        data_domain=data_domain(plan.codebook) + persons_domain(plan.rows_per_unit, bounded),
+        composition=composition or ALONE,
+        tuning=tuning,
+        side_channels=SMOOTH_SIDE_CHANNELS if plan.name == "smooth" else SIDE_CHANNELS,
+    )
