@@ -18,6 +18,7 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.estimators import load
 from blindbayes.privacy.accounting import Spend
+from blindbayes.privacy.noisy_sum import WHOLE_SITE
 from blindbayes.site.backup import acknowledge, backup, restore
 from blindbayes.site.config import Rows, SiteConfig
 from blindbayes.site.folder import SiteFolder
@@ -29,7 +30,8 @@ from blindbayes.site.tables import Tables
 from blindbayes.study import Study
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Party
-from support.sites import BOOK, Office, bounded
+from support.hub import MemoryHub
+from support.sites import BOOK, Gate, Office, bounded
 
 PHRASE = "correct horse battery"
 
@@ -80,8 +82,33 @@ def test_three_published_sums_do_not_open_a_sites_table(tmp_path: Path, quorum: 
                 assert await run(office, study_of(office, names, f"S {names}", quorum=quorum)) is None
             assert "takes part in exact sums over a1, a2, a3, b1, b2, b3, v only" in refusals(office)
             noisy = study_of(office, REGIONS["a"], "noisy", privacy=Privacy(epsilon=1.0))
-            assert await run(office, noisy) is not None  # noise over any set
+            assert await run(office, noisy) is not None  # noise over any set; what it hides is said
+            model = office.net.sites["a1"].home.folder / "releases"
+            statements = [path.read_text() for path in model.rglob("statement.md")]
+            assert [WHOLE_SITE in " ".join(text.split()) for text in statements if "epsilon = 1" in text] == [True]
             assert await run(office, study_of(office, nation, "again")) is not None
+
+    bounded(test, 90)
+
+
+def test_a_site_that_was_lost_is_in_no_later_sum_of_the_others(tmp_path: Path) -> None:
+    """Quorum 3 of 4, and east is lost: the sum over the others, then one over all, would show east's table."""
+
+    async def test() -> None:
+        hub, names = MemoryHub(), ("north", "south", "west", "east")
+        async with Office(tmp_path, names, hub=hub, policy=Policy()) as office:
+            hub.alter = Gate("east", 2)  # keys and shares leave, the masked vector does not
+            limits = Deadlines(step=3, join=10, run=30)
+            first = study_of(office, names, "first", quorum=3, deadlines=limits)
+            office.net.approve(first)
+            assert {name for name, each in (await office.run(first)).items() if each.state == "done"} == set(names[:3])
+            hub.alter = None
+            await office.stop("east")
+            await office.start("east")
+            for quorum in (0, 3):
+                assert await run(office, study_of(office, names, f"quorum {quorum}", quorum=quorum)) is None
+            assert "over north, south, west only" in refusals(office)
+            assert await run(office, study_of(office, names[:3], "the survivors")) is not None
 
     bounded(test, 90)
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes.site.bases import most_moved
+from blindbayes.site.tables import Tables
 from blindbayes.study.file import Deadlines, Privacy, Thresholds
 from support.consortium import EVERYBODY, Consortium, done, edit, office
 from support.sites import bounded
@@ -131,6 +133,11 @@ def test_an_exact_sum_of_changes_is_refused_where_it_could_be_one_sites(tmp_path
             first = done(await club.run())
             same = done(await club.run(base=first))  # nothing changed: nothing is told
             assert (club.total(same).statistics.words == club.recount()).all()
+            north = club.home("north")
+            rows, north.tables = north.config.rows, Tables(north.folder, structs.replace(north.config.rows, name="year-2"))
+            runs = await club.run(base=same)  # its old table less its new one, with which nothing is bound yet
+            assert "has another table now" in str(runs["north"].error)
+            north.tables = Tables(north.folder, rows)
             edit(tmp_path, "south", 5, add=3)
             runs = await club.run(base=same)
             assert "changed_data" in str(runs["south"].error)

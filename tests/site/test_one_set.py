@@ -153,6 +153,7 @@ def test_a_new_identity_of_a_site_is_the_same_site_where_staff_said_so() -> None
     same = {identity("c"): "south", identity("z"): "south"}
     assert refusal(study("abz"), past("abc"), same_site=same) is None
     assert refusal(study("abcz"), past("abc"), same_site=same) is not None
+    assert refusal(study("abcz", quorum=3), past("abc"), same_site=same) is not None
     own = {identity("a"): "this site", identity("new"): "this site"}
     assert refusal(study(("new", "b", "c")), past("abc"), me="new", same_site=own) is None
     assert refusal(study(("new", "b", "d")), past("abc"), me="new", same_site=own) is not None

@@ -149,7 +149,13 @@ def pin_card(card: Path, words: str | None, replace: bool, who: str | None, home
         # Not shown here: whoever sees them copies them, and nothing is compared.
         words = click.prompt(f"Telephone {shown.name} and type the words that it reads out")
     shown.require_words(words)
+    before = home.peers().get(shown.name)
     home.pin(shown, replace=replace, who=who)
+    if before is not None and before.identity != shown.identity:
+        click.echo(
+            f"{shown.name} has a new identity: exact sums take both for one site. Another organisation has another name; then "
+            "pin the old card again."
+        )
     told = " The running agent knows it now." if ask_to_reload(home.folder) else ""
     click.echo(f"Pinned {shown.name}.{told}")
 

@@ -61,6 +61,7 @@ class State:
 
     statistics: str  # of what was counted
     rows: str | None = None  # of the rows themselves; None: not taken, since what is opened is noisy
+    table: str = ""  # what the site calls these rows
 
 
 class Site(Protocol):

@@ -82,7 +82,7 @@ class Bound:
             return
         bound = frozenset(map(self._one, sums[0].sites))
         asked = frozenset(self._one(study.party(name).identity) for name in study.contributors)
-        if asked == bound and study.setting.quorum_size == len(bound):
+        if asked == bound and len(study.contributors) == study.setting.quorum_size == len(bound):
             return
         names = {**self.names, **{party.identity: party.name for party in study.parties}}
         shown = ", ".join(sorted(names.get(site, f"a site ({site[:8]})") for site in sums[0].sites))

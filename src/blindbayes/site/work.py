@@ -42,7 +42,7 @@ class FolderSite:
         self.base = read_run_id(run_id, study.study.scheme.facts).base if run_id else None
         self._gone = home.history.has_withdrawn(study.sha256)
         self._counted: Statistics | None = None
-        self._rows: str | None = None
+        self._rows: tuple[str | None, str] = (None, "")
         self._since: str | None = None  # the run whose statistics were really subtracted
         self._identity = identity if isinstance(identity, Identity) else None
         self.name = identity if isinstance(identity, str) else identity.name
@@ -67,9 +67,9 @@ class FolderSite:
             return Statistics.zero(codebook)
         if total or self._identity is None:
             return tables.count(codebook, total=total, persons=persons)
-        self._rows = tables.digest(self.key)
+        self._rows = digest, _ = tables.digest(self.key), tables.name
         found = tables.count(codebook, total=total, persons=persons)
-        if tables.digest(self.key) != self._rows:  # an exact sum of rows that the log does not name could be compared with none
+        if tables.digest(self.key) != digest:  # an exact sum of rows that the log does not name could be compared with none
             raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
         return found
 
@@ -114,7 +114,7 @@ class FolderSite:
     def state(self, statistics: Statistics) -> State:
         """By digests that mean nothing without the site's key."""
         self._counted = statistics
-        return State(self._digest(statistics), self._rows)
+        return State(self._digest(statistics), *self._rows)
 
     def _digest(self, statistics: Statistics) -> str:
         words = statistics.words.tobytes()
@@ -146,7 +146,7 @@ class FolderSite:
         if state is not None and quorum_size is not None:
             if exact:
                 self._require_exact(state)
-                facts |= {"table": home.tables.name, "rows": state.rows}
+                facts |= {"table": state.table, "rows": state.rows}
             facts |= {
                 "withdrawn": self._gone,
                 "codebook": study.book.sha256,
@@ -173,6 +173,8 @@ class FolderSite:
     def _require_exact(self, state: State) -> None:
         """The rule on exact sums; of a sum of changes, whose others may bring none, also that it is not all of this table."""
         home, since = self.home, list[str | None]()
+        if state.rows is None and not self._gone:
+            raise LocalProtocolError("an exact sum needs the digest of the rows that are in it")
         if self._gone:
             raise PrivacyError(
                 "an exact sum of changes would show what this site takes back, its whole table. Run it with an epsilon, or "
@@ -180,14 +182,14 @@ class FolderSite:
             )
         if self.base is not None:
             begun = home.history.computed(self.study.sha256, self._since)
-            if begun is None:
+            if begun is None or begun.get("table", "rows") != state.table:
                 raise PrivacyError(
-                    "an exact sum of changes could be all statistics of a site that is new in it. Run it without a base, or "
-                    "with an epsilon"
+                    "an exact sum of changes could be all statistics of a site that is new in it, or has another table now. "
+                    "Run it without a base, or with an epsilon"
                 )
             since.append(begun.get("rows"))
         own = self.identity.card.identity.hex()
-        home.bound().require(home.config.policy, self.study, own, home.tables.name, state.rows, since=since)
+        home.bound().require(home.config.policy, self.study, own, state.table, state.rows, since=since)
 
     def _costs_more(self) -> bool:
         """Whether a run that tells changes can cost a stay of a record more than the ledger was charged for the study."""
