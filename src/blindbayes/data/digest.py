@@ -9,13 +9,14 @@ chance of about 2^-128 per try. The engine that holds the table does all of it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import Any
 
 from blindbayes.data.engines import engine_of, fetched
 from blindbayes.data.libraries import ibis, pa
 from blindbayes.data.sources import Source, _safely
 
-_STREAMED = ("csv", "excel", "parquet")  # read by this process anyway, and hashed batch by batch
+_STREAMED = ("csv", "excel", "parquet")  # read by this process anyway, and hashed as they come
 _TEXT = {"duckdb": "VARCHAR", "postgres": "TEXT", "pyspark": "STRING"}
 _JOINED = {"duckdb": "concat({})", "postgres": "array_to_string(ARRAY[{}], '')", "pyspark": "concat({})"}
 _HASHED = {"duckdb": "sha256({})", "postgres": "encode(sha256(convert_to({}, 'UTF8')), 'hex')", "pyspark": "sha2({}, 256)"}
@@ -30,16 +31,17 @@ def rows_digest(source: Source, key: bytes) -> str:
     """The digest of all rows and all columns of a source that no map has changed, in hexadecimal."""
     salt = hashlib.blake2b(key=key[:64], digest_size=16, person=b"bb row salt").hexdigest()
     if source.label in _STREAMED:
+        batches = (pa.record_batch(batch) for batch in source.batches(source.columns, any_order=True))
+        first = next(batches, None) or pa.record_batch({name: pa.array([], pa.string()) for name in source.columns})
         local = _safely(ibis.duckdb.connect)
         try:
-            batches = (pa.table(batch) for batch in source.batches(source.columns, any_order=True))
-            sums = [_sums(local.create_table("rows", batch, temp=True, overwrite=True), salt) for batch in batches]
+            local.con.register("rows", pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches)))
+            sums = _sums(local.table("rows"), salt)
         finally:
             local.disconnect()
     else:
-        sums = [_sums(source.table, salt)]
-    total = [sum(part) % 2**64 for part in zip(*sums, strict=True)] or [0, 0, 0]
-    facts = f"{len(source.columns)} {total}".encode()
+        sums = _sums(source.table, salt)
+    facts = " ".join(str(number % 2**64) for number in (len(source.columns), *sums)).encode()
     return hashlib.blake2b(facts, key=key[:64], digest_size=32, person=b"bb row digest").hexdigest()
 
 
