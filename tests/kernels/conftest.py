@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.kernels import border
+from blindbayes.kernels import checked
 
 CALLED: set[str] = set()
 
@@ -14,7 +14,7 @@ CALLED: set[str] = set()
 @pytest.fixture(scope="session", autouse=True)
 def called():
     """Watches every call over the border."""
-    into, made = os.environ.get("BLINDBAYES_CALLED"), border.functions
+    into, made = os.environ.get("BLINDBAYES_CALLED"), checked.functions
     if into is None:
         yield
         return
@@ -29,7 +29,7 @@ def called():
 
         return {name: noted(name, function) for name, function in made(library, backend, declared).items()}
 
-    border.functions = watched
+    checked.functions = watched
     yield
-    border.functions = made
+    checked.functions = made
     Path(into).write_text(json.dumps(sorted(CALLED)))

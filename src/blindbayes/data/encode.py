@@ -9,7 +9,8 @@ is clamped to the bounds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ from blindbayes.data.values import (
 )
 from blindbayes.data.words import read_texts
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.kernels import active
+from blindbayes.kernels.counts import MAX_GRID
 from blindbayes.statistics import MISSING, Bags, CodedRows, cells_of
 
 _SHORT = 60  # characters of a number that is read without looking at its form
@@ -98,9 +101,12 @@ def encode_labels(
 
     With `rows`, each label stands for that many.
     """
-    column = read_column(labels, codebook.target, total=total)
+    direct = _whole_positions(labels, codebook.classes, codebook.label_markers, None)
+    if direct is not None and direct[1] == 0:
+        return direct[0]
+    column = read_column(labels, codebook.target, total=total, coded=True)
     misfit = Misfit(codebook.target) if misfits is None else misfits[codebook.target]
-    found = _positions(column, Listed(codebook.classes, codebook.label_markers), None if total else misfit, rows)
+    found = _positions(column, _listed(codebook.classes, codebook.label_markers, None), None if total else misfit, rows)
     if misfits is None:
         misfit.require_clean(None)
     return found
@@ -148,11 +154,18 @@ def _codes(
     if isinstance(feature, Text):
         raise ConfigError(f"feature {feature.name!r} is text, which has no single code")
     if isinstance(feature, Categorical):
-        if misfit is None and (direct := _whole_positions(values, feature, markers)) is not None:
-            return direct
-        column = read_column(values, feature.name, total=total)
-        return _positions(column, Listed(feature.values, markers, feature.other), misfit, rows)
-    numbers, missing, unreadable = _numbers(read_column(values, feature.name, total=total), feature, markers, total=total)
+        listed = _listed(feature.values, markers, feature.other)
+        direct = _whole_positions(values, feature.values, markers, feature.other)
+        if direct is not None and (misfit is None or direct[1] == 0):
+            return direct[0]
+        return _positions(read_column(values, feature.name, total=total, coded=True), listed, misfit, rows)
+    column = values if _is_plain_array(values) else read_column(values, feature.name, total=total)
+    plain = _plain_floats(column)
+    if plain is not None and rows is None:
+        quick = _kernel_codes(plain, feature, markers, total=total, misfit=misfit)
+        if quick is not None:
+            return quick
+    numbers, missing, unreadable = _numbers(column if plain is None else plain, feature, markers, total=total)
     if total:
         missing = missing | unreadable | np.isinf(numbers)
     elif misfit is not None:
@@ -165,6 +178,35 @@ def _codes(
             "marker; add the marker to missing or mend the rows"
         )
     return _grid_codes(numbers, missing, feature, misfit, rows)
+
+
+def _kernel_codes(
+    numbers: npt.NDArray[np.float64], feature: Numeric, markers: tuple[str, ...], *, total: bool, misfit: Misfit | None
+) -> IntColumn | None:
+    """Return grid codes by the compiled kernel, or None where numpy must do it."""
+    engine, grid = active(), _grid_of(feature)
+    if engine is None or max(-grid.low, grid.high) >= MAX_GRID or marker_numbers(markers):
+        return None
+    codes, missing, outside = engine.grid_codes(numbers, **grid._asdict(), missing=MISSING, finite=total)
+    if misfit is not None:
+        misfit.missing += missing
+        misfit.outside += outside
+    if feature.bins is None:
+        return codes
+    gone = codes == MISSING
+    return np.where(gone, -1, cells_of(np.where(gone, feature.code_low, codes), feature))
+
+
+class _Grid(NamedTuple):
+    scale: float
+    low: int
+    high: int
+    centre: int
+
+
+@lru_cache(maxsize=4096)
+def _grid_of(feature: Numeric) -> _Grid:
+    return _Grid(feature.scale, feature.grid_low, feature.grid_high, feature.centre)
 
 
 def _times(flags: Flags, rows: IntColumn | None) -> int:
@@ -194,14 +236,17 @@ def _grid_codes(
 # -- columns ---------------------------------------------------------------------------------------------------------------
 
 
-def read_column(values: Any, name: str, *, total: bool = False) -> pa.Array | Untyped:
-    """A column by what its cells mean: of one type as Arrow has it, of objects value by value."""
+def read_column(values: Any, name: str, *, total: bool = False, coded: bool = False) -> pa.Array | Untyped:
+    """A column by what its cells mean: of one type as Arrow has it, of objects value by value.
+
+    With `coded` a column of dictionary codes stays one, if its dictionary is no longer than the column.
+    """
     if isinstance(values, np.ndarray) and values.dtype == object:
         values = untyped(values.ravel())
     if isinstance(values, Untyped):
         return values if total else values.require_readable(name)
     try:
-        return arrow_column(values, name)
+        return arrow_column(values, name, coded=coded)
     except DataError:
         if not total:
             raise
@@ -211,8 +256,8 @@ def read_column(values: Any, name: str, *, total: bool = False) -> pa.Array | Un
     return untyped(objects)
 
 
-def arrow_column(values: Any, name: str) -> pa.Array:
-    """An Arrow array of text, whole numbers, floats or truth values."""
+def arrow_column(values: Any, name: str, *, coded: bool = False) -> pa.Array:
+    """An Arrow array of text, whole numbers, floats or truth values; with `coded` maybe as dictionary codes."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
         values = values.chunk(0) if isinstance(values, pa.ChunkedArray) and values.num_chunks == 1 else values
@@ -222,6 +267,9 @@ def arrow_column(values: Any, name: str) -> pa.Array:
         else:
             values = _converted(values, name)
     if pa.types.is_dictionary(values.type):
+        listed = values.dictionary
+        if coded and len(listed) <= len(values) and arrow_column(listed, name).type == listed.type:
+            return values
         values = values.cast(values.type.value_type)
     kind = values.type
     if pa.types.is_null(kind):
@@ -254,12 +302,13 @@ def _positions(
     """Positions of categories or labels, or -1. What is missing or not listed is counted in `misfit`."""
     texts = column.texts if isinstance(column, Untyped) else column
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts  # such as a pandas column gives
-    texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
+    if not pa.types.is_dictionary(texts.type):
+        texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
     values = texts.dictionary.to_pylist()
     plain = [plain_text(value) for value in values]
     places = np.array([*(listed.position(text) for text in plain), ABSENT], dtype=np.int64)
     indices = texts.indices
-    at = as_numpy(pc.fill_null(indices, len(values)) if indices.null_count else indices)
+    at = as_numpy(pc.fill_null(indices.cast(pa.int64()), len(values)) if indices.null_count else indices)
     if misfit is not None and (places < 0).any():
         rows = np.bincount(at, weights, minlength=len(places)).astype(np.int64)
         misfit.missing += int(rows[places == ABSENT].sum())
@@ -275,20 +324,39 @@ def _positions(
     return found
 
 
-def _whole_positions(values: Any, feature: Categorical, markers: tuple[str, ...]) -> IntColumn | None:
-    """Positions of a numpy column of whole numbers by one table look-up, where that is all it takes; -1 for unknown."""
+def _whole_positions(
+    values: Any, listed: tuple[str, ...], markers: tuple[str, ...], other: str | None
+) -> tuple[IntColumn, int] | None:
+    """Return the positions of a column of whole numbers by one table look-up, where that suffices; -1 for unknown ones.
+
+    The second number says how many are unknown.
+    """
+    if isinstance(values, pa.Array) and pa.types.is_int64(values.type) and values.null_count == 0:
+        values = as_numpy(values)
     if not (isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64):
         return None
-    whole = _whole_numbers(feature.values)
-    if whole is None or feature.other is not None or marker_numbers(markers):
+    if other is not None or (found := _position_table(listed, markers)) is None:
+        return None
+    low, table = found
+    values = values.astype(np.int64, copy=False)
+    if (engine := active()) is not None:
+        return engine.whole_positions(values, low, table)
+    places: IntColumn = np.append(table, -1).take(np.clip(values, low - 1, low + len(table)) - low, mode="wrap")
+    return places, int(np.count_nonzero(places < 0))
+
+
+@lru_cache(maxsize=1024)
+def _position_table(listed: tuple[str, ...], markers: tuple[str, ...]) -> tuple[int, IntColumn] | None:
+    """Return the lowest of the listed whole numbers and the positions from it on; None if they are others, or far apart."""
+    whole = _whole_numbers(listed)
+    if whole is None or marker_numbers(markers):
         return None
     low, high = int(whole.min()), int(whole.max())
     if high - low >= _TABLE_SPAN:
         return None
-    table = np.full(high - low + 3, -1, dtype=np.int64)
-    table[whole - low + 1] = np.arange(len(whole))
-    found: IntColumn = table.take(np.clip(values.astype(np.int64), low - 1, high + 1) - (low - 1))
-    return found
+    table = np.full(high - low + 1, -1, dtype=np.int64)
+    table[whole - low] = np.arange(len(whole))
+    return low, table
 
 
 def _whole_numbers(values: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
@@ -302,16 +370,35 @@ def _whole_numbers(values: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
     return np.array(numbers, dtype=np.int64)
 
 
+@lru_cache(maxsize=1024)
+def _listed(values: tuple[str, ...], markers: tuple[str, ...], other: str | None) -> Listed:
+    return Listed(values, markers, other)
+
+
 def _flags(flags: pa.Array) -> Flags:
     chosen: Flags = as_numpy(flags)
     return chosen
 
 
+def _is_plain_array(values: Any) -> bool:
+    """Return True for a numpy column of numbers that Arrow would only copy."""
+    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu" and values.dtype.itemsize <= 8
+
+
+def _plain_floats(column: Any) -> npt.NDArray[np.float64] | None:
+    """Return a column of numbers as float64, NaN where one is missing; None for texts, truth values and objects."""
+    if isinstance(column, pa.Array) and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        column = as_numpy(column)
+    return column.astype(np.float64, copy=False) if isinstance(column, np.ndarray) else None
+
+
 def _numbers(
-    column: pa.Array | Untyped, feature: Numeric, markers: tuple[str, ...], *, total: bool
+    column: pa.Array | Untyped | npt.NDArray[np.float64], feature: Numeric, markers: tuple[str, ...], *, total: bool
 ) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
     """Numbers as float64, which rows are missing, and which hold something that is no number."""
-    if isinstance(column, Untyped):
+    if isinstance(column, np.ndarray):
+        numbers, missing, unreadable = column, np.isnan(column), np.zeros(len(column), dtype=bool)
+    elif isinstance(column, Untyped):
         if not total and _flags(pc.fill_null(pc.is_in(column.texts, value_set=pa.array(["true", "false"])), False)).all():
             raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
         numbers, missing, unreadable = _parsed(column.texts, markers)
@@ -323,12 +410,8 @@ def _numbers(
             raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
         missing = np.ones(len(column), dtype=bool)
         numbers, unreadable = np.full(len(column), np.nan), missing
-    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        numbers, missing, unreadable = _parsed(column, markers)
     else:
-        numbers = as_numpy(column).astype(np.float64, copy=False)
-        missing = np.isnan(numbers)
-        unreadable = np.zeros(len(numbers), dtype=bool)
+        numbers, missing, unreadable = _parsed(column, markers)
     for number in marker_numbers(markers):
         missing = missing | (numbers == number)
     return numbers, missing | (np.isnan(numbers) & ~unreadable), unreadable

@@ -17,7 +17,7 @@ from blindbayes.data.encode import encode_column, encode_labels, encode_text
 from blindbayes.data.libraries import pa, pc
 from blindbayes.data.misfits import Misfits
 from blindbayes.data.values import as_numpy
-from blindbayes.statistics import Layout, add_group
+from blindbayes.statistics import FeatureTally, Layout
 
 _WINDOW, _WINDOWS = 1 << 10, 8  # whole numbers of a window, and the windows that a column may span
 _MANY = 1 << 16  # distinct values that are no longer worth a table
@@ -31,8 +31,8 @@ class ColumnCount:
     """One feature of a table that is counted: rows by class and raw value, added to the statistics when they are read."""
 
     def __init__(self, layout: Layout, vector: npt.NDArray[Any], feature: Feature, total: bool, misfits: Misfits) -> None:
-        self._layout, self._vector, self._feature = layout, vector, feature
-        self._groups = [group for group in layout.groups if group.feature == feature]
+        self._layout, self._feature = layout, feature
+        self._tally = FeatureTally(layout, vector, feature)
         self._classes = len(layout.codebook.classes)
         self._reading: dict[str, Any] = {"training": True, "total": total, "misfits": misfits}
         self._values: Any = None
@@ -72,7 +72,8 @@ class ColumnCount:
             rows = self._rows[: self._classes, here]
             codes = self._read(self._values.take(pa.array(here)), times[here])
             labels, at = np.nonzero(rows)
-            self._count(labels, codes[at], rows[labels, at])
+            self._tally.add(labels, codes[at], rows[labels, at])
+        self._tally.settle()
         self._values = None
 
     def _read(self, column: Any, rows: IntColumn | None = None) -> Any:
@@ -85,11 +86,7 @@ class ColumnCount:
         values, counts = self._read(column), classes < self._classes
         if not counts.all():
             values, classes = values[counts], classes[counts]
-        self._count(classes, values)
-
-    def _count(self, classes: IntColumn, values: Any, rows: IntColumn | None = None) -> None:
-        for group in self._groups:
-            add_group(self._layout, self._vector, group, classes, values, rows)
+        self._tally.add(classes, values)
 
 
 def class_positions(labels: Any, codebook: Codebook, misfits: Misfits | None = None) -> IntColumn:

@@ -12,13 +12,13 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.data import count_table, encode
+from blindbayes.data.counting import count_batches
 from blindbayes.data.frames import eager
 from blindbayes.data.persons import Persons, drawn_rows, require_rows_per_person
 from blindbayes.data.sources import is_source, require_columns
@@ -273,8 +273,13 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             return statistics
         if batch and classes is None and self._known_codebook() is None:
             raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
-        block, weights = self._training_block(X, y, sample_weight, classes, self._known_codebook())
-        return count_block(Layout(self.codebook_), block, weights)
+        columns, labels = self._training_columns(X, y, classes, self._known_codebook())
+        weights, codebook = whole_weights(sample_weight, len(labels), self._steps), self.codebook_
+        if weights is not None:
+            return count_block(Layout(codebook), encode(columns, codebook, training=True, labels=labels), weights)
+        parts = (slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(labels), _ROWS_AT_ONCE))
+        batches = ({codebook.target: labels[part], **{name: columns[name][part] for name in columns}} for part in parts)
+        return count_batches(batches, codebook, False)
 
     def _require_alone(self, y: Any, sample_weight: Any) -> None:
         if y is not None or sample_weight is not None or self.weight_step is not None:
@@ -304,9 +309,8 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ConfigError("the codebook changed between batches; call fit to start anew")
         return known
 
-    def _training_block(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any, codebook: Codebook | None
-    ) -> tuple[CodedRows, npt.NDArray[np.int64] | None]:
+    def _training_columns(self, X: Any, y: Any, classes: Any, codebook: Codebook | None) -> tuple[dict[str, Any], pa.Array]:
+        """The features and labels of the training data, with the codebook adopted or inferred."""
         names, columns = split_columns(X, codebook)
         names, columns, y = labels_apart(names, columns, y, codebook)
         labels, label_kind = plain_labels(y)
@@ -317,9 +321,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             codebook = infer(columns, labels, classes)
         elif classes is not None and {plain_text(item) for item in plain_labels(classes)[0].to_pylist()} != {*codebook.classes}:
             raise ConfigError("classes differ from the codebook's, which fixes them")
-        columns = self._adopt_columns(names, columns, codebook, label_kind)
-        weights = whole_weights(sample_weight, len(labels), self._steps)
-        return encode(columns, codebook, training=True, labels=labels), weights
+        return self._adopt_columns(names, columns, codebook, label_kind), labels
 
     def _private_block(self, X: Any, y: Any, codebook: Codebook) -> CodedRows:
         """Codes of the rows of a private fit, or of its score: every cell is read by itself, and no value is an error."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 from blindbayes.estimators.inputs import split_columns
 
 _ROWS_AT_ONCE = 1 << 14
+_MANY_CLASSES = 16
 _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
     "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
@@ -76,8 +77,8 @@ class FittedModel:
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable class of each row; a tie goes to the class that the codebook lists first."""
-        scores = self.predict_joint_log_proba(X)
-        chosen: npt.NDArray[Any] = self.classes_[np.argmax(scores, axis=1)]
+        places = [best_class(scores) for scores in self._scores(X)]
+        chosen: npt.NDArray[Any] = self.classes_[np.concatenate(places)]
         return chosen
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -100,19 +101,19 @@ class FittedModel:
 
     def predict_joint_log_proba(self, X: Any) -> FloatArray:
         """ln P(class, row), shaped (rows, classes)."""
+        return np.concatenate([np.ascontiguousarray(scores) for scores in self._scores(X)])
+
+    def _scores(self, X: Any) -> Iterator[FloatArray]:
+        """Joint log-probabilities in blocks of rows that stay in the processor's cache."""
         if self.epsilon is not None and self.ledger is not None and _is_scored():
             raise PrivacyError(_EXACT_SCORE)
         parameters = self._parameters()
         columns = self._query_columns(X)
         rows = len(next(iter(columns.values())))
-        if rows <= _ROWS_AT_ONCE:
-            return parameters.joint_log_likelihood(encode(columns, parameters.codebook, training=False))
-        scores = np.empty((rows, len(self.classes_)))
-        for start in range(0, rows, _ROWS_AT_ONCE):  # what is in the cache is scored ten times as fast
+        for start in range(0, max(rows, 1), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
             block = encode({name: column[part] for name, column in columns.items()}, parameters.codebook, training=False)
-            scores[part] = parameters.joint_log_likelihood(block)
-        return scores
+            yield parameters.joint_log_likelihood(block)
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """ln P(class | row), shaped (rows, classes)."""
@@ -296,6 +297,18 @@ class FittedModel:
         tags.input_tags.categorical = True
         tags.input_tags.sparse = isinstance(self.codebook, Codebook) and bool(self.codebook.texts)
         return tags
+
+
+def best_class(scores: FloatArray) -> npt.NDArray[np.intp]:
+    """Return the column of the largest score of each row, the first of equal ones; numpy's argmax is slow on short rows."""
+    best, chosen = scores[:, 0], np.zeros(len(scores), dtype=np.intp)
+    if scores.shape[1] > _MANY_CLASSES:
+        scores.argmax(axis=1, out=chosen)
+        return chosen
+    for at in range(1, scores.shape[1]):
+        chosen = np.where(scores[:, at] > best, at, chosen)
+        best = np.maximum(best, scores[:, at])
+    return chosen
 
 
 def _is_scored() -> bool:

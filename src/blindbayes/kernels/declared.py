@@ -46,6 +46,12 @@ int agreements(void *, void *, size_t, void *);
 size_t store_peel(void *, size_t, size_t, void *, void *, void *);
 void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
 void store_decode(void *, void *, void *, size_t, size_t, void *, void *);
+size_t count_cells(void *, void *, size_t, size_t, size_t, void *);
+size_t count_moments(void *, void *, size_t, size_t, int64_t, void *);
+void grid_codes(void *, int64_t, size_t, double, double, double, double, double, int64_t, void *, void *);
+size_t whole_positions(void *, int64_t, size_t, int64_t, size_t, void *, void *);
+size_t add_cells(void *, size_t, void *, size_t, size_t, void *);
+void add_densities(void *, size_t, int64_t, int64_t, double, size_t, void *, void *);
 """
 _ONE = re.compile(r"([\w ]+ \*?)(\w+)\(([^)]*)\);")
 
@@ -53,7 +59,7 @@ _ONE = re.compile(r"([\w ]+ \*?)(\w+)\(([^)]*)\);")
 def functions(library: Any, backend: Any, declared: str) -> dict[str, Callable[..., Any]]:
     """The functions of a library that `cffi`'s backend has opened, by name. `AttributeError` for one that is not in it."""
     void = backend.new_void_type()
-    kinds = {name: backend.new_primitive_type(name) for name in ("size_t", "uint64_t", "int64_t", "int")}
+    kinds = {name: backend.new_primitive_type(name) for name in ("size_t", "uint64_t", "int64_t", "int", "double")}
     text = backend.new_pointer_type(backend.new_primitive_type("char"))
     kinds |= {"void": void, "void *": backend.new_pointer_type(void), "const char *": text}
     found = {}

@@ -14,6 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+#include "counts.h"
 #include "curve.h"
 
 /* Hash of the sources that this was built from. */

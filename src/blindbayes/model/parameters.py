@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.kernels import active
 from blindbayes.statistics import MISSING, Bags, CodedRows, Statistics
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -120,11 +121,23 @@ class Parameters:
 
     def joint_log_likelihood(self, block: CodedRows) -> FloatArray:
         """ln P(class) + ln P(row | class), shaped (rows, classes)."""
-        scores = np.empty((block.rows, len(self.log_prior)))
-        scores[:] = self.log_prior
+        scores = np.empty((len(self.log_prior), block.rows))
+        scores[:] = self.log_prior[:, None]
+        engine = active()
         for name, term in self.terms.items():
-            scores += self.score(name, term, block.values(name))
-        return scores
+            codes = block.values(name)
+            if engine is None or isinstance(term, Words) or isinstance(codes, Bags):
+                scores += self.score(name, term, codes).T
+            elif isinstance(term, Histogram):
+                engine.add_cells(scores, codes, np.hstack([np.zeros((len(scores), 1)), term.log_prob]))
+            else:
+                feature = self._numeric(name)
+                constant = np.array(
+                    [-0.5 * math.log(2.0 * math.pi * each) if math.isfinite(each) else 0.0 for each in term.variance]
+                )
+                terms = np.stack([constant, term.mean, term.variance])
+                engine.add_densities(scores, codes, terms, centre=feature.centre, scale=feature.scale, missing=MISSING)
+        return scores.T
 
     def score(self, name: str, term: Term, codes: npt.NDArray[np.int64] | Bags) -> FloatArray:
         """ln P(value | class) of one feature's codes or words, shaped (rows, classes); 0 where missing."""
@@ -135,9 +148,7 @@ class Parameters:
         if isinstance(term, Histogram):
             table = np.vstack([term.log_prob.T, np.zeros(len(self.log_prior))])  # the last row answers code -1
             return table.take(codes, axis=0, mode="wrap")
-        feature = self.codebook.feature(name)
-        if not isinstance(feature, Numeric):
-            raise ConfigError(f"feature {name!r} has Gaussian parameters and is not numeric")
+        feature = self._numeric(name)
         missing = codes == MISSING
         if feature.width <= min(_TABLE_WIDTH, len(codes)):
             table = _density(term, feature, np.arange(feature.code_low, feature.code_high + 1))
@@ -146,6 +157,12 @@ class Parameters:
         scores = _density(term, feature, np.where(missing, 0, codes))
         scores[missing] = 0.0
         return scores
+
+    def _numeric(self, name: str) -> Numeric:
+        feature = self.codebook.feature(name)
+        if not isinstance(feature, Numeric):
+            raise ConfigError(f"feature {name!r} has Gaussian parameters and is not numeric")
+        return feature
 
 
 def _density(term: Gaussian, feature: Numeric, codes: npt.NDArray[np.int64]) -> FloatArray:

@@ -5,8 +5,19 @@ a block up, `Layout` maps names to positions, `Statistics` is the vector with it
 """
 
 from blindbayes.statistics.bags import Bags
-from blindbayes.statistics.block import MISSING, CodedRows, add_group, cells_of, count_block
+from blindbayes.statistics.block import MISSING, CodedRows, FeatureTally, cells_of, count_block
 from blindbayes.statistics.layout import Cell, Layout
 from blindbayes.statistics.statistics import Statistics, names_of
 
-__all__ = ["MISSING", "Bags", "Cell", "CodedRows", "Layout", "Statistics", "add_group", "cells_of", "count_block", "names_of"]
+__all__ = [
+    "MISSING",
+    "Bags",
+    "Cell",
+    "CodedRows",
+    "FeatureTally",
+    "Layout",
+    "Statistics",
+    "cells_of",
+    "count_block",
+    "names_of",
+]

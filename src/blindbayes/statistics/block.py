@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Numeric
+from blindbayes.codebook import Feature, Numeric
 from blindbayes.errors import DataError
+from blindbayes.kernels import Kernels, active
+from blindbayes.kernels.counts import MOMENTS, read_moments
 from blindbayes.statistics.bags import Bags, count_words
 from blindbayes.statistics.layout import CellGroup, Layout
 from blindbayes.statistics.statistics import Statistics
@@ -61,27 +63,61 @@ def cells_of(codes: npt.NDArray[np.int64], feature: Numeric) -> npt.NDArray[np.i
 def count_block(layout: Layout, block: CodedRows, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
     """Statistics of a block; whole-number `weights` count a row that many times."""
     vector = np.zeros(layout.size, dtype=object)
-    for group in layout.groups:
-        values = None if group.feature is None else block.values(group.feature.name)
-        add_group(layout, vector, group, block.known_labels, values, weights)
+    for feature in (None, *layout.codebook.features):
+        tally = FeatureTally(layout, vector, feature)
+        tally.add(block.known_labels, None if feature is None else block.values(feature.name), weights)
+        tally.settle()
     return Statistics(layout, vector).require_bounds()
 
 
-def add_group(
-    layout: Layout,
-    vector: npt.NDArray[Any],
-    group: CellGroup,
-    labels: npt.NDArray[np.int64],
-    values: npt.NDArray[np.int64] | Bags | None,
-    weights: npt.NDArray[np.int64] | None = None,
-) -> None:
-    """Add rows to the cells of one group: their classes, and the codes or words of its feature."""
-    for start in range(0, len(labels), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        own = None if values is None else values[part]
-        vector[layout.slice(group)] += _cells(
-            group, len(layout.codebook.classes), labels[part], own, None if weights is None else weights[part]
-        )
+class FeatureTally:
+    """Counts and sums of one feature, or of the classes (None), over blocks of rows; `settle` adds them to the vector."""
+
+    def __init__(self, layout: Layout, vector: npt.NDArray[Any], feature: Feature | None) -> None:
+        self._layout, self._vector = layout, vector
+        self._groups = [group for group in layout.groups if group.feature == feature]
+        self._classes = len(layout.codebook.classes)
+        self._buffer: npt.NDArray[np.int64] | None = None  # what kernels added up
+
+    def add(
+        self,
+        labels: npt.NDArray[np.int64],
+        values: npt.NDArray[np.int64] | Bags | None,
+        weights: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Count rows: their classes, and the codes or words of the feature."""
+        engine = active() if weights is None and isinstance(values, np.ndarray) else None
+        for start in range(0, len(labels), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            own = None if values is None else values[part]
+            if engine is not None and isinstance(own, np.ndarray):
+                self._add_by_kernel(engine, np.ascontiguousarray(labels[part]), np.ascontiguousarray(own))
+                continue
+            for group in self._groups:
+                self._vector[self._layout.slice(group)] += _cells(
+                    group, self._classes, labels[part], own, None if weights is None else weights[part]
+                )
+
+    def _add_by_kernel(self, engine: Kernels, labels: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]) -> None:
+        counted = self._groups[0].kind == "count"
+        if self._buffer is None:
+            self._buffer = np.zeros((2, self._classes, self._groups[0].columns if counted else MOMENTS), dtype=np.int64)
+        if counted:
+            engine.cells(labels, codes, self._buffer)
+        else:
+            engine.moments(labels, codes, MISSING, self._buffer)
+
+    def settle(self) -> None:
+        """Add what was counted to the vector."""
+        if self._buffer is None:
+            return
+        if self._groups[0].kind == "count":
+            sums: dict[str, Any] = {"count": self._buffer.sum(axis=0).ravel()}
+        else:
+            sums = dict(zip(("n", "sum", "square"), read_moments(self._buffer), strict=True))
+        for group in self._groups:
+            self._vector[self._layout.slice(group)] += sums[group.kind]
+        self._buffer = None
 
 
 def _cells(
