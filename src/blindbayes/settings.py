@@ -321,6 +321,7 @@ SETTINGS = {
     "study.options.queries": Setting(
         "how many instances may be classified, ever",
         "columns",
+        "Without epsilon audits are charged too: 64 references per training and party that looks up, and every dummy",
         question="How many people may be scored, in all",
         before="Each score tells a little of the model. Every site counts them, and stops at this number.",
     ),

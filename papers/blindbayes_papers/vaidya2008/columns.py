@@ -113,7 +113,7 @@ class PrintedScoring:
     def __init__(self, share: PrintedShare, source: ColumnSource | int) -> None:
         share.require_alive()
         self.share, self.party, self.columns = share, share.party, columns_of(share.public)
-        self.count = source if isinstance(source, int) else source.rows
+        self.count = self.charged = source if isinstance(source, int) else source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
         block = CodedRows(None, {}, self.count)

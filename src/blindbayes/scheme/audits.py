@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from blindbayes.errors import ConfigError, DataError
+from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.protocol.columns import ColumnsSetup, Trained
+from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.shared_argmax.audit import Committed
-from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES
+from blindbayes.protocol.shared_argmax.query import MOST_DUMMIES, SharedArgmaxSetup
 from blindbayes.protocol.shared_argmax.references import COUNT
 from blindbayes.study.study import Study
 
@@ -37,6 +38,16 @@ def require_audit(study: Study) -> None:
         raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MOST_DUMMIES:g}")
 
 
+def require_answers(study: Study, count: int, charged: int = 0) -> None:
+    """Refuse a training whose references pass the study's query budget, of which `charged` are used up."""
+    queries = study.options.get("queries")
+    if count and queries is not None and charged + count > queries:
+        raise PrivacyError(
+            f"with audit_rate this training opens the classes of {count} reference instances, which are charged like others, "
+            f"and {max(queries - charged, 0)} of {queries} queries are left: agree on more queries, or set epsilon"
+        )
+
+
 def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:
     """What a share file keeps of them."""
     return {other: {name: getattr(own, name) for name in _FIELDS} for other, own in trained.committed.items()}
@@ -58,6 +69,26 @@ def asks_references(columns: ColumnsSetup) -> bool:
     return columns.audit_rate > 0 and not columns.guard.noise_bits and any(map(columns.shared, columns.holders))
 
 
+def _askers(agreed: ColumnsSetup | JoinSetup) -> int:
+    """Parties that look up in another's tables: attribute holders, over an inner join the class holder's columns too."""
+    if isinstance(agreed, JoinSetup):
+        return len(agreed.holders) + (agreed.inner and bool(agreed.owners[agreed.class_holder]))
+    return sum(bool(agreed.shared(name)) for name in agreed.holders)
+
+
+def reference_answers(agreed: ColumnsSetup | JoinSetup) -> int:
+    """Classes that training opens for audits, which the query budget pays: a party that deviates chooses the instances."""
+    columns = agreed if isinstance(agreed, ColumnsSetup) else agreed.columns
+    return COUNT * _askers(agreed) if asks_references(columns) else 0
+
+
+def answers(agreed: ColumnsSetup | JoinSetup, queries: Iterable[SharedArgmaxSetup]) -> int:
+    """What the query budget pays for batches: their instances and what a party that deviates asks in place of dummies."""
+    columns = agreed if isinstance(agreed, ColumnsSetup) else agreed.columns
+    askers = _askers(agreed) if asks_references(columns) else 0
+    return sum(query.count + askers * max(query.dummies, query.decoys) for query in queries)
+
+
 def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list[str]:
     """What audits promise."""
     rate = columns.audit_rate
@@ -75,8 +106,8 @@ def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list
         if noisy
         else "instances whose class the asking party learned in training, asked again; no cell of a table is opened. A change "
         f"that turns the class into a value changes the class of {seen:.0%} of them. Each asking party learned the class of "
-        f"{COUNT} instances of its own making in training (audited_classes), and one that deviates can ask as many others as "
-        "it has dummies."
+        f"{COUNT} instances of its own making in training (audited_classes). One that deviates chooses these, and asks others "
+        "in place of dummies: the query budget is charged for all of them."
     )
     compared = (
         "Comparisons, which all parties make together, are not audited: a party that deviates there flips classes and learns "

@@ -30,7 +30,7 @@ from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
 from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import class_counts_of, columns_of, local_parameters, require_held
-from blindbayes.scheme.audits import commitments_of
+from blindbayes.scheme.audits import answers, commitments_of
 from blindbayes.scheme.part import CheckedTable
 from blindbayes.statistics import CodedRows
 
@@ -58,6 +58,14 @@ class LinedUpScoring(ABC):
             self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
+
+    @property
+    def charged(self) -> int:
+        """What the query budget is charged."""
+        return self.count
+
+    def _queries(self) -> Iterator[SharedArgmaxSetup]:
+        return (self._query(min(BATCH, self.count - low)) for low in range(0, self.count, BATCH))
 
     def digest(self, key: bytes) -> bytes:
         return bytes(32) if self._table is None else self._table.digest(key)
@@ -103,6 +111,10 @@ class Transfers:
 
 class ColumnScoring(LinedUpScoring):
     """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
+
+    @property
+    def charged(self) -> int:
+        return answers(self.columns, self._queries())
 
     def most_bytes(self) -> int:
         """What one party may send another."""
@@ -157,6 +169,10 @@ class JoinedScoring(LinedUpScoring):
     def __init__(self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str) -> None:
         super().__init__(share, join.columns, source, reveal_to)
         self.join, self._other = join, next(name for name in join.owners if name != share.party)
+
+    @property
+    def charged(self) -> int:
+        return answers(self.join, self._queries())
 
     def most_bytes(self) -> int:
         """What one party may send another."""

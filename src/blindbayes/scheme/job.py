@@ -110,6 +110,7 @@ class Site(Protocol):
         quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
+        answers: int = 0,
     ) -> None:
         """Approval, rate, rules on what earlier runs revealed, ledger; then it is written down. Once per run."""
 

@@ -54,7 +54,11 @@ class Scoring(Protocol):
 
     @property
     def count(self) -> int:
-        """Instances: what the query budget is charged."""
+        """Instances."""
+
+    @property
+    def charged(self) -> int:
+        """What the query budget is charged: instances, and other answers that a party could get."""
 
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of the coded instances."""

@@ -104,7 +104,7 @@ class PredictionJob(PartJob[Scoring]):
         self._columns = columns = asked_of(share.public, request.to)
         rows = self.site.instances(request, columns)
         self._held = part = self.part(share, rows)
-        self.site.require_queries(share, request.model, self._run_id, part.count)
+        self.site.require_queries(share, request.model, self._run_id, part.charged)
         self._digest = part.digest(self.site.key)
         if request.keep:
             self._kept = self.site.beside(request.keep, rows if isinstance(rows, int) else rows.rows)
@@ -134,7 +134,7 @@ class PredictionJob(PartJob[Scoring]):
 
     def authorise_and_charge(self, seat: str) -> None:
         """Charge the query budget, once per run, and write it down."""
-        self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._part().count)
+        self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._part().charged)
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
         """Nothing but the release; and where a class cannot be read, not even that."""

@@ -76,6 +76,11 @@ class HiddenScoring:
         """What the query budget is charged, whatever the scorer's number of identifiers, which nobody else may know."""
         return self.hidden.charged
 
+    @property
+    def charged(self) -> int:
+        """The same: this scoring has no dummies."""
+        return self.count
+
     def digest(self, key: bytes) -> bytes:
         """Keyed digest of identifiers and codes."""
         facts = self.hidden.join.facts() + repr((self.hidden.to, self.hidden.scope, sorted(self._columns))).encode()

@@ -13,7 +13,7 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.privacy.accounting import Spend
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.shared_argmax.references import COUNT
-from blindbayes.scheme.audits import asks_references, require_audit
+from blindbayes.scheme.audits import asks_references, reference_answers, require_audit
 from blindbayes.scheme.columns import dry_run_columns, require_record, tell_holdings
 from blindbayes.scheme.guards import UNIT, noise_of, single_readings
 from blindbayes.scheme.job import Charge, PartJob, Site
@@ -53,14 +53,17 @@ class TrainingJob(PartJob[Training]):
         self._digest = part.digest(self.site.key)
 
     def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, bits about the overlap, ledger; once per run."""
+        """Approval, rate, bits about the overlap, ledger, query budget; once per run."""
         name = self.site.name
         partners, charge = self.scheme.told_bit(self.agreement, name), self.scheme.price(self.agreement, name)
-        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners)
+        answers = reference_answers(self.agreement.public)
+        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners, answers=answers)
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
         share = self._part().share(outputs[self.site.name], self.agreement.sha256)
         share.public = {**share.public, "run": self.run_id}
+        if answers := reference_answers(self.agreement.public):
+            share.charge(answers)
         self.site.keep_share(self.run_id, share)
 
     def result(self, outcome: Any) -> Any:

@@ -16,6 +16,7 @@ from blindbayes.errors import LocalProtocolError
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import KeptShare
 from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.scheme.audits import require_answers
 from blindbayes.scheme.columns import keys_of, require_own
 from blindbayes.scheme.job import Charge, State
 from blindbayes.scheme.prediction import Request
@@ -90,8 +91,10 @@ class MemorySite:
         quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
+        answers: int = 0,
     ) -> None:
         """Pay, and write it down. There is no past, so there is nothing to compare with."""
+        require_answers(agreement.study, answers)
         if charge is not None and self.ledger is not None:
             purpose = f"study {(agreement.title or agreement.study.protocol)[:80]}"
             charge.pay(Ledger(self.ledger), purpose, run=run_id, study=agreement.sha256)

@@ -201,12 +201,13 @@ class History:
         return any(entry["event"] == "destroyed" for entry in self.of_run(run_id))
 
     def classified(self, study: str, *, but: str = "") -> int:
-        """Instances classified with any model of a study, by the audit log; without the run `but`."""
-        return sum(
-            entry["instances"]
-            for entry in self.audit.of("event", "classifying")
-            if entry["study"] == study and entry["run"] != but
-        )
+        """Answers charged to the query budget of a study, by the audit log; without the run `but`.
+
+        Instances classified with any model of it, and references that its trainings opened for audits.
+        """
+        charged = {"classifying": "instances", "computing": "answers"}
+        entries = ((entry, name) for event, name in charged.items() for entry in self.audit.of("event", event))
+        return sum(entry.get(name, 0) for entry, name in entries if entry["study"] == study and entry["run"] != but)
 
 
 def _summary(entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError, Privac
 from blindbayes.model.shares import KeptShare, ModelShare, ShareHead
 from blindbayes.protocol import registry
 from blindbayes.protocol.columns import ColumnsSetup
+from blindbayes.scheme.audits import require_answers
 from blindbayes.scheme.job import Bounded, Charge, Job, State
 from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request
 from blindbayes.site.bases import most_moved
@@ -130,6 +131,7 @@ class FolderSite:
         quorum_size: int | None = None,
         exact: bool = False,
         overlap_with: Sequence[str] = (),
+        answers: int = 0,
     ) -> None:
         """Approval, rate, one table one set, bits about the overlap, ledger; then the log says so. Once per run."""
         home, study, policy = self.home, self.study, self.home.config.policy
@@ -159,7 +161,8 @@ class FolderSite:
         else:
             partners = [study.party(name).identity for name in overlap_with]
             require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
-            facts |= {"partition": "columns", "overlap_bits_with": partners}
+            require_answers(study.study, answers, home.history.classified(study.sha256))
+            facts |= {"partition": "columns", "overlap_bits_with": partners, "answers": answers}
         by_stays = self._since is not None and study.study.unit == "record"  # else it pays in full
         if charge is not None and (not by_stays or self._costs_more()):
             home.payments.pay(charge, study, run_id, ", for one stay of a record" if by_stays else "")
