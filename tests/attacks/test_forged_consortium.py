@@ -93,9 +93,7 @@ def forge(
             study = study.sign(name, net.sites[name].identity.signing)
     left_out = tuple(name for name in study.contributors if name not in (included or study.contributors))
     signed = {
-        role: pack(
-            Receipt(("sum",), left_out).sign(study.roster.sha256, RUN, role, net.sites[study.host(role)].identity.signing)
-        )
+        role: pack(Receipt(left_out).sign(study.roster.sha256, RUN, role, net.sites[study.host(role)].identity.signing))
         for role in study.seats
         if study.host(role) in owned
     }
@@ -167,7 +165,7 @@ def test_receipts_of_one_run_are_none_of_another_run_study_or_party(sites: Loopb
     edited = json.dumps({**receipts, "west": {**receipts["west"], "left_out": None}}).encode()
     assert "the receipt of west is not signed" in refused(verify(sites, resealed(sites, {RECEIPTS: edited}, tmp_path / "4")))
     for at, bad in enumerate(
-        (b"[]", b"{", b'{"west": 3}', b'{"mallory": {}}', b'{"west": {"opened": [], "left_out": [], "signature": "x"}}')
+        (b"[]", b"{", b'{"west": 3}', b'{"mallory": {}}', b'{"west": {"left_out": [], "signature": "x"}}')
     ):
         assert refused(verify(sites, resealed(sites, {RECEIPTS: bad}, tmp_path / f"bad {at}")))
 
@@ -187,8 +185,8 @@ def test_a_contributor_that_says_the_sum_was_of_others_is_believed(sites: Loopba
     """The learners agree on a set of contributors; one that is in it signed for another set."""
     good = read_folder(release_of(sites, "north"))
     study = StudyFile.from_text(good["study.toml"].decode())
-    signed = Receipt(("sum",), ("south",)).sign(study.roster.sha256, RUN, "west", sites.sites["west"].identity.signing)
-    receipts = {**json.loads(good[RECEIPTS]), "west": {"opened": ["sum"], "left_out": ["south"], "signature": signed.signature}}
+    signed = Receipt(("south",)).sign(study.roster.sha256, RUN, "west", sites.sites["west"].identity.signing)
+    receipts = {**json.loads(good[RECEIPTS]), "west": {"left_out": ["south"], "signature": signed.signature}}
     folder = resealed(sites, {RECEIPTS: json.dumps(receipts).encode()}, tmp_path / "release")
     assert "the receipt of west is for a sum of other contributors" in refused(verify(sites, folder, "--partial"))
 

@@ -25,7 +25,7 @@ def released_sites(folder: Path) -> Loopback:
     facts = {"study": study.sha256, "codebook": DATA.codebook.sha256, "run": RUN, "title": study.title}
     facts |= {"included": list(result.included), "went_on_without": []}
     receipts = {
-        role: pack(Receipt(("sum",), ()).sign(study.roster.sha256, RUN, role, net.sites[study.host(role)].identity.signing))
+        role: pack(Receipt(()).sign(study.roster.sha256, RUN, role, net.sites[study.host(role)].identity.signing))
         for role in study.seats
     }
     signed = receipts_text(study.roster.sha256, RUN, {role: study.identity(role) for role in study.seats}, receipts)

@@ -1,11 +1,12 @@
 """Receipts: what each role of a run signs when its part has ended.
 
 A release names its contributors, and a folder can name anybody. A receipt is a party's own signature, by the key of its
-identity, that its role ended in this run under this roster (whose hash covers the study and every earlier roster), what the
-role opened, and which contributors are left out of the result, as far as the role learns that. The roles send each other their
-receipts as the last message of a run; a site writes those that it received into its release, as `receipts.json`.
+identity, that its role ended in this run under this roster, whose hash covers the study (and so what may be opened) and every
+earlier roster, and which contributors are left out of the result, as far as the role learns that. The roles send each other
+their receipts as the last message of a run; a site writes those that it received into its release, as `receipts.json`.
 
-A receipt does not vouch for the result: a party that learns none cannot. Those that learn it sign `common.json`.
+A receipt does not vouch for the result: a party that learns none cannot. Those that learn it sign `common.json`. It also says
+nothing that its role's own messages did not: a reader whose result turns out to be wrong signs the same.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ _MAX_BYTES = 64 * 1024
 class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One role's signed statement about its run."""
 
-    opened: tuple[str, ...]  # labels of what the role opened, as in the leak report
     left_out: tuple[str, ...] | None  # contributors that are not in the result; None: the role does not learn that
     signature: str = ""
 
     def _payload(self, roster: str, run: str, seat: str) -> bytes:
-        stated = {"roster": roster, "run": run, "role": seat, "opened": self.opened, "left_out": self.left_out}
+        stated = {"roster": roster, "run": run, "role": seat, "left_out": self.left_out}
         return _CONTEXT + json.dumps(stated, sort_keys=True, separators=(",", ":")).encode()
 
     def sign(self, roster: str, run: str, seat: str, key: SigningKey) -> Receipt:

@@ -139,14 +139,13 @@ class RoleRunner:
             collects=work.job.kind != "prediction" and study.host(name) in learners_of(study),
         )
 
-    def _receipt(self, moments: MomentLog | None, key: SigningKey, value: Any, opened: Sequence[str]) -> bytes:
+    def _receipt(self, moments: MomentLog | None, key: SigningKey, value: Any) -> bytes:
         """Return what this role signs at its end. A role of a sum may not learn whose vectors are in it."""
         study, included = self.study, getattr(value, "included", None if moments is None else moments.survivors)
         if "survivors" not in names_of(study.protocol):  # all must answer
             included = study.contributors
         left_out = None if included is None else tuple(name for name in study.contributors if name not in included)
-        receipt = Receipt(tuple(sorted(set(opened))), left_out)
-        return pack(receipt.sign(study.roster.sha256, self._run_id, self.name, key))
+        return pack(Receipt(left_out).sign(study.roster.sha256, self._run_id, self.name, key))
 
     def _leaving(self, moments: MomentLog | None, kinds: Sequence[str]) -> None:
         """Messages of these kinds are about to leave."""

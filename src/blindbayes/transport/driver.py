@@ -18,15 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes.errors import (
-    BlindbayesError,
-    LocalProtocolError,
-    PeerLost,
-    PeerProtocolError,
-    ProtocolError,
-    RunStopped,
-    kind_of,
-)
+from blindbayes import errors
+from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, PeerProtocolError, ProtocolError, RunStopped
 from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
 from blindbayes.protocol.steps import Done, fail, settle, step
 from blindbayes.transport.journal import Decided, Journal
@@ -70,7 +63,7 @@ class RoleDriver:
         before_send: Callable[[Sequence[str]], None] = lambda kinds: None,
         on_message: Callable[[Message], None] = lambda message: None,
         host: Callable[[str], str] = lambda party: party,
-        receipt: Callable[[Any, Sequence[str]], bytes] | None = None,
+        receipt: Callable[[Any], bytes] | None = None,
         collects: bool = False,
     ) -> None:
         self._run = run
@@ -86,7 +79,7 @@ class RoleDriver:
         self._before_send = before_send  # in the role's thread, before messages of these kinds can leave
         self._on_message = on_message
         self._host = host  # the site at which people can ask about a party
-        self._receipt = receipt  # what this role signs at its end, of its value and of what it opened
+        self._receipt = receipt  # what this role signs at its end, of its value
         self._collects = collects  # whether the role waits for the receipts of the others
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
@@ -151,7 +144,7 @@ class RoleDriver:
             batch = await asyncio.to_thread(self._advance, value)
         await self._commit()
         value = batch.effect.value
-        own = b"" if self._receipt is None else self._receipt(value, self._opened)
+        own = b"" if self._receipt is None else self._receipt(value)
         for name, link in self._links.items() if own else ():
             if name not in self._out:
                 link.post_now(RECEIPT, own)
@@ -168,17 +161,9 @@ class RoleDriver:
         return {name: payload for name, (step_name, payload) in messages.items() if step_name == RECEIPT}
 
     def _finished(self, value: Any, receipts: dict[str, bytes]) -> Finished:
-        progress = self.progress
-        cost = PartyCost(
-            progress.messages_out,
-            progress.bytes_out,
-            progress.messages_in,
-            progress.bytes_in,
-            self._effects,
-            progress.cpu_seconds,
-        )
-        opened, received = tuple(self._opened), dict(progress.received)
-        return Finished(value, opened, received, tuple(self._out), cost, dict(self._traffic), receipts)
+        p, opened, lost = self.progress, tuple(self._opened), tuple(self._out)
+        cost = PartyCost(p.messages_out, p.bytes_out, p.messages_in, p.bytes_in, self._effects, p.cpu_seconds)
+        return Finished(value, opened, dict(p.received), lost, cost, dict(self._traffic), receipts)
 
     def _go_live(self) -> None:
         """The replay is over: connect. Peers that hold more than was replayed prove a rolled-back disk."""
@@ -380,7 +365,7 @@ class RoleDriver:
         culprit = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
         if code == 0:
             return Decided(number, lost=name, reason="has ended the run at its site already")
-        told = "its table, rules or budget" if code == BlindbayesError.code else kind_of(code)
+        told = "its table, rules or budget" if code == BlindbayesError.code else errors.kind_of(code)
         kind = f"({told}); `blindbayes site status` at {self._host(name)} says why"
         reason = f"gave up {kind}" if culprit == name else f"was given up by {name} {kind}"
         return Decided(number, lost=culprit, reason=reason)
