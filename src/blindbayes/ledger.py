@@ -197,8 +197,14 @@ class Ledger:
     def timeline(self, last: int = 200) -> list[dict[str, Any]]:
         """Budgets, charges and exact sums, oldest first, the last `last`: for what, what was spent and left after it."""
         entries, found = self.entries(), []
-        for entry in [each for each in entries if each.kind in ("budget", "charge", EXACT)][-last:]:
-            now = _balance(entries[: entry.n + 1])
+        shown = [each for each in entries if each.kind in ("budget", "charge", EXACT)][-last:]
+        account = _account(entries[: max(1, shown[0].n)])[0].condensed()  # not one sum over all entries per line
+        budget = [each for each in entries[: shown[0].n + 1] if each.kind == "budget"][-1].fields
+        for entry in shown:
+            if entry.kind == "charge":
+                account.add(_spend(entry))
+            budget = entry.fields if entry.kind == "budget" else budget
+            now = _balance_of(account, budget)
             about = {name: entry.fields.get(name) for name in ("epsilon", "delta", "purpose", "reason", "run", "study")}
             amounts = {"spent": now.spent_epsilon, "left": now.left, "budget": float(now.epsilon)}
             found.append({"n": entry.n, "time": entry.time, "kind": entry.kind, **about, **amounts})
@@ -352,7 +358,11 @@ def _account(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, An
 @_amounts()
 def _balance(entries: tuple[LedgerEntry, ...], more: Sequence[Spend] = ()) -> Balance:
     account, budget = _account(entries)
-    account = account.add(*more)
+    return _balance_of(account.add(*more), budget, torn=sum(entry.kind == "torn" for entry in entries))
+
+
+@_amounts()
+def _balance_of(account: Account, budget: Mapping[str, Any], torn: int = 0) -> Balance:
     if not all(isinstance(budget.get(name), str) for name in ("unit", "adjacency", "composition")):
         raise LedgerError("the ledger does not say whom its budget protects")
     basic_epsilon, basic_delta = account.basic()
@@ -366,7 +376,7 @@ def _balance(entries: tuple[LedgerEntry, ...], more: Sequence[Spend] = ()) -> Ba
         basic_epsilon=basic_epsilon,
         basic_delta=basic_delta,
         charges=len(account.spends),
-        torn=sum(entry.kind == "torn" for entry in entries),
+        torn=torn,
         unit=budget["unit"],
         adjacency=budget["adjacency"],
         composition=account.composition,

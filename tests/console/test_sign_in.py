@@ -221,6 +221,17 @@ def test_a_code_for_somebody_who_was_removed_signs_nobody_in(staffed: Consoles) 
     assert enter(staffed, code=code).status == 403
 
 
+def test_a_list_of_people_that_was_emptied_ends_every_session(staffed: Consoles) -> None:
+    answer = enter(staffed, code=staffed.ports["north"].door.new_code("Grace"))
+    cookie = {"Cookie": answer.headers["Set-Cookie"].split(";")[0]}
+    code = staffed.ports["north"].door.new_code("Grace")
+    staffed.office.net.sites["north"].home.people.path.write_text("")
+    assert staffed.ask("north", "GET", "/api/log", headers=cookie, token=False).status == 401
+    for refused in (enter(staffed, code=code), staffed.ask("north", "GET", "/login", token=False)):
+        assert (refused.status, "names no steward" in refused.text) == (409, True)
+    assert staffed.ask("north", "POST", "/api/codes", {"name": "Mallory"}).status == 400
+
+
 def test_codes_are_asked_for_by_name(staffed: Consoles) -> None:
     for body in ({}, {"name": ""}, {"name": 3}, {"name": "Nobody"}, {"name": "Alan", "role": "steward"}, [], "x"):
         assert staffed.ask("north", "POST", "/api/codes", body).status == 400

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blindbayes import ledger as ledger_code
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.ledger import Head, Ledger
 from blindbayes.privacy.accounting import Spend
@@ -102,6 +103,42 @@ def test_zcdp_composition_buys_more_gaussian_releases_than_sums(tmp_path: Path) 
 
     assert releases("basic") == 10
     assert releases("zcdp") > 25
+
+
+@pytest.mark.parametrize("composition", ["basic", "zcdp"])
+def test_a_timeline_says_what_the_balance_said_after_each_entry(tmp_path: Path, composition: Any) -> None:
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=50, delta=1e-3, composition=composition)
+    spent = [ledger.balance().spent_epsilon]
+    for at in range(12):
+        if at == 6:
+            ledger.set_budget(epsilon=60, delta=1e-3, reason="more")
+            spent.append(ledger.balance().spent_epsilon)
+        kind = ("discrete_laplace", 0.5) if at % 3 else ("discrete_gaussian", 0.4, 1e-6)
+        parts = {"partition": "region", "part": f"part {at % 2}"} if at % 4 == 0 else {}
+        ledger.charge(make(kind[0], ONE, *kind[1:]), purpose="release", **parts)
+        spent.append(ledger.balance().spent_epsilon)
+    for last in (1, 2, 5, 8, 14, 200):
+        line = ledger.timeline(last)
+        assert [each["spent"] for each in line] == pytest.approx(spent[-last:], rel=1e-9)
+        assert line[-1]["budget"] == 60
+
+
+def test_a_timeline_reads_each_charge_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line added all charges up anew: 3,000 charges held the agent's event loop for 19 seconds."""
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=50, delta=0)
+    charges = 600
+    for _ in range(charges):
+        ledger.book(0.01, 0.0, purpose="test")
+    count, inner = 0, ledger_code._spend
+
+    def counted(entry: Any) -> Spend:
+        nonlocal count
+        count += 1
+        return inner(entry)
+
+    monkeypatch.setattr(ledger_code, "_spend", counted)
+    assert ledger.timeline()[-1]["spent"] == pytest.approx(6)
+    assert count == charges
 
 
 def test_another_unit_is_refused(path: Path) -> None:

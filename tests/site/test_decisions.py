@@ -53,6 +53,26 @@ def test_two_stewards_approve_and_one_alone_does_not(tmp_path: Path) -> None:
     assert home.decisions.waiting() == []
 
 
+@pytest.mark.parametrize("left", [None, b"", b"[[people]]\nname = 'Mallory'\nrole = 'analyst'\n"])
+def test_a_list_of_people_that_was_emptied_lets_nobody_decide(tmp_path: Path, left: bytes | None) -> None:
+    """Without the file everybody may decide; so deleting it let everybody decide where people had been named."""
+    office = Office(tmp_path, NAMES)
+    home, study = office.net.sites["north"].home, study_of(office)
+    assert home.people.require("approve", "anybody") == "anybody"
+    home.people.add(Person("Ada", "steward"))
+    before = home.people.path.read_bytes()
+    home.people.path.unlink()
+    if left is not None:
+        home.people.path.write_bytes(left)
+    for who in ("Ada", "Mallory", None):
+        with pytest.raises(ConfigError, match="names no steward"):
+            home.decisions.approve(study, who=who)
+        with pytest.raises(ConfigError, match="names no steward"):
+            home.people.add(Person("Mallory", "steward"), who=who)
+    home.people.path.write_bytes(before)
+    assert home.decisions.approve(study, who="Ada").wanted == 0
+
+
 def test_half_an_approval_of_somebody_who_left_does_not_count(tmp_path: Path) -> None:
     office = Office(tmp_path, NAMES, policy=Policy(approvers=2))
     home, study = office.net.sites["north"].home, study_of(office)

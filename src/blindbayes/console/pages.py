@@ -24,7 +24,7 @@ from blindbayes.console.live import Live, event
 from blindbayes.console.table import CALLS
 from blindbayes.console.upload import urlencoded
 from blindbayes.console.words import NAVIGATION, WORD, plain
-from blindbayes.errors import BlindbayesError
+from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.report.look import look, style
 from blindbayes.report.prose import to_html
 from blindbayes.site.agent import Agent
@@ -151,9 +151,12 @@ class Pages:
     # -- signing in --------------------------------------------------------------------------------------------------------
 
     async def _login(self, request: Request) -> Response:
+        try:
+            again = {"people": bool(self._agent.home.people.all())}
+        except ConfigError as error:
+            return self._render("login.html", request, 409, problem=str(error), people=False)
         if request.method == "GET":
-            return self._render("login.html", request, people=bool(self._agent.home.people.all()))
-        again = {"people": bool(self._agent.home.people.all())}
+            return self._render("login.html", request, **again)
         if not self._door.may_try():
             return self._render("login.html", request, 429, problem=WORD["too_often"], **again)
         entered = await asyncio.to_thread(self._door.enter, urlencoded(await request.body()))

@@ -98,9 +98,12 @@ def _run_id(run: str) -> str:
         raise Missing(str(error)) from None
 
 
-def ledger(desk: Desk) -> dict[str, Any]:
+async def ledger(desk: Desk) -> dict[str, Any]:
     """What was spent, over time, and which heads other sites have seen."""
-    home = desk.agent.home
+    return await asyncio.to_thread(_ledger, desk.agent.home)
+
+
+def _ledger(home: SiteFolder) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "budget": budget(home),
         "entries": [],

@@ -100,6 +100,19 @@ class Account:
         """A copy that counts one more."""
         return Account(self.adjacency, self.composition, [*self.spends, spend])
 
+    def condensed(self) -> Account:
+        """Return an account of the same cost in which releases on all records are added up, where the composition can."""
+        whole = [spend for spend in self.spends if spend.partition is None]
+        rest = [spend for spend in self.spends if spend.partition is not None]
+        if self.composition == "zcdp":
+            rho, epsilon, delta = _concentrated(whole)
+        else:
+            rho, (epsilon, delta) = 0.0, Account(self.adjacency, "basic", whole).basic()
+        if self.composition == "pld" or delta >= 1:
+            return Account(self.adjacency, self.composition, list(self.spends))
+        summed = [*([Spend(Fraction(1), rho=rho)] if rho else []), *([Spend(epsilon, delta)] if epsilon else [])]
+        return Account(self.adjacency, self.composition, [*summed, *rest])
+
     def basic(self) -> tuple[Fraction, Fraction]:
         """Sums of epsilons and deltas, the dearest part of each partition; valid whatever the composition."""
         epsilon = delta = Fraction(0)

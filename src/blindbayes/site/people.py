@@ -1,5 +1,5 @@
-"""Who may decide at a site: `people.toml`, each by name and role. Without the file whoever can write the folder may, and the
-log names their account of the operating system.
+"""Who may decide at a site: `people.toml`, each by name and role. Where nobody was ever named, every account that can write
+the folder may decide, and the log names that account. Once people were named, the file must name a steward.
 
 The names are for the log and for rules such as two stewards for one approval. They keep nobody out who can write the folder:
 whoever can do that can be anybody. The console asks for a secret; the command line takes the account's word.
@@ -7,6 +7,7 @@ whoever can do that can be anybody. The console asks for a secret; the command l
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 from dataclasses import dataclass
@@ -65,11 +66,20 @@ class People:
     audit: AuditLog
 
     def all(self) -> tuple[Person, ...]:
-        """Those in the file; none without one."""
-        try:
-            return convert(read_toml(self.path.read_bytes(), self.path.name), _File, self.path.name).people
-        except FileNotFoundError:
-            return ()
+        """Return the people in the file, none without one.
+
+        Raises `ConfigError` for a file without a steward where the log knows that people were added: the last steward cannot
+        be removed, so the file was emptied or lost, and everybody could decide.
+        """
+        people: tuple[Person, ...] = ()
+        with contextlib.suppress(FileNotFoundError):
+            people = convert(read_toml(self.path.read_bytes(), self.path.name), _File, self.path.name).people
+        if not any(each.role == "steward" for each in people) and self.audit.of("event", "person added"):
+            raise ConfigError(
+                f"{self.path.name} names no steward, and the log knows that one was added: bring the file back from a backup, "
+                "or write a steward into it"
+            )
+        return people
 
     def find(self, name: str) -> Person | None:
         """A person by name."""
@@ -78,7 +88,7 @@ class People:
     def name_of(self, name: str | None = None) -> str:
         """Return a person's name for the log: the one given, or that of the person with this account, or the account's own."""
         own = account()
-        return require_name(name or next((each.name for each in self.all() if each.account == own), own))
+        return require_name(next((each.name for each in self.all() if each.account == own), own) if name is None else name)
 
     def require(self, act: Act, name: str | None = None) -> str:
         """Return the name that the log gets for this act (see `name_of`). Raises unless the person may do it."""
