@@ -102,10 +102,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
     numeric : str, default="gaussian"
         How numbers without bins are modelled: "gaussian" by mean and variance, "histogram" in about equally full cells, which
         fits numbers that are not bell-shaped and needs a codebook. Private fits always take cells.
-    labels : str, default="auto"
-        With `epsilon`: the type of `classes_`, "text", "integer", "real" or "boolean". "auto" takes text for an array or column
-        of texts; what objects a list holds, or gaps between whole numbers, are facts about rows, so of everything else it takes
-        integers (or truth values) if all of the codebook's classes read so: pass "text" if yours are digits in quotes.
     extra_columns : str, default="refuse"
         What happens to columns of a frame or source that the codebook does not know: "refuse" or "ignore".
     priors : mapping or sequence, default=None
@@ -149,7 +145,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         score_epsilon: float | None = None,
         tuning: str | None = None,
         numeric: str = "gaussian",
-        labels: str = "auto",
         priors: Mapping[Any, float] | Sequence[float] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         extra_columns: str = "refuse",
@@ -167,7 +162,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.score_epsilon = score_epsilon
         self.tuning = tuning
         self.numeric = numeric
-        self.labels = labels
         self.priors = priors
         self.class_weight = class_weight
         self.extra_columns = extra_columns
@@ -297,8 +291,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
         if self.numeric not in ("gaussian", "histogram"):
             raise ConfigError("numeric is gaussian or histogram")
-        if self.labels not in ("auto", "text", "integer", "real", "boolean"):
-            raise ConfigError("labels is auto, text, integer, real or boolean")
         declared = self.codebook
         if self.numeric == "histogram" and self.epsilon is None:
             if declared is None:
@@ -332,8 +324,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         labels, label_kind = private_labels(y, codebook)
         if inside and is_loose(X[codebook.target]):
             label_kind = listed_kind(codebook)
-        if self.labels != "auto":
-            label_kind = self.labels
         check_consistent_length(*columns.values(), labels)
         if names is not None and self._is_bounded(names) and (persons := self._persons(codebook)) is not None:
             places = drawn_rows(X, codebook, persons)
