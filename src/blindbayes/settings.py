@@ -251,11 +251,6 @@ SETTINGS = {
         question="Delta",
         before="Delta is the chance that epsilon does not hold: 0, or far below one over the number of people.",
     ),
-    "study.privacy.mechanism": Setting(
-        "`polya`, `skellam` or `diluted`; `auto` takes the one with the least noise",
-        question="Mechanism",
-        before="auto takes the mechanism with the least noise. skellam and diluted need a delta.",
-    ),
     "study.privacy.unit": Setting(
         "whom epsilon protects: one `record` (a row, not a person), or all rows of a `party`",
         more="`person` in older files is `record`",

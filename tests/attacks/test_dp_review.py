@@ -178,19 +178,6 @@ def test_a_site_whose_ledger_protects_persons_pays_for_no_release_that_protects_
 # -- a whole party ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("touched", "cells", "reach"), [(1, 50, 50), (3, 40, 5), (3, 12, 100), (4, 8, 1)])
-def test_diluted_noise_covers_every_cell_that_a_party_can_move(touched: int, cells: int, reach: int) -> None:
-    """delta was split over the cells of one row, but the rows of a party may lie in as many cells as there are rows."""
-    delta, honest = 0.01, 40
-    unit: dict[str, Any] = {"unit": "party", "party_rows": reach} if reach > 1 else {}
-    noise = DistributedNoise.plan(
-        touched=touched, cells=cells, epsilon=1.0, delta=delta, honest=honest, mechanism="diluted", **unit
-    )
-    bare = (1 - float(noise.beta)) ** honest  # a cell without any honest noise shows its exact change
-    moved = min(touched * reach, cells)
-    assert 1 - (1 - bare) ** moved <= delta
-
-
 def test_a_party_with_more_rows_than_declared_is_refused() -> None:
     X, labels = frame(3)
     big, small = X.assign(y=labels), X.assign(y=labels)[:1]

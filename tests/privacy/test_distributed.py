@@ -20,10 +20,10 @@ from support.oracles import renyi_delta
 
 ALPHA = 1e-6
 """Chance of a false alarm of each goodness-of-fit test below."""
-MECHANISMS = ("polya", "skellam", "diluted")
+MECHANISMS = ("polya", "skellam")
 
 
-def plan(mechanism: str = "auto", **changes: object) -> DistributedNoise:
+def plan(mechanism: str | None = None, **changes: object) -> DistributedNoise:
     values: dict[str, object] = {"touched": 3, "cells": 8, "epsilon": 1.0, "delta": 1e-4, "honest": 5, **changes}
     return DistributedNoise.plan(mechanism=mechanism, **values)  # type: ignore[arg-type]
 
@@ -91,14 +91,11 @@ def test_the_price_is_kept_by_the_exact_law() -> None:
         # Power: with 20% less noise the same check fails.
         lean = dataclasses.replace(noise, epsilon=noise.epsilon * Fraction(5, 4), variance=noise.variance * Fraction(16, 25))
         assert losses.composed_delta(lean.table(5), 1, 3, 1.0) > 1e-4
-    diluted = plan("diluted")
-    assert losses.composed_delta(diluted.table(5), 1, 3, 1.0) <= 1e-4
-    assert (1 - diluted.beta) ** 5 * 3 <= Fraction(1e-4)
 
 
 def test_the_deviations_are_those_of_the_science_notes() -> None:
     """Standard deviation of the total at epsilon 1, delta 1e-6, for 1, 7 and 23 touched cells."""
-    wanted = {"diluted": (5.04, 39.3, 134), "polya": (1.36, 9.9, 32.5), "skellam": (3.77, 11.2, 20.3)}
+    wanted = {"polya": (1.36, 9.9, 32.5), "skellam": (3.77, 11.2, 20.3)}
     for mechanism, values in wanted.items():
         for touched, value in zip((1, 7, 23), values, strict=True):
             noise = plan(mechanism, touched=touched, cells=64, delta=1e-6, honest=50)
@@ -106,7 +103,7 @@ def test_the_deviations_are_those_of_the_science_notes() -> None:
 
 
 @pytest.mark.parametrize(("touched", "chosen"), [(1, "polya"), (7, "polya"), (8, "polya"), (10, "skellam"), (23, "skellam")])
-def test_auto_takes_the_smaller_noise(touched: int, chosen: str) -> None:
+def test_a_delta_is_spent_where_it_buys_less_noise(touched: int, chosen: str) -> None:
     assert plan(touched=touched, cells=64, delta=1e-6).mechanism == chosen
     assert plan(touched=touched, cells=64, delta=0.0).mechanism == "polya"
 
@@ -161,9 +158,8 @@ def test_colluders_who_withhold_or_reveal_their_noise_leave_what_the_honest_adde
     assert np.array_equal(withheld, revealed)
     assert p_value(withheld, noise.table(5)) > ALPHA
     assert noise.remaining(5, delta=1e-4) <= 1.0 + 2e-3
-    # One colluder more than gamma allows: the promise no longer holds (for the two mechanisms that add no surplus).
-    if mechanism != "diluted":
-        assert noise.remaining(4, delta=1e-4) > 1.0
+    # One colluder more than gamma allows: the promise no longer holds.
+    assert noise.remaining(4, delta=1e-4) > 1.0
     assert noise.remaining(1, delta=1e-4) > noise.remaining(5, delta=1e-4)
     assert noise.remaining(0) == math.inf
 

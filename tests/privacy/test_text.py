@@ -92,8 +92,6 @@ def test_without_a_bound_there_is_no_private_release() -> None:
 def test_mechanisms_without_a_form_for_text_say_so() -> None:
     with pytest.raises(ConfigError, match="text"):
         NaiveBayes(book(), epsilon=1.0, mechanism="knorm").fit(mails(50))
-    with pytest.raises(ConfigError, match="text"):
-        Study(book(), epsilon=1.0, delta=1e-6, mechanism="diluted").simulate({name: mails(30) for name in "abc"})
 
 
 @pytest.mark.parametrize("model", ["multinomial", "bernoulli", "complement"])

@@ -142,7 +142,6 @@ def test_a_share_with_noise_survives_its_file(tmp_path):
     ("fields", "match"),
     [
         ({"unit": "party", "party_rows": 10}, "one record"),
-        ({"mechanism": "skellam", "delta": 1e-6}, "chooses the mechanism"),
     ],
 )
 def test_what_noise_in_shares_does_not_take(fields, match):

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.privacy.distributed import DistributedNoise
 from blindbayes_papers.datasets import load_dataset
+from blindbayes_papers.huai2015.diluted import DilutedNoise
 from blindbayes_papers.huai2015.oblivious_sum.membership import Views, pattern
 
 EPSILONS = (0.1, 0.2, 0.3, 0.4)
@@ -76,8 +78,8 @@ def as_printed(epsilon: float, parties: int) -> Draw:
 
 def composed(epsilon: float, parties: int) -> Draw:
     """The paper's mechanism with epsilon and delta split over the counts that a record touches."""
-    plan = DistributedNoise.plan(touched=TOUCHED, cells=88, epsilon=epsilon, delta=DELTA, honest=parties, mechanism="diluted")
-    return diluted(float(plan.rate()), float(plan.beta))
+    plan = DilutedNoise(Fraction(epsilon), DELTA, parties, TOUCHED, 88)
+    return diluted(float(plan.rate), float(plan.beta))
 
 
 def ours(epsilon: float, parties: int) -> Draw:

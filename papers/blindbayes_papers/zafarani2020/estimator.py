@@ -32,7 +32,7 @@ class SmoothNaiveBayes(NaiveBayes):
 
     Parameters
     ----------
-    codebook, alpha, var_smoothing, epsilon, ledger, rows_per_person, score_epsilon, tuning, labels, priors, class_weight, \
+    codebook, alpha, var_smoothing, epsilon, ledger, rows_per_person, score_epsilon, tuning, priors, class_weight, \
 extra_columns
         As for `NaiveBayes`.
     mechanism : str, default="smooth"
@@ -57,7 +57,6 @@ extra_columns
         rows_per_person: int | None = None,
         score_epsilon: float | None = None,
         tuning: str | None = None,
-        labels: str = "auto",
         priors: Mapping[Any, float] | Sequence[float] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         extra_columns: str = "refuse",
@@ -71,7 +70,6 @@ extra_columns
             rows_per_person=rows_per_person,
             score_epsilon=score_epsilon,
             tuning=tuning,
-            labels=labels,
             priors=priors,
             class_weight=class_weight,
             extra_columns=extra_columns,

@@ -387,9 +387,6 @@ class Wizard:
         elif unit == "person":
             most = question("privacy.rows_per_person")
             privacy = asked(most, lambda text: tried(rows_per_person=whole(1)(text)))
-        click.echo(before("privacy.mechanism"))
-        kinds = one_of(("auto", "polya", "skellam", "diluted"))
-        privacy = asked(question("privacy.mechanism"), lambda text: tried(mechanism=kinds(text)), "auto")
         click.echo(before("privacy.gamma"))
         rule = "gamma is a number above 0, at most 1"
         usual = str(round(privacy.gamma, 4))

@@ -10,24 +10,18 @@ study's parties, quorum and gamma. The guarantee is for adding or removing one u
 `rows_per_person` rows are counted; or (unit="party") all rows of one party, of which `party_rows` is the declared or privately
 computed maximum.
 
-Three mechanisms, all exact on integers:
+Two mechanisms, both exact on integers:
 
 polya    shares are differences of NegativeBinomial(1/honest, e^-rate); `honest` of them add up to exactly one two-sided
          geometric (discrete Laplace) variable. Pure epsilon.
 skellam  shares are differences of Poisson variables; the sum is Skellam. (epsilon, delta), calibrated on the exact law.
-diluted  the two-sided geometric with probability beta, else 0 (Shi et al. 2011, Huai et al. 2015), with epsilon and delta
-         split over the cells that a unit can move. Kept as the paper's; never chosen by "auto".
-
-"auto" takes the smaller variance of polya and skellam: about polya up to 8 touched cells and skellam from 10 on, at delta 1e-6.
+With a delta the one with the smaller variance is taken: about polya up to 8 touched cells and skellam from 10 on, at 1e-6.
 More than `honest` honest shares only add independent noise, which cannot hurt privacy. Fewer do: see `remaining`.
 
 Why. A row moves at most `touched` cells, cell j by at most bounds[j]; or, of a text's words (`touched` counts them as one),
 several cells of one bound by at most that bound together. A unit has `reach` rows. polya: the rate in cell j is
 epsilon / (touched reach bounds[j]), so the log-ratio of the sum's law at two neighbours is at most sum |move_j| rate_j <=
-epsilon. diluted: the same once every moved cell has one honest geometric variable, which fails with at most
-(1 - beta)^honest <= exp(-beta honest) = delta / moved in each of the `moved` cells that a unit can change: `touched` for a row,
-up to touched * reach for a party, whose rows may all lie in different cells. skellam: `losses`. In all three, the shares of
-the dishonest are treated as known.
+epsilon. skellam: `losses`. In both, the shares of the dishonest are treated as known.
 """
 
 from __future__ import annotations
@@ -47,7 +41,7 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import losses, samplers
 from blindbayes.privacy.exact_events import budget_floor, cost_ceiling
 
-Mechanism = Literal["polya", "skellam", "diluted"]
+Mechanism = Literal["polya", "skellam"]
 Unit = Literal["record", "person", "party"]
 _MAX_SCALE = 1 << 44
 _GRAIN = 1 << 24  # rational parameters that come from floating point are rounded, to the safe side, to this grain
@@ -107,10 +101,10 @@ class DistributedNoise:
         unit: Unit = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
-        mechanism: Mechanism | Literal["auto"] = "auto",
+        mechanism: Mechanism | None = None,
     ) -> DistributedNoise:
         """See the module. Give `cells` for counts or `bounds` for cells of any width; `party_rows` for unit="party",
-        `rows_per_person` where a person has several rows."""
+        `rows_per_person` where a person has several rows. `mechanism` is for tests and audits: the plan chooses one."""
         if (cells is None) == (bounds is None):
             raise ConfigError("give the number of cells or their bounds, one of the two")
         limits = tuple(bounds) if bounds is not None else (1,) * (cells or 0)
@@ -136,14 +130,12 @@ class DistributedNoise:
             if kind == "skellam":
                 found = losses.skellam_variance(touched, reach, float(exact), delta)
                 variance = Fraction(math.ceil(found * _GRAIN), _GRAIN)
-            return cls(kind, exact, delta if kind != "polya" else 0.0, honest, touched, reach, limits, unit, variance)
+            return cls(kind, exact, delta if kind == "skellam" else 0.0, honest, touched, reach, limits, unit, variance)
 
         can_skellam = delta > 0 and max(limits) == 1
-        if mechanism != "auto":
+        if mechanism is not None:
             if mechanism == "skellam" and not can_skellam:
                 raise ConfigError("skellam noise needs delta above 0 and cells that one row changes by at most 1")
-            if mechanism == "diluted" and delta <= 0:
-                raise ConfigError("diluted noise needs delta above 0")
             return make(mechanism)
         polya = make("polya")
         if not can_skellam:
@@ -176,30 +168,12 @@ class DistributedNoise:
         limits = np.asarray(self.bounds if size is None else self.bounds[:1] * count, dtype=object)
         for bound in sorted(set(limits.tolist())):
             at = np.flatnonzero(limits == bound)
-            rate = self.rate(bound)
-            if self.mechanism == "polya":
-                out[at] = samplers.polya_share(coins, 1 / rate, self.honest, len(at))
-                continue
-            drawn = at[samplers.bernoulli(coins, self.beta, len(at))]
-            out[drawn] = samplers.discrete_laplace(coins, 1 / rate, len(drawn))
+            out[at] = samplers.polya_share(coins, 1 / self.rate(bound), self.honest, len(at))
         return out
 
     def rate(self, bound: int = 1) -> Fraction:
         """Decay of the two-sided geometric law of a cell: P(k) ~ e^-(rate |k|)."""
         return self.epsilon / (self.touched * self.reach * bound)
-
-    @property
-    def moved(self) -> int:
-        """The most cells that one unit can change: each of its rows may touch cells of its own."""
-        return min(self.touched * self.reach, len(self.bounds))
-
-    @property
-    def beta(self) -> Fraction:
-        """diluted: the chance that a share is not 0; with it, a cell has no honest noise with at most delta / moved."""
-        if self.delta <= 0:
-            raise ConfigError("beta is defined for diluted noise")
-        found = math.log(self.moved / self.delta) / self.honest
-        return min(Fraction(math.ceil(found * _GRAIN), _GRAIN), Fraction(1))
 
     # -- what it means -------------------------------------------------------------------------------------------------
 
@@ -215,16 +189,13 @@ class DistributedNoise:
             return math.sqrt(float(self.variance) * count / self.honest)
         rate = float(self.rate(bound))
         one = 2 * math.exp(-rate) / math.expm1(-rate) ** 2
-        copies = count * float(self.beta) if self.mechanism == "diluted" else count / self.honest
-        return math.sqrt(one * copies)
+        return math.sqrt(one * count / self.honest)
 
     def table(self, parties: int) -> losses.Floats:
         """P(k), k = -K..K, of the sum of `parties` shares in a cell of bound 1."""
         if self.mechanism == "skellam":
             return losses.skellam_table(float(self.variance) * parties / self.honest)
-        if self.mechanism == "polya":
-            return losses.binomial_table(parties / self.honest, float(self.rate()))
-        return losses.diluted_table(float(self.beta), float(self.rate()), parties)
+        return losses.binomial_table(parties / self.honest, float(self.rate()))
 
     def remaining(self, parties: int, *, delta: float = 1e-6) -> float:
         """Epsilon at `delta` that the shares of only `parties` honest parties give one unit that moves each touched cell
@@ -240,21 +211,15 @@ class DistributedNoise:
             return math.ceil(losses.tail_skellam(float(self.variance) * parties / self.honest, probability))
         rate = float(self.rate(bound))
         log = math.log(2 / probability)
-        if self.mechanism == "polya":  # E e^(rate X / 2) = (1 + e^(-rate/2))^shape for a NegativeBinomial X
-            return math.ceil(2 / rate * (parties / self.honest * math.log1p(math.exp(-rate / 2)) + log))
-        a = math.exp(-rate)
-        growth = (1 - a) ** 2 / ((1 - math.sqrt(a)) * (1 - math.pow(a, 1.5))) - 1
-        return math.ceil(2 / rate * (parties * float(self.beta) * growth + log))
+        # E e^(rate X / 2) = (1 + e^(-rate/2))^shape for a NegativeBinomial X
+        return math.ceil(2 / rate * (parties / self.honest * math.log1p(math.exp(-rate / 2)) + log))
 
     @property
     def law(self) -> str:
         """The law of the sum of the shares of `honest` parties, cell by cell, in one line."""
         if self.mechanism == "skellam":
             return f"Skellam with variance {float(self.variance):.6g}"
-        width = f"P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound)"
-        if self.mechanism == "polya":
-            return f"two-sided geometric, {width}"
-        return f"sum of Binomial({self.honest}, {float(self.beta):.6g}) many two-sided geometric variables, {width}"
+        return f"two-sided geometric, P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound)"
 
     @property
     def protects(self) -> str:

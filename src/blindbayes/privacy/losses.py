@@ -63,21 +63,6 @@ def binomial_table(shape: float, decay: float) -> Floats:
     return np.asarray((table + table[::-1]) / 2)
 
 
-def diluted_table(chance: float, decay: float, parties: int) -> Floats:
-    """P(k), k = -K..K, of the sum of `parties` draws, each 0 but with `chance` a two-sided geometric of exp(-decay)."""
-    ratio = math.exp(-decay)
-    mean = parties * chance
-    reach = _require_reach(2 / decay * (mean / 2 + math.log(1e15)))
-    size = fft.next_fast_len(4 * reach + 3)
-    k = np.minimum(np.arange(size), size - np.arange(size))
-    one = (1 - ratio) / (1 + ratio) * ratio ** k.astype(np.float64) * chance
-    one[0] += 1 - chance
-    whole = fft.irfft(fft.rfft(one) ** parties, size)
-    table = np.concatenate([whole[-reach:], whole[: reach + 1]])
-    table[table < 1e-13] = 0.0
-    return np.asarray((table + table[::-1]) / 2)
-
-
 def composed_delta(table: Floats, shift: int, count: int, epsilon: float) -> float:
     """An upper bound on delta at `epsilon` when `count` independent cells with noise `table` are each moved by `shift`.
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.model.parameters import Parameters
-from blindbayes.privacy.distributed import DistributedNoise, Mechanism, Unit
+from blindbayes.privacy.distributed import DistributedNoise, Unit
 from blindbayes.privacy.exact_events import LARGEST_BUDGET, budget_floor
 from blindbayes.privacy.fitting import data_domain
 from blindbayes.privacy.intervals import record_of
@@ -91,11 +91,8 @@ class NoisySum:
         unit: Unit = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
-        mechanism: Mechanism | str = "auto",
     ) -> NoisySum:
         """Plan for `parties` shares in the sum, of which `honest` may be relied on. `rows` is the declared total."""
-        if mechanism == "diluted":
-            codebook.require_one_value("diluted noise")
         counted = codebook.with_features(narrow(feature) for feature in codebook.features)
         effective = float(epsilon)
         for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise
@@ -109,7 +106,6 @@ class NoisySum:
                 unit=unit,
                 party_rows=party_rows,
                 rows_per_person=rows_per_person,
-                mechanism=mechanism,  # type: ignore[arg-type]
             )
             deviation = noise.deviation(parties)
             matching = math.sqrt(2) * len(tables.items) / deviation if deviation else effective  # 0: hardly any noise at all

@@ -61,8 +61,6 @@ def require_record(study: Study) -> None:
     """Over columns noise protects one record, and how it is drawn is settled."""
     if study.unit != "record":
         raise PrivacyError("over columns epsilon protects one record: leave the unit at 'record'")
-    if study.mechanism != "auto":
-        raise ConfigError("over columns the plan chooses the mechanism: leave it at 'auto'")
 
 
 def tell_holdings(agreement: Agreement) -> list[str]:

@@ -104,7 +104,6 @@ class _Noise:
                 unit=study.unit,
                 party_rows=study.party_rows,
                 rows_per_person=study.rows_per_person,
-                mechanism=study.mechanism,
             )
         )
 

@@ -151,11 +151,9 @@ def _promise(study: StudyFile) -> dict[str, Any]:
     if _is_sum(study):
         noise = study.study.noise(study.setting)
         told |= {
-            "mechanism": privacy.mechanism if noise is None else f"{privacy.mechanism}: {noise.law}",
+            "mechanism": "none" if noise is None else f"{noise.mechanism}: {noise.law}",
             "gamma": f"{privacy.gamma:g} of the sites are relied on to add their noise",
         }
-    else:
-        told["mechanism"] = privacy.mechanism
     return told
 
 

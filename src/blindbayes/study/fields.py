@@ -34,7 +34,6 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     epsilon: float | None = None
     delta: float = 0.0
-    mechanism: Literal["auto", "polya", "skellam", "diluted"] = "auto"
     unit: Literal["record", "party"] = "record"
     party_rows: int | None = None
     rows_per_person: int | None = None

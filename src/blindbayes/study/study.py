@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -27,11 +27,10 @@ from blindbayes.privacy.released import require_small_delta
 from blindbayes.study import schemes
 from blindbayes.study.fields import Model, Privacy, Thresholds
 from blindbayes.study.schemes import Partition, Scheme
-from blindbayes.study.summing import FEWEST_EXACT, Mechanism, SumPlanning
+from blindbayes.study.summing import FEWEST_EXACT, SumPlanning
 from blindbayes.wire.transcript import Keep
 
 SIMULATION = "blindbayes.simulation.driver"
-MECHANISMS = get_args(Mechanism)
 
 
 class Study(SumPlanning):
@@ -49,8 +48,6 @@ class Study(SumPlanning):
     epsilon, delta : float
         Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.
         Over columns in shares: of all answers that the model ever gives, by noise of every party in the shares.
-    mechanism : str
-        "auto", "polya", "skellam" or "diluted".
     unit : "record" or "party"
         Whom epsilon protects: one record, or all records of a party (then `party_rows` is the largest party's size).
     rows_per_person : int, default=None
@@ -115,7 +112,6 @@ class Study(SumPlanning):
         protocol: str | msgspec.Struct | None = None,
         epsilon: float | None = None,
         delta: float = 0.0,
-        mechanism: Mechanism = "auto",
         unit: Literal["record", "party"] = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
@@ -150,7 +146,6 @@ class Study(SumPlanning):
         self.protocol = name
         self.epsilon = epsilon
         self.delta = delta
-        self.mechanism: Mechanism = mechanism
         self.unit: Literal["record", "party"] = unit
         self.rows_per_person = rows_per_person
         self.tuning = tuning
@@ -226,8 +221,6 @@ class Study(SumPlanning):
             require_identifier(self.codebook)
         if self.tuning is not None and not (isinstance(self.tuning, str) and len(self.tuning) <= 2000):
             raise ConfigError("tuning is a text of at most 2,000 characters")
-        if self.mechanism not in MECHANISMS:
-            raise PrivacyError(f"mechanism is one of {', '.join(MECHANISMS)}")
         if not _is_number(self.gamma) or not 0 < self.gamma <= 1:
             raise PrivacyError("gamma, the fraction of parties assumed honest, lies above 0 and is at most 1")
         for name, least in _LEAST.items():

@@ -22,7 +22,6 @@ from blindbayes.study.schemes import Scheme
 from blindbayes.wire import U64Array
 
 FEWEST_EXACT = 3  # an exact sum of two tells each the other's
-Mechanism = Literal["auto", "polya", "skellam", "diluted"]
 
 
 class SumPlanning:
@@ -32,7 +31,6 @@ class SumPlanning:
     protocol: str
     epsilon: float | None
     delta: float
-    mechanism: Mechanism
     unit: Literal["record", "party"]
     party_rows: int | None
     rows_per_person: int | None
@@ -134,7 +132,6 @@ class SumPlanning:
                 unit=self.unit,
                 party_rows=self.party_rows,
                 rows_per_person=self.rows_per_person,
-                mechanism=self.mechanism,
             )
         return self._plans[key]
 

@@ -7,6 +7,7 @@ import importlib.util
 import math
 import pathlib
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from blindbayes_papers.huai2015 import columns
 from blindbayes_papers.huai2015 import experiment as huai2015
 from blindbayes_papers.huai2015 import figure as fig
 from blindbayes_papers.huai2015 import histograms as noisy_columns
+from blindbayes_papers.huai2015.diluted import DilutedNoise
 from blindbayes_papers.huai2015.oblivious_sum.membership import pattern
 
 
@@ -50,12 +52,8 @@ def test_the_simulated_noise_has_the_spread_of_the_real_shares(name: str) -> Non
     rng = np.random.default_rng(1)
     draws = fig.METHODS[name].make(epsilon, n)(rng, n, (200_000,))
     plan = {
-        "printed": lambda: DistributedNoise.plan(
-            touched=1, cells=1, epsilon=epsilon, delta=fig.DELTA, honest=n, mechanism="diluted"
-        ),
-        "composed": lambda: DistributedNoise.plan(
-            touched=7, cells=88, epsilon=epsilon, delta=fig.DELTA, honest=n, mechanism="diluted"
-        ),
+        "printed": lambda: DilutedNoise(Fraction(epsilon), fig.DELTA, n, 1, 1),
+        "composed": lambda: DilutedNoise(Fraction(epsilon), fig.DELTA, n, 7, 88),
         "ours": lambda: DistributedNoise.plan(touched=7, cells=88, epsilon=epsilon, delta=fig.DELTA, honest=n),
     }[name]()
     assert draws.std() == pytest.approx(plan.deviation(), rel=0.02)  # kurtosis 6: a standard error below 0.4%
