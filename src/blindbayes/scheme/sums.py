@@ -325,8 +325,8 @@ class SumJob(CountingJob):
         public: Sum = self.agreement.public
         if self.site.name in self.agreement.contributors:
             self.bring(self.count(public.counting))
-        opens = {seat for seat in public.learners if self.agreement.host(seat) == self.site.name} - {self.site.name}
-        if opens and self.site.earlier(public.counting)[1]:
+        hosted = {seat for seat, host in self.agreement.hosts.items() if host == self.site.name}
+        if hosted.intersection(public.learners) and self.site.earlier(public.counting)[1]:
             raise ConfigError("the run goes on from one whose total this site, which opens the sum, does not hold")
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Total | None]:

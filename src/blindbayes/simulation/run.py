@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.signatures import SigningKey
@@ -32,10 +33,12 @@ def run_jobs(
     runs = local_runs(tuple(hosts), study=study, run_id=run_id, coins=coins.derive("identities"), keys=keys)
     roles = {seat: jobs[host].role(seat, runs[seat], coins.derive(f"party {seat}")) for seat, host in hosts.items()}
     outcome = run_in_memory(roles, faults=faults, keep=keep)
-    for name, job in jobs.items():
-        own = {seat: outcome.outputs[seat] for seat, host in hosts.items() if host == name and seat in outcome.outputs}
-        if own:
-            job.keep(own)
+    outputs: dict[str, dict[str, Any]] = {}
+    for seat, host in hosts.items():
+        if seat in outcome.outputs:
+            outputs.setdefault(host, {})[seat] = outcome.outputs[seat]
+    for name, own in outputs.items():
+        jobs[name].keep(own)
     return outcome
 
 
