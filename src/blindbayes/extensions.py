@@ -42,6 +42,7 @@ _OF_PAPERS = (
     "distorted_intersection",
     "noisy_histograms",
     "oblivious_sum",
+    "opened_ratio",
     "private_maximum",
     "reproduce",
     "ring_sum",

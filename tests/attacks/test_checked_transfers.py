@@ -19,7 +19,6 @@ from blindbayes.primitives.softspoken import KEY_BYTES, TREES, OtSenderSetup, pl
 from blindbayes.primitives.tweaks import Domain, TweakedHash
 from blindbayes.protocol.core import Send, mark, receive
 from blindbayes.protocol.matching import MatchingSetup, asker, owner
-from blindbayes.protocol.private_ratio import roles as private_ratio
 from blindbayes.protocol.shared_argmax import comparing
 from blindbayes.protocol.shared_argmax import roles as argmax
 from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, ScoresChosen
@@ -28,6 +27,7 @@ from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocol.transfer.roles import agree
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes_papers.vaidya2008.opened_ratio import roles as opened_ratio
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, Case, draw_block
 from support.two_party import anew, coins, let_proofs_hold, transfer_pair
@@ -360,9 +360,9 @@ def matched():
 def ratio():
     book = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1")),))
     words = count_block(Layout(book), CodedRows(np.arange(20) % 2, {"v": np.arange(20) % 2}, 20)).words
-    runs, ratios = local_runs(["first", "last"], coins=coins("run")), private_ratio.PrivateRatioSetup(book, "fine")
-    first = private_ratio.first_party(runs["first"], ratios, words, "last", coins("f"))
-    last = private_ratio.second_party(runs["last"], ratios, words, "first", coins("l"))
+    runs, ratios = local_runs(["first", "last"], coins=coins("run")), opened_ratio.PrivateRatioSetup(book, "fine")
+    first = opened_ratio.first_party(runs["first"], ratios, words, "last", coins("f"))
+    last = opened_ratio.second_party(runs["last"], ratios, words, "first", coins("l"))
     run_in_memory({"first": first, "last": last})
 
 

@@ -259,7 +259,7 @@ def test_a_study_says_how_settings_were_chosen_and_that_nobody_checked() -> None
 def test_every_private_study_says_what_its_promise_rests_on() -> None:
     """Of ratios with noise it was not said that cryptography, and two parties' steps, carry it; of histograms, nothing."""
     X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, [0] * 20 + [1] * 20
-    ratios = Study(BOOK, protocol="private_ratio", epsilon=1.0, options={"opening": "noisy", "minimum": 2})
+    ratios = Study(BOOK, protocol="opened_ratio", epsilon=1.0, options={"opening": "noisy", "minimum": 2})
     told = " ".join(ratios.simulate({name: _whole(X, y) for name in "pqr"}).statement.split())
     assert "is computational" in told
     assert "two computing parties follow the protocol and do not collude" in told

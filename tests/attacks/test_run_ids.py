@@ -80,13 +80,16 @@ def moved(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("protocol", ["noisy_histograms", "private_ratio"])
+THREE = ("north", "south", "west")
+
+
+@pytest.mark.parametrize("protocol", ["noisy_histograms", "opened_ratio"])
 def test_every_noisy_release_is_paid_for_whatever_its_run_is_called(tmp_path: Path, protocol: str) -> None:
     """Both tell everything each time: an id that says "with a base" is none of theirs."""
 
     async def test() -> None:
         columns = protocol == "noisy_histograms"
-        async with noisy_columns.office_of(tmp_path) if columns else Office(tmp_path, ("north", "south", "west")) as here:
+        async with noisy_columns.office_of(tmp_path) if columns else Office(tmp_path, THREE, policy=paper_policy()) as here:
             by, other = ("office", "hospital") if columns else ("north", "south")
             if columns:
                 study = noisy_columns.study_of(here)

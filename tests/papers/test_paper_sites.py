@@ -134,7 +134,7 @@ def test_protocol_3_opened_is_a_model_at_every_site(
 ) -> None:
     privacy = Privacy(epsilon=epsilon)
     found = models(
-        run(rows_net, rows_net.make_study(BOOK, protocol="private_ratio", deadlines=QUICK, options=options, privacy=privacy))
+        run(rows_net, rows_net.make_study(BOOK, protocol="opened_ratio", deadlines=QUICK, options=options, privacy=privacy))
     )
     assert len(found) == 3
     for model in found:

@@ -38,7 +38,7 @@ def test_no_words_for_labels_that_nothing_opens() -> None:
 def test_lists_in_tables_of_a_spec_are_read_too() -> None:
     assert set(labels({"opened": ["sum"], "maximum": {"opened": ["maximum"]}})) == {"sum", "maximum"}
     assert (FOUND["oblivious_sum"], FOUND["private_maximum"]) == ({"sum"}, {"maximum"})
-    assert FOUND["private_ratio"] > {"probabilities_and_counts", "noisy_probabilities"}
+    assert FOUND["opened_ratio"] > {"probabilities_and_counts", "noisy_probabilities"}
     assert FOUND["class_sums"] == set()
 
 

@@ -107,7 +107,7 @@ CASES = {
     "a whole party": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0, unit="party", party_rows=40))),
     "ratios in shares": Case(by_rows, rows_study(protocol="private_ratio", hosts={}, options={"queries": 100})),
     "noisy ratios": Case(
-        by_rows, rows_study(protocol="private_ratio", hosts={}, privacy=Privacy(epsilon=1.0), options={"opening": "noisy"})
+        by_rows, rows_study(protocol="opened_ratio", hosts={}, privacy=Privacy(epsilon=1.0), options={"opening": "noisy"})
     ),
     "histograms": Case(
         lambda: by_columns(noisy=True),

@@ -69,7 +69,7 @@ def test_what_each_party_sends_does_not_know_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"epsilon": 1.0, "protocol": "private_ratio"}, {"partition": "columns", "protocol": "noisy_histograms"}]
+    "fields", [{}, {"epsilon": 1.0, "protocol": "opened_ratio"}, {"partition": "columns", "protocol": "noisy_histograms"}]
 )
 def test_cells_of_anything_but_a_noisy_sum_are_not_altered(fields: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="min_cell"):

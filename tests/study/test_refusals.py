@@ -68,7 +68,7 @@ JOIN = {"partition": "columns", "aligned": False, "key": "id"}
         ({**JOIN, "options": {"overlap_epsilon": -1.0}}, "overlap_epsilon"),
         ({**COLUMNS, "protocol": "noisy_histograms"}, "needs epsilon"),
         ({"protocol": "private_ratio", "quorum": 3}, "needs every party"),
-        ({"protocol": "private_ratio", "options": {"opening": "wide"}}, "opening is one of"),
+        ({"protocol": "opened_ratio", "options": {"opening": "wide"}}, "opening is one of"),
         ({"protocol": "scalar_product", "options": {"queries": 3}}, "unknown protocol option"),
     ],
 )

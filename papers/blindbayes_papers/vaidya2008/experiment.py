@@ -144,7 +144,7 @@ def _asked(printed: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
 
 
 def table_1(key_sizes: Sequence[int]) -> list[Row]:
-    """One probability by Protocol 3; ours: private_ratio, per probability of a run that makes 102."""
+    """One probability by Protocol 3; ours: opened_ratio, per probability of a run that makes 102."""
     rows = []
     ours = {}
     for tuples in (10**6, 10**8):

@@ -22,11 +22,11 @@ from blindbayes.primitives.coins import Coins
 from blindbayes.protocol import columns as ours
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.private_ratio import roles as private_ratio
 from blindbayes.statistics import CodedRows
 from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes_papers.primitives.paillier import DEFAULT_BITS, PrivateKey, generate_keypair
 from blindbayes_papers.vaidya2008 import scalar_product as route
+from blindbayes_papers.vaidya2008.opened_ratio import roles as opened_ratio
 from blindbayes_papers.vaidya2008.primitives.scalar_product import draw_mask, product
 from blindbayes_papers.vaidya2008.ring_sum.cycles import seating
 from blindbayes_papers.vaidya2008.scalar_product import (
@@ -276,9 +276,9 @@ def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) 
 
 
 def our_ratio_seconds(tuples: int, values: int = 50) -> tuple[float, int]:
-    """private_ratio, three parties, one attribute: (seconds, number of probabilities)."""
+    """opened_ratio, three parties, one attribute: (seconds, number of probabilities)."""
     book = Codebook("y", ("a", "b"), (Categorical("x", tuple(f"v{at}" for at in range(values))),), max_rows=tuples)
-    plan = private_ratio.PrivateRatioSetup(book, "fine")
+    plan = opened_ratio.PrivateRatioSetup(book, "fine")
     parties = ("one", "two", "three")
     coins = Coins.system()
     runs = local_runs(parties, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
@@ -286,8 +286,8 @@ def our_ratio_seconds(tuples: int, values: int = 50) -> tuple[float, int]:
     each = np.full(size, tuples // (6 * values), dtype=np.uint64)
     each[:2] *= np.uint64(values)
     roles: dict[str, Role[Any]] = {
-        "one": private_ratio.first_party(runs["one"], plan, each, "two", Coins.system()),
-        "two": private_ratio.second_party(runs["two"], plan, each, "one", Coins.system()),
-        "three": private_ratio.contributor(runs["three"], plan, each, "one", "two", Coins.system()),
+        "one": opened_ratio.first_party(runs["one"], plan, each, "two", Coins.system()),
+        "two": opened_ratio.second_party(runs["two"], plan, each, "one", Coins.system()),
+        "three": opened_ratio.contributor(runs["three"], plan, each, "one", "two", Coins.system()),
     }
     return cpu_seconds(lambda: run_in_memory(roles)), plan.lanes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blindbayes_papers.vaidya2008.experiment import Row
 
 TITLES = {
-    1: ("Table 1: one probability (Protocol 3)", ("tuples", "degree"), "private_ratio, per probability of a run of 102"),
+    1: ("Table 1: one probability (Protocol 3)", ("tuples", "degree"), "opened_ratio, per probability of a run of 102"),
     2: ("Table 2: a nominal attribute (Protocol 4)", ("tuples", "classes"), "class_sums and shared_model, set-up included"),
     3: ("Table 3: a numeric attribute (Protocol 5)", ("tuples", "classes"), "class_sums and shared_model, set-up included"),
     4: (
@@ -129,7 +129,7 @@ def _claims(made: dict[int, list[Row]]) -> str:
         (
             "collusion (4.5.1, A.1)",
             "secure unless k - 1 of k parties collude; elsewhere an honest majority",
-            "ring_sum: the exact law of what each coalition learns is in its specification and is tested. private_ratio: two "
+            "ring_sum: the exact law of what each coalition learns is in its specification and is tested. opened_ratio: two "
             "parties that the study names must not collude, whatever the number of the others",
             "the ring alone falls to two neighbours; only shares on several edge-disjoint rings bear more. Both of the paper's "
             "sentences cannot hold at once",
@@ -137,14 +137,14 @@ def _claims(made: dict[int, list[Row]]) -> str:
         (
             "evaluation by e to the power of shares (Equations 8 and 9)",
             "each party raises e to its share of ln p",
-            "not built: private_ratio divides in a circuit, and shared_argmax compares sums of logarithms in shares",
+            "not built: opened_ratio divides in a circuit, and shared_argmax compares sums of logarithms in shares",
             "shares are uniform modulo a field, so a + b is ln p or ln p plus the field's size, and e to the power of a "
             "uniform number of 512 bits cannot be written down; scalar_product adds the shares before it exponentiates",
         ),
         (
             "probabilities are opened, counts stay hidden (Protocol 3)",
             "nothing else is learned",
-            "private_ratio: in shares that classify (the default), coarse, or with noise; opened in full only if asked for",
+            "private_ratio: in shares that classify; opened_ratio: coarse, or with noise, in full only if asked for",
             "four probabilities of one class at 16 bits leave two candidates for the size of the class, and so for every count",
         ),
         (
@@ -183,7 +183,7 @@ def _remarks(made: dict[int, list[Row]]) -> str:
         "degree 20, ten attributes of each kind) print 3.955 and 4.455 where the paper's formula gives 4.105 and 4.605.",
         "Oblivious transfers run on ristretto255 at every key size.",
         "Announcing probabilities (Protocol 3 as printed) opens the counts: four probabilities of one class at 16 bits leave "
-        "two candidates for its size. private_ratio keeps them in shares, or opens them coarse or noisy.",
+        "two candidates for its size. private_ratio keeps them in shares; opened_ratio opens them coarse or noisy.",
     ]
     if spans:
         remarks.insert(

@@ -35,7 +35,7 @@ def require_printed(study: Study) -> None:
     """It adds no noise; over columns both parties learn the class."""
     if study.epsilon is not None:
         raise PrivacyError(
-            "scalar_product adds no noise; class_sums does, in the shares, and over rows private_ratio with "
+            "scalar_product adds no noise; class_sums does, in the shares, and over rows opened_ratio with "
             "opening='noisy': take those, or leave epsilon out"
         )
     if study.reveal_to != "all":

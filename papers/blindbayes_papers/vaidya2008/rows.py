@@ -7,7 +7,7 @@
 Three parties or more: the counts go round the collusion-resistant ring until its last step, two parties take ln of every sum
 by a garbled circuit and a polynomial under Paillier, and the differences give the ratios. With `opening="printed"` all learn
 them, **which opens the counts**, as the paper's Protocol 3 does; with "shares" (default) exp too is taken in a circuit and
-two parties hold shares. `private_ratio` does the same a hundred times faster, exactly, and opens no finer than the counts
+two parties hold shares. `opened_ratio` does the same a hundred times faster, exactly, and opens no finer than the counts
 stay hidden. Options: opening, rings, key_bits, toy_keys, degree, divisor.
 """
 

@@ -29,14 +29,10 @@ LABEL_WORDS = {
     "audited_classes": "the classes of instances that it made up, against which later answers are checked",
     "audited_cells": "the cells of the model, with differential privacy noise, that its dummies touched",
     "vectors": "every contributor's own statistics, in clear",
-    "probabilities": "the probabilities of the model, without the counts behind them",
-    "minimum_reached": "whether the counts reach the agreed minimum (one bit)",
     "noisy_overlap": "an estimate of how many identifiers joined, with differential privacy noise of both parties",
     "enough_overlap": "whether at least the agreed number of identifiers joined (one bit)",
     "matching": "which of its identifiers the other party has too",
     "shared_identifiers": "which of its identifiers the other party has too, since only those were given a class",
-    "noisy_probabilities": "the probabilities of a model from counts with differential privacy noise",
-    "probabilities_and_counts": "the probabilities of the model so finely that every count follows from them",
 }
 
 

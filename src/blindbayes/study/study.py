@@ -43,7 +43,7 @@ class Study(SumPlanning):
         Whether the parties hold different records or different columns of the same records.
     protocol : str or typed options, default=None
         For rows "masked_sum" (default), or "reference", which protects nothing;
-        or "private_ratio", which sums nothing in the open: probabilities in shares, or opened as its options say; or
+        or "private_ratio", which sums nothing in the open: a model in shares of two parties; or
         "scalar_product", Vaidya's own protocols, for comparison.
     epsilon, delta : float
         Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.

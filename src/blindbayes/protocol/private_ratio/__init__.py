@@ -1,1 +1,1 @@
-"""`private_ratio`: from the parties' counts to probabilities, opened without the counts, or a model in shares. See SPEC.md."""
+"""`private_ratio`: from the parties' counts to a model in shares of two of them. See SPEC.md."""

@@ -1,4 +1,4 @@
-"""A model of everybody's rows that two of the parties hold in shares, and classification with it. See SPEC.md, Shares.
+"""A model of everybody's rows that two of the parties hold in shares, and classification with it. See SPEC.md.
 
 The total of the parties' counts is in shares of the two computing parties after step 1; `shared_model` makes shares of score
 tables of it, and `shared_argmax` classifies with these.

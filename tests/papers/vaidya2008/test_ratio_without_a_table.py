@@ -1,4 +1,4 @@
-"""private_ratio, `coarse`: a party whose vector is no table passed the minimum alone, and read small counts of the others.
+"""opened_ratio, `coarse`: a party whose vector is no table passed the minimum alone, and read small counts of the others.
 
 Found by a reviewer: a class count of 10,000 reached the minimum for everybody, and cells far below zero, which counted as zero,
 left the others' handful to be divided by.
@@ -14,7 +14,9 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import PrivacyError
 from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.private_ratio.roles import (
+from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
+from blindbayes.wire import U64Array
+from blindbayes_papers.vaidya2008.opened_ratio.roles import (
     PrivateRatioSetup,
     coarse_bits,
     contributor,
@@ -22,8 +24,6 @@ from blindbayes.protocol.private_ratio.roles import (
     plain_ratios,
     second_party,
 )
-from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
-from blindbayes.wire import U64Array
 
 NAMES, MINIMUM = ("north", "mallory", "south"), 64
 BOOK = Codebook("class", ("ill", "well"), (Categorical("hiv", ("yes", "no")),), max_rows=100_000)

@@ -1,4 +1,4 @@
-"""Roles of private_ratio whose result is opened. Step numbers as in SPEC.md."""
+"""Roles of opened_ratio. Step numbers as in SPEC.md."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from blindbayes.primitives.softspoken import OtReceiver, OtSender
 from blindbayes.primitives.tweaks import TweakedHash
 from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive, receive_marked
 from blindbayes.protocol.garbled import receive_step, send_step
-from blindbayes.protocol.private_ratio.messages import LabelsReturned, RatiosGarbled, RatiosTold, TotalsChosen
 from blindbayes.protocol.private_ratio.split import collect_masked, collect_masks, deal, others
 from blindbayes.protocol.shared_model.score_layout import dyadic
 from blindbayes.protocol.transfer import roles as transfer
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.layout import CellGroup
 from blindbayes.wire import U64Array
+from blindbayes_papers.vaidya2008.opened_ratio.messages import LabelsReturned, RatiosGarbled, RatiosTold, TotalsChosen
 
 Opening = Literal["coarse", "noisy", "fine"]
 _WORD_BITS = 64
@@ -287,7 +287,7 @@ def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: s
     _require_vector(vector, ratios)
     share = yield from collect_masks(run, vector, second)
     ot_sender = yield from transfer.ot_sender(run, second, coins)
-    session = yield from transfer.agree(run, second, "private_ratio", ratios.facts(), coins)  # step 2
+    session = yield from transfer.agree(run, second, "opened_ratio", ratios.facts(), coins)  # step 2
     return (yield from _garble(ratios, share, second, ot_sender, session))
 
 
@@ -296,7 +296,7 @@ def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: s
     _require_vector(vector, ratios)
     share = yield from collect_masked(run, vector, first)
     ot_receiver = yield from transfer.ot_receiver(run, first, coins)
-    session = yield from transfer.agree(run, first, "private_ratio", ratios.facts(), coins)  # step 2
+    session = yield from transfer.agree(run, first, "opened_ratio", ratios.facts(), coins)  # step 2
     return (yield from _evaluate(run, ratios, share, first, ot_receiver, session))
 
 

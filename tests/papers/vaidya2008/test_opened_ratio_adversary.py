@@ -1,4 +1,4 @@
-"""private_ratio: contributors that deviate, and what two computing parties read together."""
+"""opened_ratio: contributors that deviate, and what two computing parties read together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.primitives.coins import Coins
 from blindbayes.primitives.prg import expand
 from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.private_ratio.roles import PrivateRatioSetup, contributor, first_party, second_party
+from blindbayes_papers.vaidya2008.opened_ratio.roles import PrivateRatioSetup, contributor, first_party, second_party
 
 BOOK = Codebook("c", ("a", "b"), (Categorical("x", ("p", "q")),), max_rows=1000)
 RATIOS = PrivateRatioSetup(BOOK, opening="fine", fraction=8)
@@ -31,7 +31,7 @@ def ratio_arena() -> Arena:
         roles["second"] = second_party(runs["second"], RATIOS, VECTORS["second"], "first", coins.derive("second"))
         return roles
 
-    return Arena("private_ratio", SITES, SITES, None, make, VECTORS, 6, lambda colluders: 1)
+    return Arena("opened_ratio", SITES, SITES, None, make, VECTORS, 6, lambda colluders: 1)
 
 
 def test_a_contributor_that_deviates_is_named_or_only_spoils_the_result() -> None:
