@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blindbayes.console.door import Door
+from blindbayes.console.port import _metrics_token
+from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, StudyFile
 from support.consoles import Consoles
 from support.sites import BOOK
@@ -165,6 +167,19 @@ def test_a_code_signs_in_once_and_five_tries_a_minute_are_all() -> None:
     assert door.redeem(code.upper().replace("-", " ")) == "Ada"
     assert door.redeem(code) is None
     assert [door.may_try() for _ in range(6)] == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize("study", ["a" * 300, "x", "%2e%2e", "0" * 63, "0" * 64])
+def test_a_hash_that_names_no_file_is_refused(office: Consoles, study: str) -> None:
+    answer = office.ask("north", "POST", f"/api/studies/{study}/revoke", {})
+    assert (answer.status, answer.json["message"]) == (400, "no study of that hash is approved here")
+
+
+def test_a_damaged_metrics_token_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.token").write_bytes(b"\xff\xfe")
+    (tmp_path / "metrics.token").chmod(0o600)
+    with pytest.raises(ConfigError, match=r"metrics.token is damaged"):
+        _metrics_token(tmp_path)
 
 
 def test_large_and_slow_bodies_are_refused(office: Consoles) -> None:

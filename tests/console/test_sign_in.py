@@ -232,6 +232,21 @@ def test_a_list_of_people_that_was_emptied_ends_every_session(staffed: Consoles)
     assert staffed.ask("north", "POST", "/api/codes", {"name": "Mallory"}).status == 400
 
 
+def test_a_page_that_is_watched_ends_with_the_person_who_watches(staffed: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events went on to a person who had been removed."""
+    monkeypatch.setattr("blindbayes.console.live._BEAT", 0.2)
+    answer = enter(staffed, code=staffed.ports["north"].door.new_code("Alan"))
+    host, _, port = staffed.ports["north"].address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection.request("GET", "/events?of=/", headers={"Cookie": answer.headers["Set-Cookie"].split(";")[0]})
+    events = connection.getresponse()
+    assert events.readline() == b"retry: 2000\n"
+    staffed.office.net.sites["north"].home.people.remove("Alan", who="Ada")
+    lines = list(iter(events.readline, b""))  # it ends
+    assert not any(b"person removed" in line for line in lines)
+    connection.close()
+
+
 def test_codes_are_asked_for_by_name(staffed: Consoles) -> None:
     for body in ({}, {"name": ""}, {"name": 3}, {"name": "Nobody"}, {"name": "Alan", "role": "steward"}, [], "x"):
         assert staffed.ask("north", "POST", "/api/codes", body).status == 400

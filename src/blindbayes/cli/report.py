@@ -402,6 +402,11 @@ def _show(facts: Mapping[str, Any], console: Screen) -> None:
         for name, key in facts["signed by"].items():
             note = "the key on its card" if name in facts["cards that fit"] else "compare the key with its card, or use --card"
             console.print(f"signed by {name}: {key[:16]}… ({note})", highlight=False, markup=False)
+        console.print(
+            "Who took part stands here on the word of whoever signed: `blindbayes report verify` asks all others too.",
+            highlight=False,
+            soft_wrap=True,
+        )
     else:
         console.print("Not signed: a simulation in one process, or nobody signed.", highlight=False)
     if facts["model"]:

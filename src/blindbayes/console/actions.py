@@ -53,11 +53,16 @@ async def stop(desk: Desk, run: str, why: str, who: str | None = None) -> dict[s
     return lanes(desk.agent, await desk.agent.stop_run(run, require_reason(why), by))
 
 
-def keep_study(desk: Desk, text: str) -> dict[str, Any]:
+async def keep_study(desk: Desk, text: str) -> dict[str, Any]:
     """Put a study's file into this site's inbox; nothing is approved by that"""
-    study = StudyFile.from_text(text)
-    study.require_signatures()
-    study.require_changes()
+
+    def read() -> StudyFile:
+        study = StudyFile.from_text(text)
+        study.require_signatures()
+        study.require_changes()
+        return study
+
+    study = await asyncio.to_thread(read)  # a long file takes seconds
     if desk.agent.name not in study.names:
         raise ConfigError("this site is no party of that study")
     folder = make_private_folder(desk.agent.home.folder / "studies")

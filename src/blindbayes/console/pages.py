@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -180,7 +180,14 @@ class Pages:
         path = request.query_params.get("of", "")
         if not any(form.match(path) for form, _ in self._live_views):
             return Response("no such page", 404, media_type="text/plain")
-        return StreamingResponse(self.live.follow(path), media_type="text/event-stream")
+
+        async def while_signed_in() -> AsyncIterator[str]:
+            async for news in self.live.follow(path):
+                if self._door.visitor(request) is None:  # removed, signed out, or twelve hours over
+                    return
+                yield news
+
+        return StreamingResponse(while_signed_in(), media_type="text/event-stream")
 
     async def _render_live(self, path: str) -> str:
         """The live part of a page; it holds nothing that is for one visitor alone."""

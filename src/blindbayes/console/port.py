@@ -105,10 +105,13 @@ def console(agent: Agent, door: Door, pages: Pages) -> Starlette:
 
 
 def _metrics_token(folder: Path) -> str:
-    """Reads the metrics and nothing else; made once, and kept, so that a scraper can be told it."""
+    """Return the token that reads the metrics and nothing else; made once, so that a scraper can be configured with it."""
     path = folder / "metrics.token"
     if path.exists():
-        return read_private(path).decode().strip()
+        try:
+            return read_private(path).decode("ascii").strip()
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path.name} is damaged: delete it, a new one is made") from None
     token = Coins.system().bytes(24).hex()
     write_whole(path, f"{token}\n".encode())
     return token

@@ -12,7 +12,7 @@ nothing that its role's own messages did not: a reader whose result turns out to
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -53,8 +53,15 @@ def pack(receipt: Receipt) -> bytes:
     return msgspec.msgpack.encode(receipt)
 
 
-def receipts_text(roster: str, run: str, identities: Mapping[str, bytes], received: Mapping[str, bytes]) -> bytes:
-    """Return `receipts.json` with the receipts, as the roles sent them, that are well formed and signed by their roles."""
+def receipts_text(
+    roster: str,
+    run: str,
+    identities: Mapping[str, bytes],
+    received: Mapping[str, bytes],
+    left_out: Collection[str] | None = None,
+) -> bytes:
+    """Return `receipts.json` with the receipts, as the roles sent them, that are well formed, signed by their roles and for
+    the result that leaves out these contributors; None: the site learned none."""
     entries = {}
     for seat, raw in sorted(received.items()):
         try:
@@ -62,6 +69,8 @@ def receipts_text(roster: str, run: str, identities: Mapping[str, bytes], receiv
             receipt.require_signed(roster, run, seat, identities[seat])
         except (msgspec.MsgspecError, UnicodeDecodeError, IntegrityError):
             continue  # as if it had sent none: the release is written, and says who is missing
+        if None not in (left_out, receipt.left_out) and set(left_out or ()) != set(receipt.left_out or ()):
+            continue
         entries[seat] = msgspec.to_builtins(receipt)
     return (json.dumps(entries, indent=2, sort_keys=True) + "\n").encode()
 

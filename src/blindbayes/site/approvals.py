@@ -107,7 +107,7 @@ class Approvals:
     def revoke(self, sha256: str, *, who: str | None = None, why: str | None = None) -> None:
         """Take an approval back."""
         path = self.folder / f"{sha256}.toml"
-        if not path.exists():
+        if not _is_hash(sha256) or not path.exists():
             raise ConfigError("no study of that hash is approved here")
         path.unlink()
         (self.folder / f"{sha256}.runs").unlink(missing_ok=True)
@@ -127,7 +127,7 @@ class Approvals:
 
     def stored(self, sha256: str) -> StudyFile | None:
         """The study in the folder, whether or not its roster is the approved one."""
-        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+        if not _is_hash(sha256):
             return None
         path = self.folder / f"{sha256}.toml"
         try:
@@ -147,3 +147,8 @@ class Approvals:
         """All approved studies."""
         found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
         return [each[0] for each in found if each is not None]
+
+
+def _is_hash(text: str) -> bool:
+    """True for 64 hexadecimal digits: a hash becomes the name of a file."""
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")

@@ -98,7 +98,9 @@ def write_release(
     made["study.toml"] = study.to_toml().encode()
     if receipts:
         identities = {role: study.identity(role) for role in study.seats}
-        made[RECEIPTS] = receipts_text(study.roster.sha256, run_id, identities, receipts)
+        included = known.get("included")
+        left_out = None if included is None else set(study.contributors) - set(included)
+        made[RECEIPTS] = receipts_text(study.roster.sha256, run_id, identities, receipts, left_out)
     write_folder(draft, seal_files(made, None if identity is None else {identity.name: identity.signing}))
     for path in sorted(draft.rglob("*")):  # the run's end follows, and with it goes the journal that could write it again
         sync(path)
