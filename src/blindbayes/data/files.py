@@ -11,12 +11,14 @@ import codecs
 import csv
 import glob
 import io
+import itertools
 import lzma
 import os
 import zipfile
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ import numpy as np
 from blindbayes.data.libraries import pa, pacsv, pc, pq
 from blindbayes.data.values import written_text
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.kernels import Kernels, active
+from blindbayes.kernels.cells import MAX_COLUMNS, PADDING, CellScanner, Stop
 from blindbayes.lazy import need
 
 PACKED = (".gz", ".bz2", ".zst", ".xz", ".zip")
@@ -151,54 +155,118 @@ def _unpacked(path: str) -> Iterator[Any]:
             yield stack.enter_context(pa.input_stream(path, compression="detect"))
 
 
+class _Unscanned(Exception):
+    """A text file goes on with a row that the kernel does not read."""
+
+
 def csv_batches(
     path: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], coded: Container[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of text files with these `columns`, those of `names` only, in order."""
+    """Rows of text files with these `columns`, those of `names` only, in order; cells of `coded` may come as dictionaries.
+
+    A row that one reader cannot take, the next one does: the kernel knows neither doubled quotes nor other encodings, and
+    Arrow no row that is longer than a block.
+    """
+    readers: list[Callable[..., Iterator[pa.RecordBatch]]] = [
+        partial(_csv_batches, block=_BLOCK),
+        partial(_csv_batches, block=_LARGE_BLOCK),
+    ]
+    kernels = active() if any(name in coded for name in names) else None
+    if kernels is not None and _is_plain(dialect) and len(names) <= MAX_COLUMNS:
+        readers.insert(0, partial(_scanned, kernels=kernels, coded=coded))
     for file in files_of(path):
         seen = 0
-        try:
-            for batch in _gathered(_csv_batches(file, dialect, columns, names, _BLOCK)):
-                seen += batch.num_rows
-                yield batch
-            continue
-        except pa.ArrowInvalid as problem:
-            if "straddling" not in str(problem):
-                raise
-        for batch in _csv_batches(file, dialect, columns, names, _LARGE_BLOCK):  # a row that is longer than a block
-            if batch.num_rows > seen:
-                yield _without_empty(batch.slice(seen))
-            seen = max(0, seen - batch.num_rows)
+        for read in readers:
+            passed = 0
+            try:
+                for batch in read(file, dialect, columns, names):
+                    passed += batch.num_rows
+                    if passed > seen:
+                        yield batch.slice(batch.num_rows - (passed - seen))
+                        seen = passed
+                break
+            except _Unscanned:
+                continue
+            except pa.ArrowInvalid as problem:
+                if "straddling" not in str(problem):
+                    raise
+
+
+def _is_plain(dialect: Dialect) -> bool:
+    marks = (dialect.delimiter or ",") + dialect.quote
+    return codecs.lookup(dialect.encoding or "utf-8").name == "utf-8" and marks.isascii() and not set(marks) & set("\r\n")
+
+
+def _scanned(
+    file: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], kernels: Kernels, coded: Container[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows by the kernel: codes of the distinct cells of `coded` columns, as long as they are few."""
+    marks = f"{dialect.delimiter or ','}\n{dialect.quote}\r".encode()
+    wanted, plain = [columns.index(name) for name in names], [name not in coded for name in names]
+    scanner = CellScanner(kernels, marks, len(columns), wanted, plain, BATCH, 0 if dialect.names is not None else 1)
+    known: dict[int, pa.Array] = {}
+    with _unpacked(file) as stream:
+        new, left = stream.read(_BLOCK).removeprefix(codecs.BOM_UTF8), b""
+        if not new:
+            raise _Unscanned
+        while new or left:
+            text = b"".join((left, new or b"\n", bytes(PADDING)))  # the last row may have no end
+            at, stop, why = 0, len(text) - PADDING, Stop.ROWS
+            while why != Stop.MORE:
+                read, why = scanner.scan(text, at, stop)
+                at += read
+                if why == Stop.ODD or (why == Stop.ROWS and not scanner.rows):
+                    raise _Unscanned
+                if why != Stop.MORE:
+                    yield from _taken(scanner, names, known)
+            left = text[at:stop]
+            if len(left) > _LARGE_BLOCK or (left and not new):
+                raise _Unscanned
+            new = stream.read(_BLOCK)
+    yield from _taken(scanner, names, known)
+
+
+def _taken(scanner: CellScanner, names: Sequence[str], known: dict[int, pa.Array]) -> Iterator[pa.RecordBatch]:
+    """The rows of a scanner, which begins anew. `known` are distinct values of before, which are checked once."""
+    columns = []
+    for place in range(len(names) if scanner.rows else 0):
+        codes = scanner.codes(place)
+        texts = known.get(place)
+        if codes is None or texts is None or len(texts) < scanner.size(place):
+            ends, data = map(pa.py_buffer, scanner.texts(place))
+            texts = pa.StringArray.from_buffers(scanner.size(place), ends, data)
+            texts.validate(full=True)
+            texts = known[place] = _without_empty(texts)
+        columns.append(texts if codes is None else pa.DictionaryArray.from_arrays(pa.array(codes), texts, safe=False))
+    scanner.clear()
+    if columns:
+        yield pa.record_batch(columns, list(names))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches as larger ones: a block fits a processor's memory, a batch is worth the calls for each column."""
+    """Small batches as larger ones, without empty cells: a batch is worth the calls for each column."""
     held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= BATCH:
-            yield _without_empty(pa.concat_batches(held))
+    for batch in itertools.chain(batches, [None]):
+        held += [] if batch is None else [batch]
+        if held and (batch is None or sum(each.num_rows for each in held) >= BATCH):
+            whole = pa.concat_batches(held)
+            yield pa.record_batch([_without_empty(column) for column in whole.columns], schema=whole.schema)
             held = []
-    if held:
-        yield _without_empty(pa.concat_batches(held))
 
 
-def _without_empty(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Empty cells as missing ones, which Arrow's reader would look for in each cell."""
-    columns = []
-    for column in batch.columns:
-        places = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-        if len(column) and not np.diff(places).min():
-            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-        columns.append(column)
-    return pa.record_batch(columns, schema=batch.schema)
+def _without_empty(column: pa.Array) -> pa.Array:
+    """A column of texts with empty cells as missing ones, which Arrow's reader would look for in each cell."""
+    places = np.frombuffer(column.buffers()[1] or bytes(4), np.int32)[column.offset : column.offset + len(column) + 1]
+    if len(column) and not np.diff(places).min():
+        return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    return column
 
 
 def _csv_batches(
     file: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], block: int
 ) -> Iterator[pa.RecordBatch]:
     with _unpacked(file) as stream:
-        yield from pacsv.open_csv(
+        batches = pacsv.open_csv(
             stream,
             pacsv.ReadOptions(
                 block_size=block,
@@ -217,6 +285,7 @@ def _csv_batches(
                 column_types={name: pa.string() for name in columns}, include_columns=list(names), strings_can_be_null=False
             ),
         )
+        yield from _gathered(batches)
 
 
 def parquet_batches(path: str, names: Sequence[str], coded: Container[str] = ()) -> Iterator[pa.RecordBatch]:

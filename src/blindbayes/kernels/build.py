@@ -25,7 +25,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 LIBRARY = FOLDER / "_kernels.so"
-SOURCES = ("aes.h", "counts.h", "curve.h", "keyed.h", "lanes.c", "rows.h", "scores.h", "words.c")
+SOURCES = ("aes.h", "cells.h", "counts.h", "curve.h", "keyed.h", "lanes.c", "rows.h", "scores.h", "words.c")
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
 _ANY: dict[str, tuple[str, ...]] = {"portable": ()}
 _VAES = ("-maes", "-mpclmul", "-mavx2", "-mvaes", "-mvpclmulqdq")

@@ -43,6 +43,8 @@ const char *kernels_digest(void);
 const char *kernels_sets(void);
 void kernels_keep_memory(int);
 int agreements(void *, void *, size_t, void *);
+void cells_scan(void *, size_t, void *, size_t, void *, size_t, void *, size_t, void *, void *, void *, void *, size_t, void *,
+    void *, int);
 size_t store_peel(void *, size_t, size_t, void *, void *, void *);
 void store_assign(void *, void *, void *, size_t, size_t, void *, void *);
 void store_decode(void *, void *, void *, size_t, size_t, void *, void *);

@@ -14,6 +14,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+#include "cells.h"
 #include "counts.h"
 #include "curve.h"
 
