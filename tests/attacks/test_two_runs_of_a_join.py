@@ -137,6 +137,36 @@ def test_one_person_asked_for_in_three_bins_of_a_run_is_caught(liar, monkeypatch
         train()
 
 
+LEFT = {"minimum": {"min_overlap": 10}, "estimate": {"overlap_epsilon": 1.0}, "noise": {"epsilon": 0.05}}
+
+
+@pytest.mark.parametrize("class_alone", [False, True], ids=["left", "inner, class alone"])
+@pytest.mark.parametrize("why", LEFT)
+@pytest.mark.parametrize("bins", [2, 3])
+def test_a_row_holder_that_asks_for_everybody_in_several_bins_is_caught(why, class_alone, bins, monkeypatch):
+    """Before, where the class holder brought no columns to share, a person counted three times for the minimum and in noise."""
+    genuine = roles._placed
+
+    def tripled(session, shape, entries, source):
+        items, table = genuine(session, shape, entries, source)
+        if shape.labels == 2:  # the telecom's rows
+            for at, three in enumerate(cuckoo.bins_of(session, entries.items, shape.bins)):
+                items[three[:bins]], table[three[:bins]] = entries.items[at], at
+        return items, table
+
+    monkeypatch.setattr(roles, "_placed", tripled)
+    fields = dict(LEFT[why])
+    book = Codebook("y", ("no", "yes"), (Categorical("plan", ("s", "m")), *(() if class_alone else BOOK.features[1:])))
+    bank = BANK[:60].drop(columns="own") if class_alone else BANK[:60]
+    noise = {"epsilon": 5.0} if fields.pop("epsilon", None) else {}
+    options = {"join": "inner" if class_alone else "left", **fields}
+    study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options, **noise)
+    with pytest.raises(IntegrityError):
+        study.simulate({"bank": bank, "telecom": TELECOM[:60]}, coins=coins("tripled"))
+    monkeypatch.setattr(roles, "_placed", genuine)
+    assert study.simulate({"bank": bank, "telecom": TELECOM[:60]}, coins=coins("tripled")).model
+
+
 def test_whoever_leaves_out_as_many_as_it_counts_twice_more_is_caught_by_their_classes(monkeypatch):
     """A left join has a second run where an estimate of the joined identifiers is opened. Their number alone would be right."""
     genuine, brought, classes = roles._placed, scheme._entries, {}

@@ -21,13 +21,12 @@ from blindbayes.protocol.core import Receive
 from blindbayes.protocol.digits import masked_words
 from blindbayes.protocol.joined import connect
 from blindbayes.protocol.joined_sums import equal, messages, roles
-from blindbayes.protocol.joined_sums.counts import count_gates
 from blindbayes.protocol.joined_sums.inputs import Entries
 from blindbayes.protocol.joined_sums.roles import MIN_BOUND, JoinedSumsSetup, label_holder, row_holder
 from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins, let_proofs_hold, opened_count
 
-SHAPE = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, counted=True, both_count=True)
+SHAPE = JoinedSumsSetup(MIN_BOUND, MIN_BOUND, 2, 2, counted=True)
 ALPHA = 1e-6  # of each comparison; there are fewer than forty
 
 
@@ -58,7 +57,7 @@ def simulated(kind, at, source):
             SHAPE.planes * count * SHAPE.words + count,
             correction_words(count),
         ],
-        messages.TagsMasked: [ROW_WORDS * count_gates(count, SHAPE.count_bits), count],
+        messages.TagsMasked: [count],
     }[kind]
     return kind(0, *(source.words(length) for length in lengths))
 

@@ -263,13 +263,9 @@ _JOINED = (
 )
 _CHANGED = (
     "Nor is a class holder's record covered against an attribute holder whose changed software enters, for a row, words that "
-    "no row has, or asks for one identifier in several bins of a join; the other way round it is, whatever the class holder's "
-    "software enters."
+    "no row has; the other way round it is, whatever the class holder's software enters."
 )
-_EITHER = (
-    "Nor is a record covered against another party whose changed software enters, for a row, words that no row has, or, where "
-    "the class holder brings no columns and no overlap_epsilon is set, asks for one identifier in several bins."
-)
+_EITHER = "Nor is a record covered against another party whose changed software enters, for a row, words that no row has."
 OUTSIDE: Mapping[Join, str] = {
     "aligned": f"Not covered: the number of rows, whose rows line up, the instances that are classified later. {_CHANGED}",
     "left": f"{_JOINED} {_CHANGED}",

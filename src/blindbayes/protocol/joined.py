@@ -152,9 +152,9 @@ class JoinSetup:
 
     @property
     def is_run_twice(self) -> bool:
-        """Whether joined_sums runs once more with the roles swapped: for the class holder's own columns, or since what an
-        estimate promises must hold whoever deviates: nobody counts for more than one in both runs."""
-        return self.own_layout is not None or self.overlap_epsilon is not None
+        """Whether joined_sums runs once more with the roles swapped: for the class holder's own columns, or since a minimum,
+        an estimate or noise must hold whoever deviates: nobody counts for more than one in both runs."""
+        return self.own_layout is not None or self.counted or self.guard.noise_bits > 0
 
     @property
     def own_layout(self) -> RowLayout | None:
@@ -168,8 +168,7 @@ class JoinSetup:
         layout, classes = self.columns.layout(party), len(self.codebook.classes)
         facts = layout.facts() + self.facts()
         bounds = self.bounds[party], self.bounds[self.class_holder]
-        both = self.counted and not self.is_run_twice
-        return JoinedSumsSetup(*bounds, layout.words + 1, classes, self.max_multiplicity, facts, self.counted, both)
+        return JoinedSumsSetup(*bounds, layout.words + 1, classes, self.max_multiplicity, facts, self.counted)
 
     def own_shape(self, party: str) -> JoinedSumsSetup:
         """The run in which the class holder brings its own columns, class by class, if it has any to bring, and the classes
@@ -312,14 +311,12 @@ def train_class_holder(
         ot_receiver = yield from transfer.ot_receiver(run, name, coins)
         ot_sender = yield from transfer.ot_sender(run, name, coins)
         both = ot_sender, ot_receiver
-        share, matches, again = yield from joined_sums.label_holder(run, name, join.shape(name), labels, both, coins)
+        share, matches = yield from joined_sums.label_holder(run, name, join.shape(name), labels, both, coins)
         if join.is_run_twice:
             brought = own if own is not None else Entries(labels.items, labels.words @ join.class_places)
             facts = join.own_shape(name), brought, both, coins, _rows_known(join, share)
             mine[name] = yield from joined_sums.row_holder(run, name, *facts)
-            again = mine[name].matches
-        if join.counted:  # a count that one party garbled alone would be what it likes
-            counts[name] = on_counts.Executions(again, matches)
+            counts[name] = on_counts.Executions(mine[name].matches, matches)  # what one party garbled alone could be anything
         if join.min_overlap:
             yield from on_counts.enough(counts[name], join.min_overlap, True, coins)
         trained.sums[name], trained.ot_senders[name], trained.back_receivers[name] = share, ot_sender, ot_receiver
@@ -368,16 +365,14 @@ def train_attribute_holder(
     ot_sender = yield from transfer.ot_sender(run, other, coins)
     ot_receiver = yield from transfer.ot_receiver(run, other, coins)
     both = ot_sender, ot_receiver
-    share, count, again = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, both, coins)
-    own_layout, theirs = join.own_layout, None
+    share, count = yield from joined_sums.row_holder(run, other, join.shape(run.me), rows, both, coins)
+    own_layout, theirs, overlaps = join.own_layout, None, {}
     if join.is_run_twice:
         facts = join.own_shape(run.me), numbers, both, coins, _rows_known(join, share)
         theirs = yield from joined_sums.label_holder(run, other, *facts)
-        again = theirs.matches
-    counts = on_counts.Executions(count, again)
+        counts = on_counts.Executions(count, theirs.matches)
     if join.min_overlap:
         yield from on_counts.enough(counts, join.min_overlap, False, coins)
-    overlaps = {}
     if join.overlap_epsilon is not None:
         own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
         overlaps[other] = yield from on_counts.noisy(counts, own_noise, bits, False, coins)

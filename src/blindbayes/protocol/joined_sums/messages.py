@@ -54,9 +54,8 @@ class BinsCompared(Marked, MaskedMessage, frozen=True):
 
 
 class TagsMasked(Marked, MaskedMessage, frozen=True):
-    """The label holder's tags under the labels of the same matches and, where it counts them too, their garbled sum."""
+    """The label holder's tags under the labels of the same matches."""
 
-    tables: U64Array
     tags: U64Array
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,6 @@ _PIECE_WORDS = _BLOCK_BYTES // 8  # of the store
 _ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
 _ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps pads in the cache
 _HASH_AT_ONCE = 1 << 18
-T = TypeVar("T", SenderStream, ChooserStream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,6 @@ class JoinedSumsSetup:
     max_label: int = 1  # largest value of a label
     facts: bytes = b""  # anything else both must agree on
     counted: bool = False  # whether the number of common identifiers is counted, by the row holder's circuit
-    both_count: bool = False  # and by the label holder's
 
     def __post_init__(self) -> None:
         if min(self.row_ids, self.label_ids) < MIN_BOUND or max(self.row_ids, self.label_ids) > MAX_BOUND:
@@ -120,20 +118,19 @@ class JoinedSumsSetup:
 
     def agreed(self) -> bytes:
         """Bytes of all of it."""
-        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted, self.both_count)
-        return b"joined_sums v1" + repr(parts).encode() + self.facts
+        parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted)
+        return b"joined_sums v2" + repr(parts).encode() + self.facts
 
 
-class JoinedShares(NamedTuple, Generic[S, T]):
+class JoinedShares(NamedTuple, Generic[S]):
     """What one party is left with."""
 
     sums: U64Array  # (labels, words)
     matches: Count[S]  # of the identifiers that both have, on wires; 0 unless the shape has it counted
-    again: Count[T]  # the same by the label holder's circuit
 
 
-RowShares: TypeAlias = JoinedShares[SenderStream, ChooserStream]
-LabelShares: TypeAlias = JoinedShares[ChooserStream, SenderStream]
+RowShares: TypeAlias = JoinedShares[SenderStream]
+LabelShares: TypeAlias = JoinedShares[ChooserStream]
 Transfers: TypeAlias = tuple[OtSender, OtReceiver]
 """With one other party, in both directions."""
 NOTHING: U64Array = np.zeros(0, dtype=np.uint64)
@@ -174,7 +171,7 @@ def row_holder(
     del store, keys, items
     tags, mine = _tags(learned, shape), (yield from send_equal(session, other, digits(learned, shape.tag_bits), stream))
     share, check = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((2, 1), dtype=np.uint64)
-    found, again = _count(session, other, stream, shape), _count(back, other, back_stream, shape)
+    found = _count(session, other, stream, shape)
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         entered = yield from receive_marked(other, MatchesChosen, session, index)
@@ -191,19 +188,13 @@ def row_holder(
         sent = np.concatenate([masked.reshape(-1), proof.reshape(-1)])
         yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), sent, corrections))
         told = yield from receive_marked(other, TagsMasked, back, index)  # step 9
-        gates = count_gates(count, shape.count_bits) if shape.both_count else 0
-        if (len(told.tables), len(told.tags)) != (ROW_WORDS * gates, count):
+        if len(told.tags) != count:
             raise PeerProtocolError("a block of tags has the wrong length", party=other)
-        hash_ = TweakedHash.of_block(back, index)
-        if shape.both_count:
-            evaluator = Evaluator(hash_, other)
-            evaluator.give_tables(told.tables)
-            again.add(evaluator, held)
-        _take(hash_, held[None], told.tags.reshape(1, -1, 1), check[1:])
+        _take(TweakedHash.of_block(back, index), held[None], told.tags.reshape(1, -1, 1), check[1:])
     sums = _weighted(share, shape)
     secret = np.concatenate([check[0] - check[1], _last(sums, known) - known])
     yield from ask_equality(other, back, secret.tobytes(), coins)
-    return JoinedShares(sums, found, again)
+    return JoinedShares(sums, found)
 
 
 def label_holder(
@@ -243,7 +234,7 @@ def label_holder(
     del store
     tags, mine = _tags(secret, shape), (yield from choose_equal(session, other, digits(secret, shape.tag_bits), stream))
     share, check = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((2, 1), dtype=np.uint64)
-    found, again = _count(session, other, stream, shape), _count(back, other, back_stream, shape)
+    found = _count(session, other, stream, shape)
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         entered = np.concatenate([mine[None, part], _label_bits(secret[part], shape)])
@@ -266,14 +257,12 @@ def label_holder(
         hash_ = TweakedHash.of_block(back, index)  # step 9
         garbler = Garbler(hash_, ot_sender.delta)
         equal = back_stream.extend(compared.corrections, count, other) ^ garbler.own(mine[part])
-        if shape.both_count:
-            again.add(garbler, equal)
         proof = _offer(hash_, ot_sender.delta, equal[None], tags[part], check[1:])
-        yield Send(other, TagsMasked(mark(back, TagsMasked, index), garbler.take_tables(), proof.reshape(-1)))
+        yield Send(other, TagsMasked(mark(back, TagsMasked, index), proof.reshape(-1)))
     sums = _weighted(share, shape)
     secret = np.concatenate([check[1] - check[0], known - _last(sums, known)])
     yield from answer_equality(other, back, secret.tobytes(), coins)
-    return JoinedShares(sums, found, again)
+    return JoinedShares(sums, found)
 
 
 def _last(sums: U64Array, known: U64Array) -> U64Array:
