@@ -30,6 +30,7 @@ from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.classwise import centred_knorms
 from blindbayes.privacy.forecast import private_forecast
 from blindbayes.study import Study
+from support.mechanisms import fit_by
 
 MARKED = Codebook(
     "y",
@@ -95,8 +96,7 @@ def test_fits_of_lists_stay_below_their_epsilon() -> None:
     samples = []
     for more in (False, True):
         fits = (
-            NaiveBayes(MARKED, epsilon=1.0, mechanism="discrete_laplace", expected_rows=ROWS).fit(*rows(more))
-            for _ in range(150)
+            fit_by("discrete_laplace", NaiveBayes(MARKED, epsilon=1.0, expected_rows=ROWS), *rows(more)) for _ in range(150)
         )
         samples.append(np.array([model.feature_log_prob_["x"][0, 0] for model in fits]))
     assert most_certain_epsilon(*samples) < 1
@@ -130,15 +130,15 @@ HOSTILE: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mechanism", ["auto", "discrete_laplace"])
+@pytest.mark.parametrize("mechanism", [None, "discrete_laplace"])
 @pytest.mark.parametrize("at", range(4))
-def test_no_value_of_a_record_is_an_error(at: int, mechanism: str) -> None:
+def test_no_value_of_a_record_is_an_error(at: int, mechanism: str | None) -> None:
     """An outlier raised, free of charge, with its exact number, and advised to widen the bounds."""
     for value in HOSTILE:
         record: list[Any] = ["u", 3, 5, "1"]
         record[at] = value
         X, y = [["u", 1, 2], ["v", 2, 3], record[:3]], ["0", "1", record[3]]
-        model = NaiveBayes(BOOK, epsilon=1.0, mechanism=mechanism).fit(X, y)
+        model = fit_by(mechanism, NaiveBayes(BOOK, epsilon=1.0), X, y)
         assert model.predict(X[:2]).shape == (2,)
 
 

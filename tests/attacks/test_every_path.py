@@ -133,7 +133,7 @@ def read_by(path: str, rows: Rows, folder: Path) -> tuple[StagedPlan, np.ndarray
 
 @pytest.mark.parametrize("path", CENTRAL)
 def test_every_path_of_one_table_hands_the_same_integers_to_the_same_release(path: str, tmp_path: Path) -> None:
-    want = plan_fit(BOOK, epsilon=1, delta=0.0, mechanism="auto", rows=len(TABLE), rows_per_person=1, chooses=True).plan  # type: ignore[attr-defined]
+    want = plan_fit(BOOK, epsilon=1, delta=0.0, rows=len(TABLE), rows_per_person=1, chooses=True).plan  # type: ignore[attr-defined]
     for rows in NEIGHBOURS:
         plan, vector = read_by(path, rows, tmp_path)
         assert plan == want
@@ -154,7 +154,7 @@ def test_the_release_behind_them_keeps_its_epsilon_and_a_tenth_of_its_noise_does
     coins = Coins.seeded(b"p" * 32)
     exact = {len(rows): read_by("lists", rows, tmp_path) for rows in NEIGHBOURS}
     for epsilon, refuted in ((1.0, False), (10.0, True)):
-        plan: Any = plan_fit(BOOK, epsilon=epsilon, delta=0.0, mechanism="auto", rows=len(TABLE), rows_per_person=1).plan  # type: ignore[attr-defined]
+        plan: Any = plan_fit(BOOK, epsilon=epsilon, delta=0.0, rows=len(TABLE), rows_per_person=1).plan  # type: ignore[attr-defined]
 
         def released(rows: Rows, plan: Any = plan) -> np.ndarray[Any, Any]:
             from blindbayes.statistics import Layout, Statistics

@@ -26,6 +26,7 @@ from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.forecast import forecast, private_forecast
 from blindbayes.privacy.stages import plan_stages
 from blindbayes.statistics import Layout, Statistics, count_block
+from support.mechanisms import fit_by
 
 COINS = Coins.seeded(b"\x0b" * 32)
 
@@ -103,7 +104,7 @@ def test_of_many_features_those_that_tell_something_are_chosen() -> None:
     table = pa.table(
         {**{name: np.where(label ^ turn, "p", "q") for name, turn in flip.items()}, "y": np.where(label, "b", "a")}
     )
-    model = NaiveBayes(book, epsilon=0.1, expected_rows=4000, mechanism="knorm").fit(table)
+    model = fit_by("knorm", NaiveBayes(book, epsilon=0.1, expected_rows=4000), table)
     kept = {name for name, fact in model.privacy_["features"].items() if fact["released_as"] == "cells"}
     assert {"u7", "u41"} <= kept
     assert len(kept) == 4
@@ -127,7 +128,7 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
 def test_there_is_no_last_choice_for_a_large_file_few_rows_or_weights(tmp_path: Any) -> None:
     table, book = repeated(3000, 4), many(4)
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
-    few = NaiveBayes(book, epsilon=0.05, expected_rows=3000, mechanism="knorm").fit(table)
+    few = fit_by("knorm", NaiveBayes(book, epsilon=0.05, expected_rows=3000), table)
     large = NaiveBayes(book, epsilon=1.0, expected_rows=10**7).fit(tmp_path / "t.csv")
     read = NaiveBayes(book, epsilon=1.0, expected_rows=3000).fit(tmp_path / "t.csv")
     assert read.privacy_["stages"]["last choice"] == pytest.approx(0.3)
@@ -173,7 +174,7 @@ def test_forecasts_are_of_the_release_that_a_fit_makes(declared: int | None, tmp
     planned = private_forecast(book, epsilons=(1.0,), rows=declared)
     assert planned.run(block, COINS).lines[0].mean > largest - 0.05
     assert planned.price.epsilon == 1
-    fitted = plan_fit(book, epsilon=1, delta=0.0, mechanism="auto", rows=declared, rows_per_person=1, chooses=True).plan
+    fitted = plan_fit(book, epsilon=1, delta=0.0, rows=declared, rows_per_person=1, chooses=True).plan
     if declared is None:
         assert planned.plans == (fitted,)
     else:  # the part that it trains on

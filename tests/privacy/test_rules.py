@@ -18,6 +18,7 @@ from blindbayes.privacy.choosing import LastChoice
 from blindbayes.privacy.rules import Candidates, all_sides, constants, lean, rules, splits
 from blindbayes.privacy.stages import ALONE_ROWS, RULE_ROWS, plan_stages
 from blindbayes.statistics import CodedRows
+from support.mechanisms import fit_by
 
 COINS = Coins.seeded(b"\x0c" * 32)
 BOOK = Codebook(
@@ -163,7 +164,7 @@ def test_few_rows_find_the_one_feature_that_tells(declared: int | None) -> None:
     assert (model.predict(rows) == labels).mean() > 0.8
     assert any("'x3' alone" in reason for reason in model.privacy_["reasons"])
     assert all(fact["released_as"] == "nothing" for fact in model.privacy_["features"].values())
-    tables = NaiveBayes(book, epsilon=0.2, expected_rows=declared, mechanism="knorm").fit(table)
+    tables = fit_by("knorm", NaiveBayes(book, epsilon=0.2, expected_rows=declared), table)
     assert (tables.predict(rows) == labels).mean() < 0.75
     assert "last choice" not in tables.privacy_["stages"]
 

@@ -21,6 +21,7 @@ from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.pollution import require_possible
 from blindbayes.privacy.sensitivity import Query, Sensitivity, SensitivityBlock
 from blindbayes.statistics import Bags
+from support.mechanisms import fit_by
 
 WORDS = ("free", "offer", "win", "meeting", "minutes", "agenda")
 NOISES = ["discrete_laplace", "discrete_gaussian"]
@@ -91,7 +92,7 @@ def test_without_a_bound_there_is_no_private_release() -> None:
 
 def test_mechanisms_without_a_form_for_text_say_so() -> None:
     with pytest.raises(ConfigError, match="text"):
-        NaiveBayes(book(), epsilon=1.0, mechanism="knorm").fit(mails(50))
+        fit_by("knorm", NaiveBayes(book(), epsilon=1.0), mails(50))
 
 
 @pytest.mark.parametrize("model", ["multinomial", "bernoulli", "complement"])

@@ -27,6 +27,7 @@ from blindbayes.report.evidence import weights
 from blindbayes.report.page import model_page
 from blindbayes.statistics import Statistics
 from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
+from support.mechanisms import fit_by
 
 DATA = hospitals(6000)
 TABLE = pa.concat_tables(DATA.tables.values())
@@ -105,7 +106,7 @@ def require_about_ninety(found: list[dict[str, float]]) -> None:
 def test_ninety_of_a_hundred_exact_numbers_lie_in_the_intervals(mechanism: str, delta: float) -> None:
     found = []
     for _ in range(RELEASES // 2 if mechanism == "knorm" else RELEASES):  # its exact sampler is slow
-        found.append(held(NaiveBayes(DATA.codebook, epsilon=0.5, delta=delta, mechanism=mechanism).fit(TABLE)))
+        found.append(held(fit_by(mechanism, NaiveBayes(DATA.codebook, epsilon=0.5, delta=delta), TABLE)))
     require_about_ninety(found)
 
 
@@ -147,7 +148,7 @@ def test_histograms_that_parties_release_each_on_its_own_have_intervals_too() ->
 def test_noise_told_too_small_or_too_large_is_caught_by_the_same_count(factor: float) -> None:
     found = []
     for _ in range(12):
-        model = NaiveBayes(DATA.codebook, epsilon=0.5, mechanism="discrete_laplace").fit(TABLE)
+        model = fit_by("discrete_laplace", NaiveBayes(DATA.codebook, epsilon=0.5), TABLE)
         released = model.privacy_["released"]
         released["epsilon"] = str(Fraction(released["epsilon"]) / Fraction(factor))  # that of the last stage
         found.append(held(model)["heat map"])
@@ -243,7 +244,7 @@ def test_an_exact_model_has_no_width_and_an_unknown_noise_no_interval() -> None:
 
 
 def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end() -> None:
-    drowned = NaiveBayes(DATA.codebook, epsilon=1e-5, expected_rows=6000, mechanism="knorm").fit(TABLE)
+    drowned = fit_by("knorm", NaiveBayes(DATA.codebook, epsilon=1e-5, expected_rows=6000), TABLE)
     low, high = drowned.explain(QUERIES).interval("yes")
     assert np.isneginf(low[:, 1]).all()
     assert np.isposinf(high[:, 1]).all()
@@ -275,7 +276,7 @@ def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end
     ],
 )
 def test_a_record_that_does_not_fit_is_refused(change: dict) -> None:
-    model = NaiveBayes(DATA.codebook, epsilon=1.0, mechanism="discrete_laplace").fit(TABLE)
+    model = fit_by("discrete_laplace", NaiveBayes(DATA.codebook, epsilon=1.0), TABLE)
     record = json.loads(json.dumps({**model.privacy_["released"], **change}))
     with pytest.raises(ConfigError):
         noise_interval({"released": record}, model.parameters_, 1.0)

@@ -97,7 +97,7 @@ extra_columns
 
     def _plan(self, codebook: Codebook, epsilon: float) -> ParameterPlan:
         if self.mechanism not in ("smooth", "global"):
-            raise ConfigError(f"mechanism is smooth or global; {self.mechanism!r} is one of NaiveBayes, if of any")
+            raise ConfigError("mechanism is smooth or global")
         if self.gamma is not None and self.mechanism == "global":
             raise ConfigError("gamma is the exponent of the noise of smooth; global has none")
         weights = (2, 1) if self.allocation is None else tuple(self.allocation)

@@ -20,7 +20,6 @@ from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.forecast import EPSILONS, Forecast, Quality, forecast, private_forecast, synthetic_proxy
-from blindbayes.privacy.joint import JOINT_MECHANISMS
 from blindbayes.privacy.stages import MOST_READ
 from blindbayes.statistics import CodedRows
 
@@ -36,7 +35,6 @@ _OF_LINE = ("epsilon", "mean", "low", "high", "mechanism")
 @click.option("--expected-rows", type=int, help="Declared number of rows of the private table.")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, help="An epsilon to try; may be repeated.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
-@click.option("--mechanism", default="auto", show_default=True, help=f"auto, {', '.join(JOINT_MECHANISMS)}.")
 @click.option(
     "--rows-per-person",
     type=int,
@@ -55,7 +53,6 @@ def command(
     expected_rows: int | None,
     epsilons: tuple[float, ...],
     delta: float,
-    mechanism: str,
     rows_per_person: int | None,
     repetitions: int,
     out: Path | None,
@@ -75,7 +72,6 @@ def command(
     tried = tuple(sorted(set(epsilons))) or EPSILONS
     public: dict[str, Any] = {
         "delta": delta,
-        "mechanism": mechanism,
         "rows": expected_rows,
         "rows_per_unit": rows_per_person or 1,
         "most_read": MOST_READ,  # as `blindbayes train` reads a table

@@ -43,12 +43,6 @@ PROMISES_LITTLE = 10.0  # an epsilon above this is said to
 )
 @click.option("--epsilon", type=float, help="Privacy loss of the release; without it the model is not private.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Second privacy parameter; 0 for pure privacy.")
-@click.option(
-    "--mechanism",
-    default="auto",
-    show_default=True,
-    help="With epsilon: auto, knorm, discrete_laplace, discrete_gaussian or centred_gaussian (which need delta).",
-)
 @click.option("--expected-rows", type=int, help="With epsilon: about how many rows the table has, as publicly known.")
 @click.option(
     "--rows-per-person",

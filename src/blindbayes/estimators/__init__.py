@@ -82,8 +82,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         Privacy loss of the fit. None means no privacy.
     delta : float, default=0.0
         Second privacy parameter; 0 means pure differential privacy.
-    mechanism : str, default="auto"
-        "auto", "discrete_laplace", "knorm", "discrete_gaussian" or "centred_gaussian".
     ledger : path, default=None
         File that records privacy spent; charged before anything is released.
     expected_rows : int, default=None
@@ -138,7 +136,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         var_smoothing: float = 1e-9,
         epsilon: float | None = None,
         delta: float = 0.0,
-        mechanism: str = "auto",
         ledger: str | os.PathLike[str] | None = None,
         expected_rows: int | None = None,
         rows_per_person: int | None = None,
@@ -155,7 +152,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.var_smoothing = var_smoothing
         self.epsilon = epsilon
         self.delta = delta
-        self.mechanism = mechanism
         self.ledger = ledger
         self.expected_rows = expected_rows
         self.rows_per_person = rows_per_person
@@ -373,7 +369,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             codebook,
             epsilon=epsilon,
             delta=self.delta,
-            mechanism=self.mechanism,
             rows=self.expected_rows,
             rows_per_person=self._unit_rows,
             # A large source is counted where it lies, and its rows are not seen again; with weights or priors right answers

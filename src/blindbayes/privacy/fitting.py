@@ -1,6 +1,6 @@
 """What a private fit does: one joint release, planned before any data is read.
 
-release = plan_fit(codebook, epsilon=1.0, mechanism="auto")      # price and reasons; no data is read
+release = plan_fit(codebook, epsilon=1.0, delta=0.0, rows=None, rows_per_person=1)      # price and reasons; no data is read
 statistics = count(source, release.codebook)
 parameters, noisy, record = release.release(statistics, alpha, coins)  # the caller has charged `release.price`
 """
@@ -32,13 +32,12 @@ def plan_fit(
     *,
     epsilon: Number,
     delta: float,
-    mechanism: str,
     rows: int | None,
     rows_per_person: int,
     chooses: bool = False,
     most_read: int | None = None,
 ) -> PrivateFit:
-    """Plan the release that `mechanism` names from public facts.
+    """Plan the release from public facts.
 
     `chooses` says that rows will be handed over for a last choice (`privacy.stages`), if there are at most `most_read`.
     """
@@ -48,7 +47,6 @@ def plan_fit(
             codebook,
             epsilon=epsilon,
             delta=delta,
-            mechanism=mechanism,
             rows=rows,
             rows_per_unit=rows_per_person,
             chooses=chooses,
@@ -65,7 +63,7 @@ class PrivateFit:
 
     @property
     def name(self) -> str:
-        """The mechanism, with what `auto` chose."""
+        """The mechanism that the plan chose."""
         return self.plan.mechanism
 
     @property

@@ -149,7 +149,6 @@ def forecast(
     *,
     epsilons: Sequence[float] = EPSILONS,
     delta: float = 0.0,
-    mechanism: str = "auto",
     rows: int | None = None,
     rows_per_unit: int = 1,
     most_read: int | None = None,
@@ -169,7 +168,7 @@ def forecast(
     declared = codebook.expected_rows if rows is None else rows
     size = declared if declared is not None else round((1 - TEST_SHARE) * block.rows)
     layout = Layout(codebook)
-    plans = _plans(codebook, epsilons, delta, mechanism, declared, rows_per_unit, most_read)
+    plans = _plans(codebook, epsilons, delta, declared, rows_per_unit, most_read)
     scores: list[list[tuple[float, Quality]]] = [[] for _ in plans]
     base, flat = [], []
     for done in range(repetitions):
@@ -295,7 +294,6 @@ def private_forecast(
     *,
     epsilons: Sequence[Number],
     delta: float = 0.0,
-    mechanism: str = "auto",
     rows: int | None = None,
     rows_per_unit: int = 1,
     most_read: int | None = None,
@@ -304,12 +302,12 @@ def private_forecast(
     require_small_delta(codebook, delta, rows)
     known = codebook.expected_rows if rows is None else rows
     train = None if known is None else max(1, round((1 - TEST_SHARE) * known))
-    return PrivateForecast(_plans(codebook, epsilons, delta, mechanism, train, rows_per_unit, most_read), rows_per_unit)
+    return PrivateForecast(_plans(codebook, epsilons, delta, train, rows_per_unit, most_read), rows_per_unit)
 
 
 def _plans(
-    codebook: Codebook, epsilons: Sequence[Number], delta: float, mechanism: str, rows: int | None, each: int, most: int | None
+    codebook: Codebook, epsilons: Sequence[Number], delta: float, rows: int | None, each: int, most: int | None
 ) -> tuple[StagedPlan, ...]:
     """What a fit would plan for each epsilon; `each`: rows per unit, `most`: rows that are read again."""
-    given: dict[str, Any] = {"delta": delta, "mechanism": mechanism, "rows": rows, "rows_per_unit": each, "most_read": most}
+    given: dict[str, Any] = {"delta": delta, "rows": rows, "rows_per_unit": each, "most_read": most}
     return tuple(plan_stages(codebook, epsilon=epsilon, chooses=True, **given) for epsilon in epsilons)

@@ -70,7 +70,7 @@ def plan_release(
     *,
     epsilon: Number,
     delta: float = 0.0,
-    mechanism: str = "auto",
+    mechanism: str | None = None,
     rows: int | None = None,
     rows_per_unit: int = 1,
     seen: Seen | None = None,
@@ -80,25 +80,23 @@ def plan_release(
 
     `rows` is the declared size of the table (by default the codebook's `expected_rows`): a public figure or a guess, never
     `len(X)`; it decides how fine the cells are and steadies the estimates. `rows_per_unit` is how many rows one person may
-    have (1: the unit of privacy is a record). `seen` is what earlier stages of the same release found, with noise; `staged`
-    says that there will be some, so that features may be left out.
+    have (1: the unit of privacy is a record). `mechanism` names one for sums and tests: by default there is one pure mechanism
+    and, with a delta, one with Gaussian noise, which is taken where it has clearly less. `seen` is what earlier stages of the
+    same release found, with noise; `staged` says that there will be some, so that features may be left out.
     """
     exact = budget_floor(epsilon)
     if codebook.provenance == "inferred":
         raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
-    if mechanism not in ("auto", *JOINT_MECHANISMS):
-        raise ConfigError(f"unknown mechanism {mechanism!r}: one of auto, {', '.join(JOINT_MECHANISMS)}")
+    if mechanism is not None and mechanism not in JOINT_MECHANISMS:
+        raise ConfigError(f"unknown mechanism {mechanism!r}: one of {', '.join(JOINT_MECHANISMS)}")
     rows = codebook.expected_rows if rows is None else rows
     if rows is not None and rows < 1:
         raise ConfigError("rows, the declared size of the table, must be at least one")
     if rows_per_unit < 1:
         raise ConfigError("rows_per_unit must be at least one: declare how many rows one person may have")
-    if mechanism == "auto":
-        unfit = set(WITH_DELTA) if not delta else set()
-        unfit |= set(CENTRED) if codebook.texts else set()  # they have no form for words, of which a record moves several
-        names = [name for name in JOINT_MECHANISMS if name not in unfit]
-    else:
-        names = [mechanism]
+    # Noise that is centred within a class has no form for words, of which a record moves several.
+    pure, gaussian = ("discrete_laplace", "discrete_gaussian") if codebook.texts else ("knorm", "centred_gaussian")
+    names = [mechanism] if mechanism is not None else [pure, gaussian] if delta else [pure]
     if mechanism in WITH_DELTA and not delta:
         raise ConfigError(f"{mechanism} needs delta above zero, well below one over the number of rows")
 
@@ -146,7 +144,7 @@ def plan_release(
         signal = signals[chosen]
         chosen, noises = compare(_fewer(draft(chosen, _cuts(codebook, shapes, signal, True), signal, ()), size))
     plan = plans[chosen]
-    reasons = [_why_mechanism(chosen, noises, mechanism)]
+    reasons = [_why_mechanism(chosen, noises)]
     declared = "declared rows" if rows is not None else f"rows not declared, planned for {size}"
     if rows is None and sized is not None:
         declared = f"{size} rows by noisy class counts"
@@ -223,9 +221,7 @@ def _cuts(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float, jo
     return tuple(_cut(feature, shapes, rule, values) for feature in codebook.features)
 
 
-def _why_mechanism(chosen: str, noises: Mapping[str, float], asked: str) -> str:
-    if asked != "auto":
-        return f"{chosen}: asked for"
+def _why_mechanism(chosen: str, noises: Mapping[str, float]) -> str:
     least = noises[chosen]
     others = [f"{name} has {noises[name] / least:.2f} times as much" for name in noises if name != chosen and least > 0]
     why = "the least noise" if least == min(noises.values()) else "without a delta, and hardly more noise"

@@ -172,7 +172,7 @@ class StagedPlan:
     rows: int | None
     chooses: bool = False  # rows are at hand for a last choice
     most_read: int | None = None  # noisy rows beyond which they are not: those of a source are read again for it
-    rules: bool = False  # the mechanism was left open, so that rules may mend the model or take its place
+    rules: bool = False  # rules may mend the model or take its place
 
     @property
     def declared(self) -> Codebook:
@@ -491,7 +491,7 @@ def plan_stages(
     *,
     epsilon: Number,
     delta: float = 0.0,
-    mechanism: str = "auto",
+    mechanism: str | None = None,
     rows: int | None = None,
     rows_per_unit: int = 1,
     chooses: bool = False,
@@ -500,7 +500,8 @@ def plan_stages(
     """The release for this codebook and budget, in as many stages as public facts ask for.
 
     `chooses`: `StagedPlan.fit` will be called with the rows, so that a part may be kept for a last choice; if there are no more
-    than `most_read` of them, by what was declared or by the noisy class counts.
+    than `most_read` of them, by what was declared or by the noisy class counts. `mechanism` is for tests: a named one releases
+    tables, never rules.
     """
     exact = budget_floor(epsilon)
 
@@ -509,7 +510,7 @@ def plan_stages(
             codebook, epsilon=exact, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
         )
         reads = chooses and not codebook.texts
-        plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, reads, most_read, mechanism == "auto")
+        plan = StagedPlan(expected, fine_codebook(codebook), exact, expected.rows, reads, most_read, mechanism is None)
         if plan.rows is not None and most_read is not None:
             plan = replace(plan, chooses=plan.chooses and plan.rows <= most_read, most_read=None)
         return plan
@@ -520,7 +521,7 @@ def plan_stages(
         plan = staged(0.0)
         last = plan.last(left, None, likely_shapes(codebook), frozenset())
         return replace(plan, expected=replace(last, reasons=(*plan.expected.reasons[:1], *last.reasons[1:])))
-    if mechanism == "auto" and plan.delta and plan.rows is not None:  # chosen features may be few enough for pure noise
+    if mechanism is None and plan.delta and plan.rows is not None:  # chosen features may be few enough for pure noise
         pure = staged(0.0)
         screen = pure.screen(plan.rows)
         if screen is not None and screen.keep <= PURE_PART * len(screen.features):

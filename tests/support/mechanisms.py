@@ -1,0 +1,19 @@
+"""Private fits by a named mechanism: people leave the choice to the plan."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from blindbayes import NaiveBayes
+from blindbayes.privacy import fitting
+from blindbayes.privacy.stages import plan_stages
+
+
+def fit_by(mechanism: str | None, model: NaiveBayes, *data: Any) -> NaiveBayes:
+    """Fit with noise of this mechanism, as tables and without rules; None fits as people do."""
+    if mechanism is None:
+        return model.fit(*data)
+    with mock.patch.object(fitting, "plan_stages", partial(plan_stages, mechanism=mechanism)):
+        return model.fit(*data)
