@@ -215,6 +215,16 @@ def test_no_code_replaces_a_password(staffed: Consoles) -> None:
     assert enter(staffed, name="Grace", password="another password").status == 303
 
 
+def test_a_session_from_before_anybody_was_named_is_nobodys(tmp_path: Path) -> None:
+    """Its name was free: it must not become that of a steward with a password."""
+    with Consoles(tmp_path, NAMES) as consoles:
+        early = consoles.sign_in("north", "Ada")
+        assert consoles.ask("north", "GET", "/api/log", headers=early, token=False).status == 200
+        people = consoles.office.net.sites["north"].home.people
+        people.add(Person("Ada", "steward", secret=hash_password("correct horse battery", Coins.system())))
+        assert consoles.ask("north", "GET", "/api/log", headers=early, token=False).status == 401
+
+
 def test_a_code_for_somebody_who_was_removed_signs_nobody_in(staffed: Consoles) -> None:
     code = staffed.ports["north"].door.new_code("Alan")
     staffed.office.net.sites["north"].home.people.remove("Alan", who="Ada")

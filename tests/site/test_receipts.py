@@ -10,6 +10,7 @@ import pytest
 
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack
 from blindbayes.report.vouching import Vouched
+from blindbayes.site import role_runner
 from blindbayes.site import work as work_module
 from blindbayes.site.agent_run import AgentRun
 from blindbayes.site.release import check_release
@@ -50,6 +51,22 @@ def test_a_site_that_was_lost_is_left_out_by_every_receipt(tmp_path: Path) -> No
                 assert (set(found.receipts), found.no_receipt, found.left_out) == ({*NAMES}, (), ("east",))
                 receipts = json.loads((runs[name].release / RECEIPTS).read_text())  # type: ignore[operator]
                 assert {tuple(each["left_out"]) for each in receipts.values()} == {("east",)}
+
+    bounded(test)
+
+
+def test_in_a_star_the_site_of_the_hub_has_all_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(role_runner, "_MESH", 2)
+
+    async def test() -> None:
+        async with Office(tmp_path, (*NAMES, "east")) as office:
+            study = study_of(office)
+            runs = await office.run(study)
+            hub = study.host("server")
+            for name, run in runs.items():
+                found = checked(office, run)
+                silent = {*NAMES, "east"} - {name} if name != hub else set()  # contributors do not speak with each other
+                assert (found.makers, set(found.no_receipt)) == ((name,), silent)
 
     bounded(test)
 

@@ -112,7 +112,7 @@ class Door:
         """Return the name that a valid code is for, and use the code up; None for any other text."""
         given = "".join(code.lower().split()).replace("-", "")
         right = [known for known in self._codes if _is_same(known.replace("-", ""), given)]
-        redeemed = [self._codes.pop(known) for known in right]
+        redeemed = [self._codes.pop(known, ("", 0.0)) for known in right]  # two threads may try the same one
         return next((name for name, until in redeemed if until > time.monotonic()), None)
 
     def enter(self, form: Mapping[str, str]) -> tuple[str, Visitor] | None:
@@ -154,7 +154,7 @@ class Door:
         self._sessions.pop(key, None)
 
     def visitor(self, request: Request) -> Visitor | None:
-        """Whoever the request speaks for."""
+        """Return the caller that a request authenticates, with the role of now; None for anybody else."""
         if _is_same(request.headers.get("authorization", ""), f"Bearer {self.token}"):
             return Visitor(roles=frozenset(ROLES))
         found = self._sessions.get(key := request.cookies.get(COOKIE, ""))
@@ -166,7 +166,7 @@ class Door:
         except ConfigError:  # nobody knows what this person may do
             return None
         roles = frozenset(each.role for each in known if each.name == found.name)
-        if not roles:  # removed since they signed in
+        if not roles or len(found.roles) > 1:  # removed since, or signed in under a free name before anybody was named
             self.sign_out(key)
             return None
         return replace(found, roles=roles)
