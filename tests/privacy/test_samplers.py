@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from scipy import stats
 
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import norms, samplers
+from blindbayes.privacy import samplers
+from blindbayes.privacy.classwise import centred_knorms
 from support.fit import ALPHA, chi_square
 from support.scripted import scripted
 
@@ -107,47 +107,6 @@ def norm(x: np.ndarray, blocks: tuple[int, ...]) -> int:
     return max(int(np.abs(part).sum()) for part in np.split(np.asarray(x), cuts))
 
 
-def knorm_law(blocks: tuple[int, ...], rate: float) -> dict[tuple[int, ...], float]:
-    """Brute force: the weight of every point of a box wide enough for the tail to vanish, by e^-rate ||x||."""
-    edge = range(-9, 10)
-    weights = {x: math.exp(-rate * norm(np.array(x), blocks)) for x in itertools.product(edge, repeat=sum(blocks))}
-    lattice = [math.prod(norms.ball_points(d, k) for d in blocks) for k in range(400)]
-    shells = [a - b for a, b in zip(lattice, [0, *lattice], strict=False)]
-    total = sum(shell * math.exp(-rate * k) for k, shell in enumerate(shells))
-    return {x: weight / total for x, weight in weights.items()}
-
-
-@pytest.mark.parametrize("blocks", [(1, 1), (2, 1), (3,), (1, 1, 1)])
-def test_knorm_fits_brute_force_and_no_other_rate(blocks: tuple[int, ...]) -> None:
-    c, rate, n = coins(f"knorm {blocks}"), Fraction(7, 10), 6000
-    drawn = norms.knorms(c, blocks, rate, n)
-    code = ((drawn + 500) * 1000 ** np.arange(sum(blocks))).sum(axis=1)
-
-    def p_value(at: float) -> float:
-        law = {sum((v + 500) * 1000**i for i, v in enumerate(x)): p for x, p in knorm_law(blocks, at).items()}
-        return chi_square(code, lambda key: law[key], law)
-
-    assert p_value(0.7) > ALPHA
-    assert p_value(0.7 * 0.8) < ALPHA
-    assert p_value(0.7 * 1.25) < ALPHA
-
-
-def test_ball_points_equal_enumeration() -> None:
-    for d, k in itertools.product(range(1, 4), range(5)):
-        inside = sum(sum(map(abs, x)) <= k for x in itertools.product(range(-k, k + 1), repeat=d))
-        assert norms.ball_points(d, k) == inside
-
-
-@pytest.mark.parametrize("blocks", [(1,) * 12, (4, 4, 4), (10, 1, 1)])
-def test_knorm_radius_has_the_law_of_its_shells(blocks: tuple[int, ...]) -> None:
-    """On a fine grid ||x|| is Gamma(D) / rate up to the grid: the mistake Gamma(D) for Gamma(D + 1) in the ball is caught."""
-    c, rate, n, dimension = coins(f"radius {blocks}"), Fraction(1, 4000), 1500, 12
-    radii = np.array([norm(x, blocks) for x in norms.knorms(c, blocks, rate, n)]) / 4000
-    assert stats.kstest(radii, stats.gamma(dimension).cdf).pvalue > ALPHA
-    assert stats.kstest(radii, stats.gamma(dimension - 1).cdf).pvalue < ALPHA
-    assert stats.kstest(radii, stats.gamma(dimension + 1).cdf).pvalue < ALPHA
-
-
 def test_poisson_doubts_are_decided_by_further_bits() -> None:
     """A word equal to the lower end of an enclosed threshold leaves a doubt; the next 64 bits decide it both ways."""
     mean = Fraction(5, 2)
@@ -186,8 +145,8 @@ def test_same_seed_gives_same_noise_and_other_seed_other_noise() -> None:
         lambda c: samplers.discrete_gaussian(c, -1, 1),
         lambda c: samplers.poisson(c, 2**40, 1),
         lambda c: samplers.polya_share(c, 1, 0, 1),
-        lambda c: norms.knorm(c, [1] * 100, 1),
-        lambda c: norms.knorm(c, [], 1),
+        lambda c: centred_knorms(c, [2] * 100, 1, 1),
+        lambda c: centred_knorms(c, [], 1, 1),
     ],
 )
 def test_parameters_out_of_range_are_refused(call: Callable[[Coins], object]) -> None:

@@ -20,7 +20,7 @@ points of Z^r / 1 of norm <= k are represented once each by the x whose lower me
 coordinate 0, r - h coordinates >= 0, h = ceil(r / 2), sum |x_i| <= k. The roles "low", "middle", "high" are dealt by a
 uniform permutation, and r - 1 absolute values of sum <= k are uniform on C(k + r - 1, r - 1) points; so each x comes once
 for every way to deal the roles that fits it. Only zeros can play several roles; keeping the one deal in which the roles of
-the zeros do not fall (low, middle, high) in index order leaves weight one. The radius is drawn as in `norms.knorm`.
+the zeros do not fall (low, middle, high) in index order leaves weight one. The radius is drawn as [radius] has it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.exact_events import Integers, Number, below, positive
-from blindbayes.privacy.norms import CELLS, _simplex
 from blindbayes.privacy.samplers import geometric
 
 IntTable = npt.NDArray[Any]  # int64, or Python integers
@@ -47,6 +46,30 @@ FloatTable = npt.NDArray[np.float64]
 SHARE_GRID = 1 << 20
 MOMENT_STEP = 1 << 20
 _LEAST_STEP = 64
+CELLS = 1 << 18
+"""Coordinates drawn at a time."""
+
+
+def _simplex(coins: Coins, radius: int | Integers, sizes: Integers, owner: Integers, starts: Integers) -> Integers:
+    """In each block, uniform integers >= 0 of sum <= radius: the gaps of a uniform d-subset of {0, ..., radius + d - 1}.
+
+    `radius` is that of each block, or one for all.
+    """
+    bounds = (radius + sizes)[owner]
+    marks = below(coins, bounds)
+    apart = int(bounds.max(initial=0))
+    shift = owner * apart if sizes.size * apart < 1 << 62 else None  # then one sort of one number does
+    while True:  # blocks stay in order, marks rise within each
+        marks = marks[np.lexsort((marks, owner))] if shift is None else np.sort(marks + shift) - shift
+        same = np.flatnonzero((marks[1:] == marks[:-1]) & (owner[1:] == owner[:-1]))
+        if not same.size:
+            break
+        again = np.isin(owner, owner[same])  # a block with two equal marks is drawn afresh
+        marks[again] = below(coins, bounds[again])
+    before = np.empty_like(marks)
+    before[1:] = marks[:-1]
+    before[starts] = -1
+    return marks - before - 1
 
 
 def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int) -> Integers:

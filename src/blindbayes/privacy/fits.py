@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from blindbayes.lazy import lazy
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import norms, samplers
+from blindbayes.privacy import classwise, samplers
 
 stats = lazy("scipy.stats")
 
@@ -64,11 +64,11 @@ def _share(parts: int) -> Callable[[float], Law]:
     return lambda scale: lambda x: float(stats.nbinom.pmf(x, 1 / parts, -math.expm1(-1 / scale)))
 
 
-def _radius(blocks: tuple[int, ...]) -> Callable[[float], Law]:
-    """The law of the norm of a K-norm draw: shells of the lattice ball, weighted."""
+def _radius(numbers: int) -> Callable[[float], Law]:
+    """The law of the L-infinity norm of so many numbers under K-norm noise: shells of the lattice ball, weighted."""
 
     def law(scale: float) -> Law:
-        balls = [math.prod(norms.ball_points(size, k) for size in blocks) for k in range(400)]
+        balls = [(2 * k + 1) ** numbers for k in range(400)]
         shells = [float(ball - inner) for ball, inner in zip(balls, [0, *balls], strict=False)]
         weights = [shell * math.exp(-k / scale) for k, shell in enumerate(shells)]
         total = sum(weights)
@@ -77,12 +77,10 @@ def _radius(blocks: tuple[int, ...]) -> Callable[[float], Law]:
     return law
 
 
-def _draw_radius(blocks: tuple[int, ...]) -> Callable[[Coins, Fraction, int], Integers]:
-    cuts = np.cumsum(blocks)[:-1]
-
+def _draw_radius(numbers: int) -> Callable[[Coins, Fraction, int], Integers]:
     def radii(coins: Coins, scale: Fraction, size: int) -> Integers:
-        parts = np.split(np.abs(norms.knorms(coins, blocks, 1 / scale, size)), cuts, axis=1)
-        return np.asarray(np.max([part.sum(axis=1) for part in parts], axis=0))
+        drawn = classwise.centred_knorms(coins, [2] * numbers, 1 / scale, size)  # a number: the difference of two cells
+        return np.asarray(np.abs(drawn[:, 1::2] - drawn[:, ::2]).max(axis=1))
 
     return radii
 
@@ -100,8 +98,7 @@ CASES: dict[str, Case] = {
     "Poisson": Case(samplers.poisson, lambda s: lambda x: float(stats.poisson.pmf(x, s)), Fraction(150)),
     "Skellam": Case(samplers.skellam, lambda s: lambda x: float(stats.skellam.pmf(x, s / 2, s / 2)), Fraction(40)),
     "Polya share": Case(lambda c, s, n: samplers.negative_binomial(c, 1 / s, 3, n), _share(3), Fraction(5)),
-    "K-norm radius, L-infinity": Case(_draw_radius((1, 1, 1)), _radius((1, 1, 1)), Fraction(3)),
-    "K-norm radius, blocks": Case(_draw_radius((2, 3)), _radius((2, 3)), Fraction(3)),
+    "K-norm radius": Case(_draw_radius(3), _radius(3), Fraction(3)),
 }
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import gaussian, norms, samplers
+from blindbayes.privacy import gaussian, samplers
 from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.privacy.sensitivity import ADJACENCY, IntVector, Sensitivity
 
@@ -214,45 +214,6 @@ def laplace_variance(scale: float) -> float:
     return float(0.5 / half**2)
 
 
-class KNorm(Mechanism):
-    """Noise of density falling with the block norm max_b ||x_b||_1: it hides what one unit can do, and no more. Pure.  [knorm]
-
-    The grid is refined until the exact sampler accepts most of its proposals.
-    """
-
-    name = "knorm"
-    sampler = "exact K-norm: radius by rejection from exact geometrics, then a uniform lattice point of the ball"
-
-    def _prepare(self) -> None:
-        if self.delta:
-            raise ConfigError("knorm is pure: leave delta at zero")
-        if any(block.spread for block in self.sensitivity.blocks):
-            raise ConfigError("knorm has no form for text: take discrete_laplace, discrete_gaussian or auto")
-        if len({block.share for block in self.sensitivity.blocks}) > 1:
-            raise ConfigError("knorm spends one budget on all blocks together: leave the shares equal")
-
-    @cached_property
-    def step(self) -> int:
-        needed = 4 * self.sensitivity.size * self.epsilon / self.sensitivity.rows_per_unit
-        step = 64 if self._unit_bounds else self._fine
-        while step < needed:
-            step *= 2
-        return step
-
-    @property
-    def rate(self) -> Fraction:
-        """Exponent per grid point of radius."""
-        return self.epsilon / self.reach
-
-    def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
-        return norms.knorms(coins, [block.size for block in self.sensitivity.blocks], self.rate, count)
-
-    def grid_variances(self) -> list[float]:
-        dimension = self.sensitivity.size
-        squared_radius = (dimension + 1) * (dimension + 2) / float(self.rate) ** 2
-        return [2 * squared_radius / ((block.size + 1) * (block.size + 2)) for block in self.sensitivity.blocks]
-
-
 class DiscreteGaussian(Mechanism):
     """Independent discrete Gaussian noise of one variance on the grid.  [gaussian]"""
 
@@ -288,53 +249,11 @@ class DiscreteGaussian(Mechanism):
         return [float(self.variance)] * len(self.sensitivity.blocks)  # the discrete law's variance is never larger
 
 
-MECHANISMS: dict[str, type[Mechanism]] = {kind.name: kind for kind in (DiscreteLaplace, KNorm, DiscreteGaussian)}
+MECHANISMS: dict[str, type[Mechanism]] = {kind.name: kind for kind in (DiscreteLaplace, DiscreteGaussian)}
 
 
 def make(name: str, sensitivity: Sensitivity, epsilon: Number, delta: float = 0.0) -> Mechanism:
-    """The mechanism of that name; `auto` takes the one with the least noise that the price allows."""
-    if name == "auto":
-        return choose(sensitivity, epsilon, delta)
+    """Return the mechanism of that name."""
     if name not in MECHANISMS:
-        raise ConfigError(f"unknown mechanism {name!r}: one of auto, {', '.join(MECHANISMS)}")
+        raise ConfigError(f"unknown mechanism {name!r}: one of {', '.join(MECHANISMS)}")
     return MECHANISMS[name](sensitivity, budget_floor(epsilon), delta)
-
-
-def choose(sensitivity: Sensitivity, epsilon: Number, delta: float = 0.0) -> Mechanism:
-    """The mechanism with the least noise, averaged over blocks in units of their bounds. Public facts only decide."""
-    exact = budget_floor(epsilon)
-    equal = len({block.share for block in sensitivity.blocks}) == 1
-    options: list[Mechanism] = [DiscreteLaplace(sensitivity, exact)]
-    if equal:
-        if not any(block.spread for block in sensitivity.blocks):
-            options.append(KNorm(sensitivity, exact))
-        if delta:
-            options.append(DiscreteGaussian(sensitivity, exact, delta))
-    return min(options, key=relative_noise)
-
-
-def relative_noise(mechanism: Mechanism) -> float:
-    """Mean noise variance over the cells, each in units of its block's bound."""
-    sizes = [block.size for block in mechanism.sensitivity.blocks]
-    return float(np.average(mechanism.grid_variances(), weights=sizes)) / mechanism.step**2
-
-
-@dataclass(frozen=True)
-class Release:
-    """A noisy vector, what it cost and how it was made."""
-
-    vector: IntVector
-    price: Price
-    mechanism: Mechanism
-
-    def variances(self) -> Floats:
-        """Noise variance of each cell, for post-processing."""
-        return self.mechanism.variances()
-
-
-def release(
-    vector: IntVector, sensitivity: Sensitivity, *, epsilon: Number, delta: float = 0.0, mechanism: str = "auto", coins: Coins
-) -> Release:
-    """Add noise to one integer vector. The caller has charged its ledger with `make(...).price` before."""
-    chosen = make(mechanism, sensitivity, epsilon, delta)
-    return Release(chosen.release(vector, coins), chosen.price, chosen)
