@@ -14,7 +14,7 @@ from blindbayes.site.one_set import Bound, ExactSum
 from blindbayes.site.runs import NAME
 
 _COMPUTES, _ENDS = ("computing", "classifying"), ("ended", "burned")
-_SAY_WHOM = ("settled", "opened", "survivors confirmed")  # who is in the sum of a run; people's word counts first
+_SAY_WHOM = ("settled", "survivors confirmed", "opened")  # who is in the sum of a run, the surest first
 _NEWEST = 64  # heads of one site that are compared: more than runs and roles can be under way at once
 
 
