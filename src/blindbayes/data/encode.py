@@ -159,8 +159,8 @@ def _codes(
         if direct is not None and (misfit is None or direct[1] == 0):
             return direct[0]
         return _positions(read_column(values, feature.name, total=total, coded=True), listed, misfit, rows)
-    column = values if _is_plain_array(values) else read_column(values, feature.name, total=total)
-    plain = _plain_floats(column)
+    column = values if is_plain_array(values) else read_column(values, feature.name, total=total)
+    plain = plain_floats(column)
     if plain is not None and rows is None:
         quick = _kernel_codes(plain, feature, markers, total=total, misfit=misfit)
         if quick is not None:
@@ -380,12 +380,12 @@ def _flags(flags: pa.Array) -> Flags:
     return chosen
 
 
-def _is_plain_array(values: Any) -> bool:
+def is_plain_array(values: Any) -> bool:
     """Return True for a numpy column of numbers that Arrow would only copy."""
     return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu" and values.dtype.itemsize <= 8
 
 
-def _plain_floats(column: Any) -> npt.NDArray[np.float64] | None:
+def plain_floats(column: Any) -> npt.NDArray[np.float64] | None:
     """Return a column of numbers as float64, NaN where one is missing; None for texts, truth values and objects."""
     if isinstance(column, pa.Array) and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         column = as_numpy(column)

@@ -193,9 +193,9 @@ def plain_labels(y: Any) -> tuple[pa.Array, str]:
             flat = flat.astype(bool)
         elif len(flat) and all(is_whole(value) for value in flat):
             flat = flat.astype(np.int64)
-    if len(flat):
-        check_classification_targets(flat)
     kind = flat.dtype.kind
+    if len(flat) and kind not in "iub":  # whole numbers are labels, however many
+        check_classification_targets(flat)
     if kind in "Mm":
         raise DataError("the class column holds dates or times; cast them to text")
     if (kind == "u" and (flat > np.uint64(2**63 - 1)).any()) or (kind == "f" and (np.abs(flat) >= 2.0**53).any()):
