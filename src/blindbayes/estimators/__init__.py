@@ -57,7 +57,6 @@ __all__ = ["NaiveBayes", "load"]
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
 _ROWS_AT_ONCE = 1 << 14
-_SMALL = 1 << 24  # bytes
 _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
     "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
@@ -385,7 +384,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             extra_columns=self.extra_columns,
             persons=self._persons(release.codebook) if is_source(X) else None,
         )
-        once = self.expected_rows or codebook.expected_rows or _is_small(X)
+        once = self.expected_rows or codebook.expected_rows
         if not is_source(X):
             rows = self._private_block(X, y, release.codebook)
         elif release.chooses and once:  # else noise decides whether they are read again
@@ -437,14 +436,6 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         """The promise of a private fit, for the privacy officer."""
         check_is_fitted(self, "privacy_")
         return PrivacyStatement.from_dict(self.privacy_.get("statement"))
-
-
-def _is_small(source: Any) -> bool:
-    """Whether this is a file that is sooner read once as a whole than counted and read again."""
-    try:
-        return isinstance(source, str | os.PathLike) and Path(source).is_file() and Path(source).stat().st_size <= _SMALL
-    except (OSError, ValueError):
-        return False
 
 
 def load(path: str | os.PathLike[str]) -> NaiveBayes:
