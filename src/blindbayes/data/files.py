@@ -205,13 +205,14 @@ def _scanned(
     wanted, plain = [columns.index(name) for name in names], [name not in coded for name in names]
     scanner = CellScanner(kernels, marks, len(columns), wanted, plain, BATCH, 0 if dialect.names is not None else 1)
     known: dict[int, pa.Array] = {}
+    text, left = bytearray(_BLOCK + PADDING), 0
     with _unpacked(file) as stream:
-        new, left = stream.read(_BLOCK).removeprefix(codecs.BOM_UTF8), b""
-        if not new:
-            raise _Unscanned
+        new = stream.readinto(memoryview(text)[:-PADDING])
+        at = len(codecs.BOM_UTF8) if text.startswith(codecs.BOM_UTF8) else 0
         while new or left:
-            text = b"".join((left, new or b"\n", bytes(PADDING)))  # the last row may have no end
-            at, stop, why = 0, len(text) - PADDING, Stop.ROWS
+            if not new:
+                text[left] = ord("\n")  # the last row may have no end
+            stop, why = left + (new or 1), Stop.ROWS
             while why != Stop.MORE:
                 read, why = scanner.scan(text, at, stop)
                 at += read
@@ -219,10 +220,15 @@ def _scanned(
                     raise _Unscanned
                 if why != Stop.MORE:
                     yield from _taken(scanner, names, known)
-            left = text[at:stop]
-            if len(left) > _LARGE_BLOCK or (left and not new):
+            left = stop - at
+            if left and (not new or left > _LARGE_BLOCK):
                 raise _Unscanned
-            new = stream.read(_BLOCK)
+            text[:left] = text[at:stop]
+            if 2 * left > len(text):
+                text = text + bytes(len(text))  # a row that is longer than a block
+            at, new = 0, stream.readinto(memoryview(text)[left:-PADDING])
+    if not (scanner.rows or known):
+        raise _Unscanned  # perhaps there is not even a header
     yield from _taken(scanner, names, known)
 
 
