@@ -38,7 +38,7 @@ class ColumnCount:
         self._values: Any = None
         self._rows: IntColumn = np.zeros((self._classes + 1, 0), dtype=np.int64)
 
-    def add(self, column: Any, classes: IntColumn, bases: dict[int, IntColumn]) -> None:
+    def add(self, column: Any, classes: IntColumn, bases: dict[int, Places]) -> None:
         """Add a batch. `classes` are positions of classes, after the last that of rows that do not count.
 
         `bases` keeps multiples of `classes` for the other columns of the batch.
@@ -50,7 +50,7 @@ class ColumnCount:
         values, places = grouped
         size = len(values)
         if size not in bases:
-            bases[size] = classes * size
+            bases[size] = (classes * size).astype(np.uint16 if (self._classes + 1) * size < 1 << 16 else np.int64)
         rows = np.bincount(bases[size] + places, minlength=(self._classes + 1) * size)
         self.add_groups(values, rows.reshape(self._classes + 1, size))
 
