@@ -87,7 +87,7 @@ def columns_study(
 
 def three_study(office: Office, **more: Any) -> StudyFile:
     held = Holdings({"bank": ("age",), "shop": ("smokes",), "club": ("colour",)}, ("bank",), 120)
-    options = {"queries": 100, "compare_all": True, **more}
+    options = {"queries": 300, "compare_all": True, **more}
     return office.net.make_study(WIDE, partition="columns", columns=held, deadlines=PATIENT, options=options)
 
 
