@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ALONE = { test $$? = 1 && echo "Once more, by itself, what failed beside others:" && \
 	$(BIN)/pytest --last-failed --last-failed-no-failures none -rA --no-header
 
-.PHONY: help setup demo test test-fast test-tenth test-off sanitize test-slow test-one lint format docs bench guard peers hooks lock release clean
+.PHONY: help setup demo test test-fast test-tenth test-off audit sanitize test-slow test-one lint format docs bench guard peers hooks lock release clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ test-one: $(BUILT)  ## The tests of one place: make test-one T=tests/report
 
 test-off: $(BUILT)  ## Protocols and their attacks without kernels, by numpy alone
 	BLINDBAYES_KERNELS=off $(BIN)/pytest -n auto --dist worksteal tests/primitives tests/protocol tests/attacks tests/adversary
+
+audit: $(BUILT)  ## Try to refute the privacy of our own mechanisms
+	$(BIN)/python tests/audits
 
 sanitize: $(BUILT)  ## Every kernel under the address and undefined-behaviour sanitizers
 	$(BIN)/pytest -m slow tests/kernels/test_build.py -k sanitizers

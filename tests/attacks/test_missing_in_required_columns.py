@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from audits.columns import attack_columns
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import Claim
-from blindbayes.privacy.audit_columns import attack_columns
 from blindbayes.privacy.column_noise import ColumnNoise, draws
 from blindbayes.privacy.evidence import epsilon_lower
 from blindbayes.statistics import MISSING, Layout, count_block

@@ -16,11 +16,11 @@ import pyarrow.csv
 import pytest
 from click.testing import CliRunner
 
+from audits.releases import audit_choices, spent_by
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, estimators
 from blindbayes.cli.plan import command
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit_release import audit_choices, spent_by
 from blindbayes.privacy.choosing import AHEAD, SCALES, LastChoice, Screen, permute_and_flip, tempered
 from blindbayes.privacy.fitting import plan_fit
 from blindbayes.privacy.forecast import forecast, private_forecast

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as replaced
 
+from audits.columns import OWNERS, attack_columns, audit_columns, missing_columns, plan_columns
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import LocalProtocolError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import Claim
-from blindbayes.privacy.audit_columns import OWNERS, attack_columns, audit_columns, missing_columns, plan_columns
 from blindbayes.privacy.column_noise import ColumnNoise, Drawn, _raw, draw, draws
 from blindbayes.privacy.joint import plan_release
 from blindbayes.privacy.sensitivity import Query

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 from scipy import special, stats
 
+from audits.distributed import AUDITED, attack_shares, audit_distributed, claims_of, plan_shares
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import losses
-from blindbayes.privacy.audit_distributed import AUDITED, attack_shares, audit_distributed, claims_of, plan_shares
 from blindbayes.privacy.distributed import DistributedNoise, Mechanism, honest_survivors
 from support.oracles import renyi_delta
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from audits.releases import HARD_BOOK, audit_plan_loss, audit_plan_sensitivity
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
 from blindbayes.errors import ConfigError
 from blindbayes.estimators import load
 from blindbayes.ledger import Ledger
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import classwise, gaussian, quotient, released
-from blindbayes.privacy.audit_release import HARD_BOOK, audit_plan_loss, audit_plan_sensitivity
 from blindbayes.privacy.classwise import ReleasePart
 from blindbayes.privacy.joint import WORTH_DELTA, _signal, plan_release
 from blindbayes.privacy.quotient import CentredGaussian

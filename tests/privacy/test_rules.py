@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from audits.releases import audit_rules, spent_by
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.model.parameters import Histogram, Parameters
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit_release import audit_rules, spent_by
 from blindbayes.privacy.choosing import LastChoice
 from blindbayes.privacy.rules import Candidates, all_sides, constants, lean, rules, splits
 from blindbayes.privacy.stages import ALONE_ROWS, RULE_ROWS, plan_stages

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from audits.releases import STAGED_BOOK, audit_stages, spent_by
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.codebook import Feature
 from blindbayes.data import count
@@ -18,7 +19,6 @@ from blindbayes.errors import ConfigError
 from blindbayes.model.parameters import Histogram
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import stages
-from blindbayes.privacy.audit_release import STAGED_BOOK, audit_stages, spent_by
 from blindbayes.privacy.cells import fine_cells, joined, likely_shape, look_edges, public_shape, seen_shape
 from blindbayes.privacy.intervals import Released, noise_interval, record_of
 from blindbayes.privacy.joint import fit_parameters, plan_release

@@ -59,10 +59,12 @@ def test_impossible_promises_are_refused(change: dict[str, Any]) -> None:
 def test_the_mechanism_fills_in_what_it_knows() -> None:
     assert (STATEMENT.epsilon, STATEMENT.delta, STATEMENT.variant) == (0.5, 1e-6, "Approximate DP")
     assert STATEMENT.rho is not None
-    pure = PrivacyStatement.of(make("knorm", FOUR, 0.5), **PUBLIC)
+    pure = PrivacyStatement.of(make("discrete_laplace", FOUR, 0.5), **PUBLIC)
     assert (pure.delta, pure.rho, pure.variant) == (0.0, None, "Pure DP")
     person = Sensitivity(FOUR.blocks, rows_per_unit=7)
-    statement = PrivacyStatement.of(make("knorm", person, 0.5), **{**PUBLIC, "sensitivity": "as the classwise norm says"})
+    statement = PrivacyStatement.of(
+        make("discrete_laplace", person, 0.5), **{**PUBLIC, "sensitivity": "as the classwise norm says"}
+    )
     assert "at most 7 records" in statement.unit
 
 

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+from audits.releases import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
 from blindbayes import Codebook, ConfigError, NaiveBayes, PrivacyError, Study, Text
 from blindbayes.errors import DataError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy import mechanisms
 from blindbayes.privacy.audit import Check, audit_sensitivity
-from blindbayes.privacy.audit_release import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
 from blindbayes.privacy.joint import plan_release
 from blindbayes.privacy.noisy_sum import NoisySum
 from blindbayes.privacy.pollution import require_possible

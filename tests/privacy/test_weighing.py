@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from audits.releases import WEIGHED_BOOK, audit_weights, coded
 from blindbayes import Categorical, Codebook, NaiveBayes
 from blindbayes.model.parameters import Histogram, Parameters, estimate
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import records, statistics_of
-from blindbayes.privacy.audit_release import WEIGHED_BOOK, audit_weights, coded
 from blindbayes.privacy.classwise import Classwise
 from blindbayes.privacy.stages import plan_stages
 from blindbayes.privacy.weighing import GRID, Gradient, Weighing, weighed

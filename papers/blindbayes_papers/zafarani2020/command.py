@@ -30,7 +30,13 @@ command = click.Command(
     callback=_run,
     params=[
         *(each for each in train.command.params if each.name not in _OF_TRAIN),
-        click.Option(["--mechanism"], type=click.Choice(["smooth", "global"]), default="smooth", show_default=True),
+        click.Option(
+            ["--mechanism"],
+            type=click.Choice(["smooth", "global"]),
+            default="smooth",
+            show_default=True,
+            help="The paper's, or global sensitivity.",
+        ),
         click.Option(
             ["--allocation"], type=(int, int), metavar="NUMERIC CATEGORICAL", help="Their weights in the budget [2 1]."
         ),

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import fits, gaussian
+from blindbayes.privacy import gaussian
 from blindbayes.privacy.evidence import ALPHA, Bound, epsilon_lower, low_bits
 from blindbayes.privacy.losses import composed_delta
 from blindbayes.privacy.mechanisms import DiscreteGaussian, Mechanism
@@ -84,20 +84,6 @@ class Report:
             "confidence": 1 - ALPHA,
             "checks": [asdict(check) for check in self.checks],
         }
-
-
-# -- part 1 --------------------------------------------------------------------------------------------------------------
-
-
-def audit_samplers(coins: Coins, cases: Mapping[str, fits.Case] | None = None, draws: int = 40_000) -> Iterator[Check]:
-    """Every sampler against the law it claims, and against laws of another scale."""
-    for name, case in (fits.CASES if cases is None else cases).items():
-        right, smaller, larger = fits.three_arms(case, coins, draws)
-        if right <= fits.ALPHA:  # seen twice, or not at all
-            right = max(right, fits.three_arms(case, coins, draws)[0])
-        passed = right > fits.ALPHA and smaller < fits.ALPHA and larger < fits.ALPHA
-        found = f"p = {right:.2g}; at 0.8 times the scale {smaller:.1g}, at 1.25 times {larger:.1g}"
-        yield Check("samplers", name, passed, found, right)
 
 
 # -- parts 2 and 3 for mechanisms ----------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 from scipy.integrate import quad
 
+from audits import fits
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import fits
 from blindbayes_papers.zafarani2020 import heavy_tails
 
 DRAWS = 10_000

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blindbayes.codebook import Codebook
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
-from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_samplers, audit_sensitivity
-from blindbayes.privacy.audit_columns import audit_columns
-from blindbayes.privacy.audit_distributed import audit_distributed
-from blindbayes.privacy.audit_release import (
+from audits.columns import audit_columns
+from audits.distributed import audit_distributed
+from audits.fits import audit_samplers
+from audits.releases import (
     DRAWS,
     HARD_BOOK,
     SHORT_BOOK,
@@ -22,6 +19,10 @@ from blindbayes.privacy.audit_release import (
     audit_stages,
     audit_weights,
 )
+from blindbayes.codebook import Codebook
+from blindbayes.primitives.coins import Coins
+from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
+from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_sensitivity
 from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.exact_events import Number, budget_floor
 from blindbayes.privacy.joint import JOINT_MECHANISMS, plan_release

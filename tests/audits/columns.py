@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from audits.releases import DRAWS, exponent
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.audit import Check, Claim, control_check, loss_check
-from blindbayes.privacy.audit_release import DRAWS, exponent
 from blindbayes.privacy.classwise import Centred
 from blindbayes.privacy.column_noise import ColumnNoise, draws
 from blindbayes.privacy.column_noise import Join as Way
