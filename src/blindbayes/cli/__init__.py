@@ -24,7 +24,6 @@ from blindbayes.lazy import missing_extra
 
 COMMANDS = {
     "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
-    "bench": "What each protocol costs on this machine, for your codebook.",
     "codebook": "Make, check and show codebooks: the public facts about columns.",
     "demo": "See it work: three hospitals train one model.",
     "explain": "What a model says, value by value.",
