@@ -251,6 +251,13 @@ SETTINGS = {
         question="Delta",
         before="Delta is the chance that epsilon does not hold: 0, or far below one over the number of people.",
     ),
+    "study.privacy.label_epsilon": Setting(
+        "the class holder randomises its labels once; `false` for none, by default twice epsilon",
+        "shares",
+        more="Bounds the odds between two classes of a person by e^`label_epsilon`, whatever the other parties' software sends"
+        ", in all trainings on the same labels and all answers together. With or without `epsilon`; at most 12. The class "
+        "holder's ledger pays half of it once per table of labels, which an `epsilon` as large covers",
+    ),
     "study.privacy.unit": Setting(
         "whom epsilon protects: one `record` (a row, not a person), or all rows of a `party`",
         more="`person` in older files is `record`",

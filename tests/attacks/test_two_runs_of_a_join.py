@@ -28,7 +28,8 @@ BANK = pd.DataFrame({"id": TELECOM["id"], "own": "0", "y": ["yes"] * CHOSEN + ["
 
 
 def train(telecom=TELECOM, **options):
-    study = Study(BOOK, partition="columns", key="id", aligned=False, duplicates="first", epsilon=0.05, options=options)
+    facts = {"key": "id", "aligned": False, "duplicates": "first", "epsilon": 0.05, "label_epsilon": False}  # noise alone
+    study = Study(BOOK, partition="columns", **facts, options=options)
     return study.simulate({"bank": BANK, "telecom": telecom}, coins=coins("train"))
 
 

@@ -23,6 +23,7 @@ from blindbayes.model.shares import ModelShare
 from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.joined_sums.roles import MIN_BOUND
 from blindbayes.scheme.prediction import prediction_run
+from blindbayes.simulation.site import key_of
 from blindbayes.site.policy import Policy
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Holdings
@@ -122,6 +123,7 @@ CASES = {
     ),
     "aligned": Case(by_columns, columns_study()),
     "aligned with noise": Case(by_columns, columns_study(privacy=Privacy(epsilon=2.0))),
+    "aligned with randomised labels": Case(by_columns, columns_study(privacy=Privacy(label_epsilon=2.0))),
     "aligned with small cells at zero": Case(by_columns, columns_study(thresholds=Thresholds(min_cell=5))),
     "aligned and audited": Case(by_columns, columns_study(options={"queries": 100, "audit_rate": 0.2})),
     "aligned and audited, with noise": Case(
@@ -159,7 +161,7 @@ class SeatCoins(Coins):
     """Coins whose parties' coins are those that the agents' journals are given."""
 
     def __init__(self, run_id: str) -> None:
-        self._inner, self._run_id = Coins.seeded(bytes(32)), run_id
+        self._seed, self._inner, self._run_id = bytes(32), Coins.seeded(bytes(32)), run_id
 
     def bytes(self, count: int) -> bytes:
         assert count == 16, "the id of the run"
@@ -217,6 +219,7 @@ def test_agents_and_simulate_show_people_the_same(name: str, tmp_path: Path, mon
         return Begun(study, run, seat, seed_of(seat), *rest)
 
     monkeypatch.setattr("blindbayes.site.role_runner.Begun", begun)
+    monkeypatch.setattr("blindbayes.site.work.FolderSite.key", key_of(SeatCoins("")))  # the same coins for the same labels
     bounded(test, 90)
 
 

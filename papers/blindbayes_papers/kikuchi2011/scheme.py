@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.model.parameters import Histogram, Parameters
@@ -176,7 +176,7 @@ class DistortedScheme(ShareScheme):
         digests = read_digests(source, recipe_of(study.codebook, study.key), bytes.fromhex(study.sha256))
         entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
         places = entries.words[:, 0].astype(np.int64)
-        people = open_columns(rows_at(source, places), study.codebook)
+        people = rows_at(source, places, study.codebook)
         blocks = list(people.blocks())
         codes = {name: np.concatenate([block.columns[name] for block in blocks]) for name in columns.owners[party]}
         items = [digest for digest in (digests[at] for at in places) if digest is not None]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.encode import encode
@@ -30,6 +33,7 @@ class ColumnSource:
     _table: pa.Table | Source = field(repr=False)
     _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
     total: bool = False  # for what noise is added to: no row is an error, and in training every row has a class and cells
+    randomised: npt.NDArray[np.int64] | None = field(default=None, repr=False)  # class codes to count in place of the column's
 
     def blocks(self, *, training: bool = True, total: bool = False, size: int = _BLOCK) -> Iterator[CodedRows]:
         """Codes, block by block. In training the class column is read too, if it is there.
@@ -47,7 +51,7 @@ class ColumnSource:
             start += len(next(iter(columns.values())))
             if start > self.rows:
                 break
-            yield encode(
+            block = encode(
                 columns,
                 self.codebook,
                 training=training,
@@ -56,6 +60,9 @@ class ColumnSource:
                 total=total or self.total,
                 every_row=self.total and training,
             )
+            if labels and self.randomised is not None:
+                block = replace(block, labels=self.randomised[start - block.rows : start])
+            yield block
         if start != self.rows and wanted:
             raise DataError(CHANGED)
 

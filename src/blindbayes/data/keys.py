@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
-from blindbayes.data.columns import ColumnSource
+from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.identifiers import digests, identify
 from blindbayes.data.libraries import pa
 from blindbayes.errors import ConfigError, DataError
@@ -43,7 +44,8 @@ def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[by
     return digests(identifiers, salt)
 
 
-def rows_at(source: ColumnSource, places: npt.NDArray[np.int64]) -> pa.Table:
-    """The columns of the codebook at some rows, in that order."""
+def rows_at(source: ColumnSource, places: npt.NDArray[np.int64], codebook: Codebook) -> ColumnSource:
+    """The columns of the codebook at some rows, in that order, and the labels that count there."""
     names = [feature.name for feature in source.features] + ([source.codebook.target] if source.labelled else [])
-    return source.arrow(names).take(pa.array(places))
+    chosen = open_columns(source.arrow(names).take(pa.array(places)), codebook)
+    return replace(chosen, total=source.total, randomised=None if source.randomised is None else source.randomised[places])

@@ -60,6 +60,11 @@ class Coins:
             raise ValueError(f"a coin seed has {SEED_BYTES} bytes")
         return cls(_Keyed(hashlib.sha256(b"blindbayes coins v1 stream" + seed).digest()), bytes(seed))
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether they can be drawn again from a seed."""
+        return self._seed is not None
+
     @staticmethod
     def fresh_seed() -> bytes:
         """A new seed from the operating system."""

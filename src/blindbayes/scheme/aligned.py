@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,6 +34,7 @@ from blindbayes.scheme.audits import (
 )
 from blindbayes.scheme.columns import describe_coalitions, describe_queries, line_up, require_learner
 from blindbayes.scheme.guards import counted, describe_guard, guard_local, guarded, noise_of
+from blindbayes.scheme.labels import require_randomised
 from blindbayes.scheme.part import CheckedTable, Training
 from blindbayes.scheme.shared import ShareScheme
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
@@ -108,6 +110,8 @@ def training(study: Study, columns: ColumnsSetup, party: str, source: ColumnSour
         raise DataError(f"{party}: the table has another number of rows than the study, which says {columns.rows}")
     if columns.rows < study.min_rows:
         raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
+    if party == columns.class_holder:
+        require_randomised(study, source)
     source = counted(study, columns, source)
     return ColumnTraining(columns, party, source, study.options.get("queries"), noise_of(study, columns))
 
@@ -170,8 +174,10 @@ def count_local(columns: ColumnsSetup, party: str, source: ColumnSource | Checke
 
 
 def local_parameters(columns: ColumnsSetup, party: str, local: Mapping[str, Any]) -> Parameters:
-    statistics = Statistics.from_names(_sub_codebook(columns, party), local["statistics"])
-    return estimate(statistics, alpha=columns.alpha)
+    units = columns.guard.units  # that counts are in
+    book = msgspec.structs.replace(_sub_codebook(columns, party), max_rows=min(columns.codebook.max_rows * units, 1 << 48))
+    statistics = Statistics.from_names(book, local["statistics"])
+    return estimate(statistics, alpha=columns.alpha * units)
 
 
 def whole_block(source: ColumnSource) -> CodedRows:
@@ -222,6 +228,7 @@ class AlignedScheme(ShareScheme):
         line="shares of all sums by oblivious transfer. Nobody gets the model; a classification opens the class.",
         shares=True,
         small_cells=True,
+        randomises=True,
         weighs=True,
         leaves=(
             "the class holder sends transfer choices that hide the class of each row",

@@ -24,6 +24,7 @@ from blindbayes.privacy.statement import tuning_words
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.joined import JoinSetup
 from blindbayes.protocol.shared_model import Guard
+from blindbayes.scheme.labels import describe_labels, law_of
 from blindbayes.study.study import Study
 
 S = TypeVar("S", ColumnsSetup, JoinSetup)
@@ -34,13 +35,17 @@ def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | No
     if study.epsilon is None:
         return None
     if isinstance(agreed, ColumnsSetup):
-        if len(agreed.labelled) > 1:
-            raise ConfigError(
-                "with epsilon one party alone counts the class: the others leave the class column out, and their columns are "
-                "counted in shares"
-            )
+        _require_one_holder(agreed)
         return _plan(study, agreed.owners, agreed.class_holder, agreed.rows, "aligned")
     return _plan(study, agreed.owners, agreed.class_holder, agreed.joined, "inner" if agreed.inner else "left")
+
+
+def _require_one_holder(agreed: ColumnsSetup) -> None:
+    if len(agreed.labelled) > 1:
+        raise ConfigError(
+            "with epsilon or label_epsilon one party alone counts the class: the others leave the class column out, and their "
+            "columns are counted in shares"
+        )
 
 
 def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
@@ -62,32 +67,36 @@ _plans: dict[Any, ColumnNoise] = {}  # made from public facts, and asked for sev
 
 def guarded(study: Study, agreed: S) -> S:
     """The public facts of a study with its guard; as they came without one."""
-    if study.epsilon is None and not study.min_cell:
+    law = law_of(study)
+    if study.epsilon is None and not study.min_cell and law is None:
         return agreed
     if isinstance(agreed, JoinSetup) and agreed.max_multiplicity != 1:  # who writes a person several times fills a cell alone
         raise ConfigError(
-            "with epsilon or min_cell an identifier stands for one record at each party: set duplicates = 'first' or 'reject', "
-            "or multiplicity = 1"
+            "with epsilon, label_epsilon or min_cell an identifier stands for one record at each party: set duplicates = "
+            "'first' or 'reject', or multiplicity = 1"
         )
+    if law is not None and isinstance(agreed, ColumnsSetup):
+        _require_one_holder(agreed)
     noise = noise_of(study, agreed)
     book = agreed.codebook if noise is None else noise.counted
     if isinstance(agreed, ColumnsSetup):
         book = book.with_features(msgspec.structs.replace(feature, optional=True) for feature in book.features)
     bits, floors = (0, ()) if noise is None else (noise.noise_bits, noise.floors)
-    return replace(agreed, codebook=book, guard=Guard(study.min_cell, bits, floors))
+    if law is not None:  # debiasing widens noise
+        floors = tuple((name, floor * law.whole / law.units) for name, floor in floors)
+    return replace(agreed, codebook=book, guard=Guard(study.min_cell, bits, floors, (1, 0) if law is None else law.odds))
 
 
 def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource) -> ColumnSource:
     """A table, to be read in the cells that are counted, and so that no row is an error."""
     noise = noise_of(study, agreed)
     if noise is None:
-        return source
+        return source if law_of(study) is None else replace(source, total=True)
     held = {feature.name for feature in source.features}
     features = tuple(feature for feature in noise.counted.features if feature.name in held)
     return replace(source, codebook=noise.counted, features=features, total=True)
 
 
-UNIT = "one record"  # what noise in the shares protects
 ROWS_PER_CELL = 10
 """Rows per value and class, on average, below which a column without noise is named to those who approve a study."""
 
@@ -119,9 +128,14 @@ def guard_local(
     `max_rows`: the most rows it may have, where that is not the study's number."""
     guard, rows = columns.guard, columns.rows if max_rows is None else max_rows
 
+    def enough(counts: Any) -> Any:
+        return np.asarray(counts, dtype=object) >= guard.min_cell
+
     def held(counts: Any, noise: Any) -> Any:
-        kept = np.clip(np.asarray(counts, dtype=object) + noise, 0, rows)
-        return np.where(kept < guard.min_cell, 0, kept)
+        raw = np.asarray(counts, dtype=object) + noise
+        if guard.min_cell:
+            raw = np.where(enough(raw), np.minimum(raw, rows), 0)
+        return np.clip(guard.debiased(raw), 0, rows * guard.units)
 
     def plain(table: Any) -> Any:
         return [plain(row) if isinstance(row, np.ndarray) else int(row) for row in table]
@@ -138,9 +152,10 @@ def guard_local(
     for name, total in named["sums"].items():
         noise = np.zeros((len(total), 3), dtype=object) if drawn is None else drawn.tables[name]
         n = held(named["n"][name], noise[:, 0])
+        there = enough(named["n"][name] + noise[:, 0]) if guard.min_cell else True
         first, second = (
-            np.array(total, dtype=object) + noise[:, 1],
-            np.array(named["squares"][name], dtype=object) + noise[:, 2],
+            guard.debiased(np.where(there, np.array(each, dtype=object) + noise[:, at], 0))
+            for at, each in ((1, total), (2, named["squares"][name]))
         )
         made["n"][name] = plain(n)
         pairs = [_moments(columns, name, *each) for each in zip(n, first, second, strict=True)]
@@ -153,7 +168,7 @@ def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) 
     feature = columns.codebook.feature(name)
     if not isinstance(feature, Numeric) or n == 0:
         return 0, 0
-    if not columns.guard.noise_bits:
+    if not columns.guard.estimates:
         return int(total), int(square)
     size = max(abs(feature.code_low), abs(feature.code_high))
     floor = dict(columns.guard.floors).get(name, 0.0) * feature.scale**2
@@ -166,6 +181,7 @@ def describe_guard(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
     """What noise and a least cell promise, and what they do not."""
     noise, least = noise_of(study, agreed), agreed.guard.min_cell
     words = [] if noise is None else [noise.words(), f"Tuning. {tuning_words(study.tuning)}"]
+    words += describe_labels(study, agreed.class_holder)
     if not least:
         return words
     return [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from blindbayes.codebook import Codebook
@@ -33,6 +33,9 @@ from blindbayes.study.agreement import Agreement
 P = TypeVar("P", bound=Training | Scoring)
 
 
+UNIT = "one record"  # what a training over columns protects
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What a party's ledger pays for its part of a run."""
@@ -41,18 +44,36 @@ class Charge:
     unit: str  # whom it protects
     also: tuple[str, ...] = ()  # other units that it protects as well, by how they begin
     mechanism: str | None = None
+    draw: str = ""  # the name of a draw of labels that it pays for too
+    repeat: Spend | None = None  # what is left to pay where the ledger has paid for that draw already
 
     @classmethod
     def of(cls, price: Price) -> Charge:
         """What a release costs."""
         return cls(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
 
+    def plus(self, other: Charge) -> Charge:
+        """Both in one entry."""
+
+        def both(spend: Spend) -> Spend:
+            return Spend(spend.epsilon + other.spend.epsilon, spend.delta + other.spend.delta)
+
+        repeat = other.spend if self.repeat is None else both(self.repeat)
+        return replace(self, spend=both(self.spend), repeat=repeat, mechanism=f"{self.mechanism}, {other.mechanism}")
+
     def pay(self, ledger: Ledger, purpose: str, **facts: Any) -> LedgerEntry:
         """Pay, before anything is sent. Raises `PrivacyError`, and writes nothing, if unit or budget do not fit."""
+        spend: Spend | None = self.spend
+        if self.draw:
+            facts["draw"] = self.draw
+            if any(entry.fields.get("draw") == self.draw for entry in ledger.entries()):
+                spend = self.repeat
+        if spend is None:
+            return ledger.note("repeated", purpose=purpose, **facts)
         held = ledger.balance().unit
         unit = held if self.also and held.startswith(self.also) else self.unit
         told = {"mechanism": self.mechanism} if self.mechanism else {}
-        return ledger.charge(self.spend, purpose=purpose, unit=unit, **told, **facts)
+        return ledger.charge(spend, purpose=purpose, unit=unit, **told, **facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
@@ -35,8 +35,9 @@ from blindbayes.scheme import link_bytes
 from blindbayes.scheme.aligned import count_local, require_held
 from blindbayes.scheme.audits import ScoringParams, describe_audits, kept_commitments
 from blindbayes.scheme.columns import describe_coalitions, describe_queries, holdings_of, require_learner
-from blindbayes.scheme.guards import UNIT, counted, describe_guard, guard_local, guarded, noise_of
-from blindbayes.scheme.job import Charge
+from blindbayes.scheme.guards import counted, describe_guard, guard_local, guarded, noise_of
+from blindbayes.scheme.job import UNIT, Charge
+from blindbayes.scheme.labels import require_randomised
 from blindbayes.scheme.shared import ShareScheme
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
@@ -197,6 +198,8 @@ def training_of(study: Study, join: JoinSetup, party: str, source: ColumnSource,
         raise ConfigError(
             f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not line up"
         )
+    if is_holder:
+        require_randomised(study, source)
     source = counted(study, join, source)
     first, second = _entries(join, party, source, digests)
     require_bound(party, len(first), join.bounds[party])
@@ -218,7 +221,7 @@ def _counted(join: JoinSetup, source: ColumnSource, digests: Digests) -> ColumnS
             seen.add(digest)
     if len(kept) == len(digests):
         return source
-    return replace(open_columns(rows_at(source, np.array(kept, dtype=np.int64)), source.codebook), total=source.total)
+    return rows_at(source, np.array(kept, dtype=np.int64), source.codebook)
 
 
 def digests_of(study: Study, source: ColumnSource) -> Digests:
@@ -365,6 +368,7 @@ class JoinedScheme(ShareScheme):
         line="shares of all sums over the hidden join. Nobody learns who is in it, nobody gets the model.",
         shares=True,
         small_cells=True,
+        randomises=True,
         weighs=True,
         leaves=(
             "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
@@ -419,8 +423,7 @@ class JoinedScheme(ShareScheme):
         noise, law = super().price(agreement, party), overlap_charge(agreement.public, party)
         if noise is None or law is None:
             return noise or law
-        spend = Spend(noise.spend.epsilon + law.spend.epsilon, noise.spend.delta + law.spend.delta)
-        return Charge(spend, UNIT, mechanism=f"{noise.mechanism}, {law.mechanism}")
+        return noise.plus(law)
 
     def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
         """The other party of each join, if there is a least overlap."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import rows_at
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.model.shares import ModelShare
@@ -65,7 +65,7 @@ class MatchedTraining:
             raise PrivacyError(f"fewer than {self._least} identifiers match, the study's min_overlap; nothing was trained")
         # Entries stand in the order of their digests at both parties, so what matches lines up.
         places = self._entries.words[found, 0].astype(np.int64)
-        lined_up = replace(open_columns(rows_at(self._source, places), self._study.codebook), total=self._source.total)
+        lined_up = rows_at(self._source, places, self._study.codebook)
         columns = columns_for(self._study, len(places), self._columns.owners, self._columns.labelled)
         self._training = aligned.training(self._study, columns, self.party, lined_up)
         return (yield from self._training.role(run, coins.derive("training")))

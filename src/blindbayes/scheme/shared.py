@@ -15,8 +15,9 @@ from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.protocol.shared_argmax.references import COUNT
 from blindbayes.scheme.audits import asks_references, reference_answers, require_audit
 from blindbayes.scheme.columns import dry_run_columns, require_record, tell_holdings
-from blindbayes.scheme.guards import UNIT, noise_of, single_readings
-from blindbayes.scheme.job import Charge, PartJob, Site
+from blindbayes.scheme.guards import noise_of, single_readings
+from blindbayes.scheme.job import UNIT, Charge, PartJob, Site
+from blindbayes.scheme.labels import law_of, randomised, with_labels
 from blindbayes.scheme.part import Training
 from blindbayes.scheme.result import JointResult, Learned, about_run, column_report, leakage_of
 from blindbayes.study.agreement import Agreement
@@ -33,6 +34,7 @@ class TrainingJob(PartJob[Training]):
     def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
         super().__init__()
         self.agreement, self.site, self.run_id = agreement, site, run_id
+        self._draw = ""  # which randomised labels this site enters
 
     @property
     def scheme(self) -> ShareScheme:
@@ -49,6 +51,8 @@ class TrainingJob(PartJob[Training]):
         source = self.site.columns(self.agreement)
         self.site.require_rows(self.agreement, source.rows)
         self.site.require_price(self.scheme.price(self.agreement, self.site.name))
+        if self.site.name == self.scheme.columns(self.agreement).class_holder:
+            source, self._draw = randomised(self.agreement.study, source, self.site.key)
         self._held = part = self.scheme.training(self.agreement, self.site.name, source)
         self._digest = part.digest(self.site.key)
 
@@ -56,6 +60,8 @@ class TrainingJob(PartJob[Training]):
         """Approval, rate, bits about the overlap, ledger, query budget; once per run."""
         name = self.site.name
         partners, charge = self.scheme.told_bit(self.agreement, name), self.scheme.price(self.agreement, name)
+        if charge is not None and self._draw:
+            charge = replace(charge, draw=self._draw)
         answers = reference_answers(self.agreement.public)
         self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners, answers=answers)
 
@@ -95,9 +101,11 @@ class ShareScheme(Scheme, ABC):
         """Who holds what, as the protocols see it."""
 
     def price(self, agreement: Agreement, party: str) -> Charge | None:
-        """What a party pays for training: the noise in the shares, if there is any. Answers cost nothing more."""
+        """What a party pays for training: the noise in the shares, if there is any, and for its randomised labels. Answers cost
+        nothing more."""
         noise = noise_of(agreement.study, agreement.public)
-        return None if noise is None else Charge(Spend.of(noise), UNIT, mechanism=noise.name)
+        charge = None if noise is None else Charge(Spend.of(noise), UNIT, mechanism=noise.name)
+        return with_labels(charge, agreement.study) if party == self.columns(agreement).class_holder else charge
 
     def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
         """The parties with whom training opens one bit: that enough identifiers joined."""
@@ -178,6 +186,8 @@ class ShareScheme(Scheme, ABC):
         facts: dict[str, Any] = {}
         if study.epsilon is not None:
             facts |= {"epsilon": study.epsilon, "delta": study.delta, "noise": "of every party, in the shares"}
+        if (law := law_of(study)) is not None:
+            facts |= {"label_epsilon": float(law.epsilon), "labels": f"randomised once; {law.keeps:.1%} stay as they are"}
         facts |= {"min_cell": study.min_cell} if study.min_cell else {}
         return facts | ({"read_closely": risks} if (risks := single_readings(study, agreement.public)) else {})
 

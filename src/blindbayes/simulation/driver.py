@@ -13,7 +13,7 @@ from blindbayes.scheme.result import JointResult, Result
 from blindbayes.scheme.sums import require_base
 from blindbayes.simulation.joined import model_of
 from blindbayes.simulation.run import run_jobs
-from blindbayes.simulation.site import OPEN, MemorySite
+from blindbayes.simulation.site import OPEN, MemorySite, key_of
 from blindbayes.site.policy import Policy, require_agreement
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
@@ -46,7 +46,7 @@ def simulate(
     if (policies or ledgers) and not facts.between_sites:
         raise ConfigError(f"{study.protocol} takes no policies or ledgers: nothing of it runs between sites")
     sites = {
-        name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN))
+        name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN), key=key_of(coins))
         for name, source in sources.items()
     }
     if agreement is None:

@@ -15,6 +15,7 @@ from blindbayes.data.persons import Persons
 from blindbayes.errors import LocalProtocolError
 from blindbayes.ledger import Ledger
 from blindbayes.model.shares import KeptShare
+from blindbayes.primitives.coins import Coins
 from blindbayes.protocol.columns import ColumnsSetup
 from blindbayes.scheme.audits import require_answers
 from blindbayes.scheme.columns import keys_of, require_own
@@ -27,6 +28,12 @@ from blindbayes.study.study import Study
 
 OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
 """Whatever the study says."""
+_KEY = Coins.fresh_seed()  # a site in memory lasts as long as the process
+
+
+def key_of(coins: Coins) -> bytes:
+    """A site's standing key: that of the process, or with seeded coins their own, so that a simulation can be repeated."""
+    return coins.derive("sites in memory").bytes(32) if coins.is_seeded else _KEY
 
 
 @dataclass
@@ -40,12 +47,8 @@ class MemorySite:
     policy: Policy = OPEN
     log: list[dict[str, Any]] = field(default_factory=list)
     share: KeptShare | None = field(default=None, repr=False)
+    key: bytes = field(default_factory=lambda: _KEY, repr=False)  # of digests and of labels' coins, in all runs
     _table: ColumnSource | None = field(default=None, repr=False)
-
-    @property
-    def key(self) -> bytes:
-        """Nobody else reads its digests."""
-        return bytes(32)
 
     def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
         return count_table(self.source, codebook, total=total, persons=persons)

@@ -34,6 +34,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     epsilon: float | None = None
     delta: float = 0.0
+    label_epsilon: float | bool | None = None  # over columns: of randomised labels; None: as planned from epsilon, False: none
     unit: Literal["record", "party"] = "record"
     party_rows: int | None = None
     rows_per_person: int | None = None
@@ -43,6 +44,8 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _as_floats(self, "epsilon", "delta", "gamma")
+        if self.label_epsilon is not False:
+            _as_floats(self, "label_epsilon")
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

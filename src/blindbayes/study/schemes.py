@@ -55,6 +55,7 @@ class Facts:
     texts: bool = False  # features may be text
     weighs: bool = False  # classes may be weighed against each other
     small_cells: bool = False  # noisy counts below `min_cell` may be published as 0
+    randomises: bool = False  # the class holder may randomise its labels (`label_epsilon`)
     sums: bool = False  # the sites' vectors are added up, and the sum is opened
     living: bool = False  # sites may come and go: the roster is signed anew, the study stays
     goes_on: bool = False  # a run may add to an earlier result and take rows back, and in one process meet faults

@@ -23,6 +23,7 @@ from blindbayes.data.persons import Persons, require_identifier, require_rows_pe
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.primitives.coins import Coins
 from blindbayes.privacy.exact_events import budget_floor
+from blindbayes.privacy.randomised_response import LARGEST, RandomisedLabels
 from blindbayes.privacy.released import require_small_delta
 from blindbayes.study import schemes
 from blindbayes.study.fields import Model, Privacy, Thresholds
@@ -48,6 +49,10 @@ class Study(SumPlanning):
     epsilon, delta : float
         Differential privacy of the opened sum, by noise that the parties add together. None: the exact sum is opened.
         Over columns in shares: of all answers that the model ever gives, by noise of every party in the shares.
+    label_epsilon : float or False, default=None
+        Over columns in shares: the class holder randomises its labels once, so that the odds between two classes of a person
+        move by at most e^label_epsilon whatever the other parties' software sends, in all trainings and answers together.
+        By default twice epsilon, up to 12; without epsilon, or with False, labels are counted as they are.
     unit : "record" or "party"
         Whom epsilon protects: one record, or all records of a party (then `party_rows` is the largest party's size).
     rows_per_person : int, default=None
@@ -112,6 +117,7 @@ class Study(SumPlanning):
         protocol: str | msgspec.Struct | None = None,
         epsilon: float | None = None,
         delta: float = 0.0,
+        label_epsilon: float | bool | None = None,
         unit: Literal["record", "party"] = "record",
         party_rows: int | None = None,
         rows_per_person: int | None = None,
@@ -146,6 +152,7 @@ class Study(SumPlanning):
         self.protocol = name
         self.epsilon = epsilon
         self.delta = delta
+        self.label_epsilon = label_epsilon
         self.unit: Literal["record", "party"] = unit
         self.rows_per_person = rows_per_person
         self.tuning = tuning
@@ -207,6 +214,12 @@ class Study(SumPlanning):
             raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
         if self.epsilon is not None:
             budget_floor(self.epsilon)
+        if self.label_epsilon is not None and self.label_epsilon is not False:
+            if self.label_epsilon is True or not _is_number(self.label_epsilon):
+                raise PrivacyError("label_epsilon must be a positive number, or false for labels that are counted as they are")
+            if self.kind != "columns" or not facts.randomises:
+                raise ConfigError("label_epsilon is for models in shares over columns; leave it out")
+            RandomisedLabels.make(self.label_epsilon, len(self.codebook.classes))
         if not _is_number(self.delta):
             raise PrivacyError("delta lies between 0 and 1")
         require_small_delta(self.codebook, self.delta, self.expected_rows)
@@ -282,6 +295,17 @@ class Study(SumPlanning):
     def params(self) -> msgspec.Struct:
         """The protocol's options, typed."""
         return schemes.params_of(schemes.scheme(self.protocol).params, self.options)
+
+    @property
+    def label_budget(self) -> float | None:
+        """The epsilon of randomised labels; None: labels are counted as they are. By default twice epsilon, since exchanging a
+        class is two steps of what epsilon protects, unless that is beyond what randomising can protect."""
+        if self.label_epsilon is False or not (self.kind == "columns" and self.scheme.facts.randomises):
+            return None
+        if self.label_epsilon is not None:
+            return float(self.label_epsilon)
+        planned = None if self.epsilon is None else 2 * float(self.epsilon)
+        return None if planned is None or planned > LARGEST else planned
 
     @property
     def is_private(self) -> bool:
@@ -403,7 +427,9 @@ _FIELDS = tuple(name for name, each in signature(Study.__init__).parameters.item
 _FIELDS = tuple(name for name in _FIELDS if name not in ("privacy", "thresholds", "model"))  # which group others
 _LEAST = {"min_parties": 2, "min_rows": 0, "min_cell": 0, "quorum": 1, "expected_rows": 1, "party_rows": 1}
 _OF_NOISE: dict[str, Any] = {
-    each.name: each.default for each in msgspec.structs.fields(Privacy) if each.name not in ("epsilon", "rows_per_person")
+    each.name: each.default
+    for each in msgspec.structs.fields(Privacy)
+    if each.name not in ("epsilon", "label_epsilon", "rows_per_person")
 }
 
 

@@ -159,11 +159,11 @@ def noisy(both: Executions, noise: int, bits: int, asks: bool, coins: Coins) -> 
 
 def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout) -> Number:
     """ln of each class count (lanes); a class without rows lies below everything."""
-    total = guarded(g, c.add(g, mine, theirs, bits=len(mine)), plan.guard, plan.rows)
+    total = guarded(g, c.add(g, mine, theirs, bits=len(mine)), plan.guard, plan.rows, plan.classes)
     empty = c.is_zero(g, total)
     at_least_one = np.concatenate([total[:1] ^ empty[None], total[1:]])
     logs = c.widen(ln(g, at_least_one, plan.fraction), plan.bits)
-    below = math.floor((plan.below + math.log(plan.rows + 1)) * 2.0**plan.fraction)
+    below = math.floor((plan.below + math.log(plan.units + 1)) * 2.0**plan.fraction)
     return c.select(g, empty, c.public(g, below, plan.bits, plan.classes), logs)
 
 

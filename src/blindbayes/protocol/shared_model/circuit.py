@@ -96,7 +96,7 @@ def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
 def cell_bits(layout: RowLayout, plan: ScoreLayout) -> int:
     """Width of a smoothed count or denominator, in units of 2^-alpha_shift."""
     sizes = [len(fields.counts) for fields in layout.fields if isinstance(fields, HistogramFields)]
-    return ((layout.rows << plan.alpha_shift) + max(sizes, default=1) * plan.alpha).bit_length()
+    return (((layout.rows << plan.alpha_shift) + max(sizes, default=1) * plan.alpha) * plan.guard.units).bit_length()
 
 
 def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
@@ -111,7 +111,7 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
         placed = [[field for field in fields.counts if field is not None] for fields in alike]  # of values that have a counter
         own = [side.sums(column) for column in zip(*placed, strict=True)]
         if plan.guard.acts:
-            kept = guarded(g, c.join_lanes(own), plan.guard, layout.rows)
+            kept = guarded(g, c.join_lanes(own), plan.guard, layout.rows, classes)
             own = [kept[:, low : low + len(alike) * classes] for low in range(0, c.lanes_of(kept), len(alike) * classes)]
         total = _total(g, own, layout, plan) if own else None
         if like[1]:
@@ -124,7 +124,7 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
                 lane = number[:, at * classes : (at + 1) * classes]
                 cells[fields.feature.name, value if value < len(fields.counts) else -1] = lane
     lanes, sizes = histogram_lanes(layout), {fields.feature.name: len(fields.counts) for fields in found}
-    added = [plan.alpha * (sizes[name] if value < 0 else 1) for name, value in lanes]
+    added = [plan.alpha * plan.guard.units * (sizes[name] if value < 0 else 1) for name, value in lanes]
     width = cell_bits(layout, plan)
     joined = c.widen(c.shift_up(c.join_lanes([cells[lane] for lane in lanes]), plan.alpha_shift), width)
     smoothing = g.constant(np.repeat(c.to_bits(added, width), classes, axis=1), 1)[:, :, 0]
@@ -132,26 +132,50 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
 
 
 def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) -> Number:
-    """The sum of a feature's cells. Exact ones add up to the rows at most; noisy ones are held to that."""
-    terms, bits = [(0, number) for number in cells], layout.count_bits
-    if not plan.guard.noise_bits:
+    """The sum of a feature's cells. Exact ones add up to the rows at most; estimates are held to that."""
+    terms, most = [(0, number) for number in cells], layout.rows * plan.guard.units
+    bits = most.bit_length()
+    if not plan.guard.estimates:
         return c.add_many(g, terms, bits)
-    return _at_most(g, c.add_many(g, terms, bits + (len(cells) - 1).bit_length()), layout.rows)[:bits]
+    return _at_most(g, c.add_many(g, terms, bits + (len(cells) - 1).bit_length()), most)[:bits]
 
 
-# -- guards: noise, and small cells -----------------------------------------------------------------------------------------
+# -- guards: noise, small cells, randomised labels --------------------------------------------------------------------------
 
 
-def guarded(g: Gates, counts: Number, guard: Guard, rows: int) -> Number:
-    """Counters (with noise: raised), held to 0 and to the rows; those below the least cell set to 0. As wide as the rows."""
+def guarded(g: Gates, counts: Number, guard: Guard, rows: int, classes: int) -> Number:
+    """Counters (with noise: raised; lanes with classes fastest) as the model takes them: in units of 1 / `guard.units`, held to
+    0 and to the rows; those below the least cell set to 0. As wide as the rows in these units."""
     bits = rows.bit_length()
     if guard.noise_bits:
-        counts = _at_most(g, _not_negative(g, _lowered(g, counts, guard.noise_bits)), rows)[:bits]
+        counts = _lowered(g, counts, guard.noise_bits)
+        if guard.min_cell or not guard.randomised:
+            counts = _at_most(g, _not_negative(g, counts), rows)[:bits]
     if guard.min_cell:
-        wide = max(bits, guard.min_cell.bit_length())
-        least = c.public(g, guard.min_cell, wide, c.lanes_of(counts))
-        counts = _keep(g, g.not_(c.is_less(g, c.widen(counts, wide), least)), counts)
-    return counts
+        counts = _keep(g, _enough(g, counts, guard.min_cell), counts)
+    if not guard.randomised:
+        return counts
+    if guard.min_cell or not guard.noise_bits:
+        counts = c.widen(counts, len(counts) + 1)  # the sign
+    most = rows * guard.units
+    return _at_most(g, _not_negative(g, debiased(g, counts, guard, classes)), most)[: most.bit_length()]
+
+
+def debiased(g: Gates, sums: Number, guard: Guard, classes: int) -> Number:
+    """Unbiased estimates of sums over the true labels, times `guard.units`, from sums over randomised ones, in two's
+    complement: (a + (K - 1) b) s_k - b (s_1 + ... + s_K) for the odds a : b."""
+    kept, other = guard.odds
+    whole = kept + (classes - 1) * other
+    bits = len(sums) + whole.bit_length() + 1
+    extended = _extended(sums, bits)
+    share = c.times(g, _over_classes(g, extended, classes), other, bits)
+    return c.subtract(g, c.times(g, extended, whole, bits), share, bits=bits)
+
+
+def _enough(g: Gates, counts: Number, least: int) -> Wires:
+    """Whether counters reach the least cell."""
+    wide = max(len(counts), least.bit_length())
+    return g.not_(c.is_less(g, c.widen(counts, wide), c.public(g, least, wide, c.lanes_of(counts))))
 
 
 def _lowered(g: Gates, number: Number, raised: int) -> Number:
@@ -192,23 +216,32 @@ def _at_most_number(g: Gates, number: Number, limit: Number) -> Number:
 def _guarded_moments(
     side: Side, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields], n: Number, total: Number, squares: Number
 ) -> tuple[Number, Number, Number]:
-    """n, sum and sum of squares with noise, held to what n values within the bounds can have; nothing of too few values."""
-    g, size, rows = side.gates, alike[0].magnitude, layout.rows
-    n = guarded(g, n, plan.guard, rows)
-    if plan.guard.noise_bits:
-        whole = _lowered(g, total, alike[0].total.raised)
-        sign, sum_bits = whole[-1], max(1, (rows * size).bit_length()) + 1
-        limit = c.times(g, n, max(1, size), len(n) + max(1, size).bit_length())
-        held = c.widen(_at_most_number(g, c.negate_if(g, sign, whole)[:-1], limit), sum_bits - 1)
-        total = c.negate_if(g, sign, c.widen(held, sum_bits))
-        whole = _lowered(g, squares, alike[0].squares[0].raised)
-        square = max(1, size * size)
-        limit = c.times(g, n, square, len(n) + square.bit_length())
-        held = _at_most_number(g, _not_negative(g, whole), limit)
-        squares = c.widen(held, max(1, (rows * size * size).bit_length()))
+    """n, sum and sum of squares as the model takes them; estimates are held to what n values within the bounds can have, and of
+    too few values there is nothing."""
+    g, size, guard, classes = side.gates, alike[0].magnitude, plan.guard, plan.classes
+    if guard.noise_bits:
+        total = _lowered(g, total, alike[0].total.raised)
+        squares = _lowered(g, squares, alike[0].squares[0].raised)
+    elif guard.estimates:
+        squares = c.widen(squares, len(squares) + 1)  # the sign
+    if guard.min_cell and (guard.randomised or not guard.noise_bits):
+        raw = _not_negative(g, _lowered(g, n, guard.noise_bits)) if guard.noise_bits else n
+        there = _enough(g, raw, guard.min_cell)
+        total, squares = _keep(g, there, total), _keep(g, there, squares)
+    n = guarded(g, n, guard, layout.rows, classes)
+    if not guard.estimates:
         return n, total, squares
-    there = g.not_(c.is_zero(g, n))
-    return n, _keep(g, there, total), _keep(g, there, squares)
+    if guard.randomised:
+        total, squares = (debiased(g, number, guard, classes) for number in (total, squares))
+    rows = layout.rows * guard.units
+    sign, sum_bits = total[-1], max(1, (rows * size).bit_length()) + 1
+    limit = c.times(g, n, max(1, size), len(n) + max(1, size).bit_length())
+    held = c.widen(_at_most_number(g, c.negate_if(g, sign, total)[:-1], limit), sum_bits - 1)
+    total = c.negate_if(g, sign, c.widen(held, sum_bits))
+    square = max(1, size * size)
+    limit = c.times(g, n, square, len(n) + square.bit_length())
+    held = _at_most_number(g, _not_negative(g, squares), limit)
+    return n, total, c.widen(held, max(1, (rows * size * size).bit_length()))
 
 
 # -- Gaussian coefficients -------------------------------------------------------------------------------------------------
@@ -225,7 +258,7 @@ class _Widths:
 
 def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Widths:
     """Bits of D', and of the largest of A, B and C that its floor allows."""
-    own, rows, size = _gaussian_plan(plan, fields), layout.rows, fields.magnitude
+    own, rows, size = _gaussian_plan(plan, fields), layout.rows * plan.guard.units, fields.magnitude
     divisor = max((rows * rows * size * size << own.floor_shift).bit_length(), (rows * rows * own.floor).bit_length())
     scale = 1 << (plan.fraction + own.floor_shift)
     largest = max(
@@ -239,7 +272,7 @@ def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Wi
 def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
     """About how many gates the division of a feature takes: features of like cost share one."""
     own = _gaussian_plan(plan, fields)
-    divisor = 2 * plan.rows.bit_length() + own.square_bits + own.floor_shift
+    divisor = 2 * plan.units.bit_length() + own.square_bits + own.floor_shift
     return divisor * max(1, plan.fraction + own.square_bits + own.floor_shift - own.floor.bit_length())
 
 
@@ -332,9 +365,9 @@ def _moments(
 ) -> tuple[Number, Wires, Number, Number, tuple[Number, Number]]:
     """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2). n and n^2 have the lanes of one feature
     where they are the class counts."""
-    g, classes, rows, size_of = side.gates, plan.classes, layout.rows, alike[0].magnitude
+    g, classes, rows, size_of = side.gates, plan.classes, layout.rows * plan.guard.units, alike[0].magnitude
     own = _gaussian_plan(plan, alike[0])
-    square_bits = max(1, (rows * size_of**2).bit_length())
+    square_bits = max(1, (layout.rows * size_of**2).bit_length())
     total = side.sums([fields.total for fields in alike])
     limbs = [side.sums(limb) for limb in zip(*(fields.squares for fields in alike), strict=True)]
     squares = limbs[0] if len(limbs) == 1 else c.add_many(g, [(32 * at, limb) for at, limb in enumerate(limbs)], square_bits)
@@ -345,7 +378,7 @@ def _moments(
         n = side.sums(present)
         if plan.guard.acts:
             n, total, squares = _guarded_moments(side, layout, plan, alike, n, total, squares)
-    if present and not plan.guard.noise_bits:
+    if present and not plan.guard.estimates:
         # A class that has rows but no value here takes the moments of all classes together.
         empty = c.is_zero(g, n)
         n = c.select(g, empty, _over_classes(g, n, classes), n)
@@ -357,13 +390,13 @@ def _moments(
     size = c.negate_if(g, sign, total)[: max(1, len(total) - 1)]
     n_squared, size_squared = c.square(g, n), c.square(g, size)
     exact_bits = max(1, (rows * rows * size_of**2).bit_length())
-    signed = exact_bits + bool(plan.guard.noise_bits)  # noisy sums may be those of no numbers: then the variance is negative
+    signed = exact_bits + plan.guard.estimates  # estimates may be the sums of no numbers: then the variance is negative
     whole = c.subtract(g, c.multiply(g, _tiled(n, lanes), squares), size_squared, bits=signed)
     bits = _widths(alike[0], layout, plan).divisor
     spread = c.widen(c.shift_up(whole[:exact_bits], own.floor_shift), bits)
     least = _tiled(c.times(g, n_squared, own.floor, bits), lanes)
     low = c.is_less(g, spread, least)
-    divisor = c.select(g, _or(g, low, whole[-1]) if plan.guard.noise_bits else low, least, spread)
+    divisor = c.select(g, _or(g, low, whole[-1]) if plan.guard.estimates else low, least, spread)
     return n, sign, size, divisor, (n_squared, size_squared)
 
 

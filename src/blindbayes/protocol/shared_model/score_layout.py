@@ -108,7 +108,8 @@ FeaturePlan = HistogramLayout | GaussianLayout
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What stands between exact counters and the model: noise of both parties, and small cells set to zero. Public.
+    """What stands between exact counters and the model: randomised labels, noise of both parties, and small cells set to zero.
+    Public.
 
     With a guard every feature has a counter for each of its values, and denominators are the sums of what is left of them.
     """
@@ -116,15 +117,40 @@ class Guard:
     min_cell: int = 0  # counters below it are set to 0 inside the circuit, after noise
     noise_bits: int = 0  # the noise of both parties on a counter is less than 2 to this; 0: no noise
     floors: tuple[tuple[str, float], ...] = ()  # least variances of Gaussian features, in their own unit squared
+    odds: tuple[int, int] = (1, 0)  # weights with which a label was kept, and turned into each other class, before counting
 
     def __post_init__(self) -> None:
+        if len(self.odds) != 2 or not 0 <= self.odds[1] < self.odds[0] <= 1 << 20:
+            raise ConfigError("a label is kept with a larger weight than it is turned into another, at most 2^20")
         if self.min_cell < 0 or not (self.noise_bits == 0 or 2 <= self.noise_bits <= 48):
             raise ConfigError("min_cell is not negative, and noise takes 2 to 48 bits")
 
     @property
     def acts(self) -> bool:
         """Whether there is anything to do."""
-        return self.min_cell > 0 or self.noise_bits > 0
+        return self.min_cell > 0 or self.estimates
+
+    @property
+    def randomised(self) -> bool:
+        """Whether labels were randomised before they were counted."""
+        return self.odds[1] > 0
+
+    @property
+    def estimates(self) -> bool:
+        """Whether counters are estimates, which may be negative or add up to more than there are rows."""
+        return self.noise_bits > 0 or self.randomised
+
+    @property
+    def units(self) -> int:
+        """What one row counts in the circuit: debiased counts are whole numbers of 1 / units."""
+        return self.odds[0] - self.odds[1]
+
+    def debiased(self, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Unbiased estimates of sums over the true labels, times `units`, from those over randomised ones; classes along the
+        first axis, whole numbers. One linear map, as in the circuit."""
+        kept, other = self.odds
+        exact = np.asarray(sums).astype(object)
+        return np.asarray((kept + (len(exact) - 1) * other) * exact - other * exact.sum(axis=0, keepdims=True))
 
     def count_bits(self, rows: int) -> int:
         """Bits of a counter of at most so many rows, raised where it has noise."""
@@ -132,12 +158,15 @@ class Guard:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain builtins, for a share file."""
-        return {"min_cell": self.min_cell, "noise_bits": self.noise_bits, "floors": dict(self.floors)}
+        odds = {"odds": list(self.odds)} if self.randomised else {}
+        return {"min_cell": self.min_cell, "noise_bits": self.noise_bits, "floors": dict(self.floors), **odds}
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Guard:
         """From `to_dict`."""
-        return cls(int(found["min_cell"]), int(found["noise_bits"]), tuple(sorted(found["floors"].items())))
+        kept, other = found.get("odds", (1, 0))
+        floors = tuple(sorted(found["floors"].items()))
+        return cls(int(found["min_cell"]), int(found["noise_bits"]), floors, (int(kept), int(other)))
 
 
 NO_GUARD = Guard()
@@ -227,7 +256,12 @@ class ScoreLayout:
         """Largest difference of two scores of classes that have rows."""
         # Twice: a weight is added to a class without rows too, which stays below the others.
         weighing = 2 * math.log(max(self.weights) / min(self.weights)) if self.weights else 0.0
-        return math.log(self.rows + 1) + weighing + sum(self._spread(plan) for plan in self.features.values())
+        return math.log(self.units + 1) + weighing + sum(self._spread(plan) for plan in self.features.values())
+
+    @property
+    def units(self) -> int:
+        """All rows, in the units of the circuit."""
+        return self.rows * self.guard.units
 
     @property
     def log_weights(self) -> npt.NDArray[np.float64]:
