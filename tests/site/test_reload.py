@@ -12,6 +12,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.site import preview
 from blindbayes.site.config import SiteConfig
 from blindbayes.study.file import Deadlines, Privacy, Thresholds
+from blindbayes.study.roster import Party
 from blindbayes.transport.grpc_courier import GrpcCourier
 from blindbayes.transport.identity import Identity, pin, pinned
 from support.sites import BOOK, Office, bounded
@@ -125,7 +126,11 @@ def test_what_a_study_costs_and_leaves_is_said_before_it_is_approved(tmp_path: P
             exact = office.net.make_study(BOOK, thresholds=Thresholds(quorum=3), deadlines=Deadlines(step=20, join=20, run=35))
             office.net.approve(exact, runs=2)
             assert (await office.run(exact))["north"].state == "done"
-            assert "If this site's rows change" in " ".join(preview.again(north.home, exact))
+            assert "If the rows change in between" in " ".join(preview.again(north.home, exact))
+            assert [(each["kind"], each["left"]) for each in north.home.ledger.timeline()][2:] == [("exact_sum", 7.0)]
+            assert preview.verdict(north.home, exact) == []
+            lower = office.net.make_study(BOOK, title="lower", parties=(*exact.parties, Party("east", "ee" * 32)))
+            assert "takes part in exact sums over north, south, west only" in " ".join(preview.verdict(north.home, lower))
 
     bounded(test)
 
