@@ -1,7 +1,8 @@
 """Exact statistics of a source: integers out.
 
-A file or frame is read once, in batches of Arrow columns that `encode` codes; a database counts where it lies, by one query
-per column. Both follow the rules of `values`, cell by cell; a conformance test holds them together.
+Rows are grouped by class and raw value, and each distinct value is read once, by the rules of `values` (`grouping`). A database
+groups where it lies, by one query per column; a file or frame is grouped here, in batches of Arrow columns. Numbers that hardly
+repeat are put on their grid row by row, by the engine or by `encode`; a conformance test holds the two together.
 """
 
 from __future__ import annotations

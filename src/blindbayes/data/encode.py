@@ -1,9 +1,8 @@
-"""From in-memory columns to integer codes, through Arrow kernels.
+"""From in-memory columns, or the distinct values of one, to integer codes.
 
-The rules are those of `blindbayes.data.counting`, value by value; a conformance test holds the two together. In strict
-training an unknown category or a number out of bounds is an error. A private training is total: every cell has a code, so
-that no error tells one table from its neighbour. In prediction, as there, an unknown category counts as missing and a number
-is clamped to the bounds.
+The rules are those of `values`, cell by cell. In strict training an unknown category or a number out of bounds is an error. A
+private training is total: every cell has a code, so that no error distinguishes a table from its neighbour. In prediction, as
+there, an unknown category counts as missing and a number is clamped to the bounds.
 """
 
 from __future__ import annotations

@@ -149,12 +149,12 @@ def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
 def _windowed(column: pa.Array) -> tuple[pa.Array, Places] | None:
     """Whole numbers by their place in a window that holds them all, and null behind it; None where it would be too wide."""
     kind = column.type
+    if column.null_count == len(column):
+        return None
     if kind.bit_width == 8:
         low, size = 0, 256
     else:
         ends = pc.min_max(column).as_py()
-        if ends["min"] is None:
-            return None
         low = ends["min"] // _WINDOW * _WINDOW
         size = (ends["max"] // _WINDOW + 1) * _WINDOW - low
         if size > _WINDOW * _WINDOWS or max(abs(low), abs(low + size)) >= 1 << 31:
