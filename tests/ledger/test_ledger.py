@@ -79,12 +79,12 @@ def test_delta_counts_too(path: Path) -> None:
 def test_parts_of_the_records_compose_in_parallel(path: Path) -> None:
     ledger = Ledger(path)
     for part in ("north", "south", "west"):
-        ledger.charge(make("knorm", ONE, 0.6), purpose="regional", partition="region", part=part)
+        ledger.charge(make("discrete_laplace", ONE, 0.6), purpose="regional", partition="region", part=part)
     assert ledger.balance().spent_epsilon == pytest.approx(0.6)
     with pytest.raises(PrivacyError):
-        ledger.charge(make("knorm", ONE, 0.6), purpose="again", partition="region", part="west")
+        ledger.charge(make("discrete_laplace", ONE, 0.6), purpose="again", partition="region", part="west")
     with pytest.raises(PrivacyError):
-        ledger.charge(make("knorm", ONE, 0.6), purpose="all records")
+        ledger.charge(make("discrete_laplace", ONE, 0.6), purpose="all records")
 
 
 def test_zcdp_composition_buys_more_gaussian_releases_than_sums(tmp_path: Path) -> None:
