@@ -76,13 +76,13 @@ def command() -> None:
 @option("study.deadlines.run", "--run-seconds", type=float, default=3600.0, show_default=True)
 @click.pass_context
 def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -> None:
-    """Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
+    r"""Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
 
     Example:
       blindbayes study init
-      blindbayes study init study.toml --title Readmission --codebook codebook.toml \\
+      blindbayes study init study.toml --title Readmission --codebook codebook.toml \
         --card north.toml --card south.toml --card west.toml
-      blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \\
+      blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \
         --holds bank=income,age --holds telecom=calls --labelled bank --n-rows 5000 --queries 1000 --reveal-to bank
     """
     given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}

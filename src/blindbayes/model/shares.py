@@ -208,7 +208,6 @@ class ShareHead(KeptShare):
         return cls(head.study, head.party, head.public, head.queries, Path(path))
 
     def body(self) -> bytes:
-        """A head is never written."""
         raise ConfigError("only a whole share is written")
 
     def wipe(self) -> None:

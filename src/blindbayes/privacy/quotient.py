@@ -83,7 +83,6 @@ class CentredGaussian(Centred):
 
     @property
     def rho(self) -> float:
-        """Its zero-concentrated privacy."""
         return float(Fraction(self.rows_per_unit**2 * self.squared_length, 2 * self.variance)) * (1 + 1e-12)
 
     def variances(self) -> list[float]:

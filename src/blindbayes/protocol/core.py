@@ -107,7 +107,7 @@ class Run:
 
 
 def receive(sender: str, kind: type[M]) -> Role[M]:
-    """`yield from receive(...)`: `Receive` with the type of its result."""
+    """Yield `Receive`, and return its message with its type."""
     message = yield Receive(sender, kind)
     if not isinstance(message, kind):
         raise LocalProtocolError("the driver delivered a message of another kind")
@@ -134,7 +134,7 @@ def receive_marked(sender: str, kind: type[K], session: bytes, index: int) -> Ro
 
 
 def receive_all(senders: Sequence[str], kind: type[M], *, quorum: int | None = None) -> Role[dict[str, M]]:
-    """`yield from receive_all(...)`: `ReceiveAll` with the type of its result."""
+    """Yield `ReceiveAll`, and return its messages with their type."""
     messages: dict[str, M] = yield ReceiveAll(tuple(senders), kind, quorum)
     return messages
 
@@ -146,6 +146,6 @@ def send_all(to: Sequence[str], message: Message) -> Role[None]:
 
 
 def open_value(label: str, value: T) -> Role[T]:
-    """`yield from open_value(...)`: `Open` with the type of its result."""
+    """Yield `Open`, and return the value with its type."""
     opened: T = yield Open(label, value)
     return opened

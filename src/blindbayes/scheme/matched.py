@@ -135,7 +135,6 @@ class MatchedScheme(ShareScheme):
         )
 
     def first_follows(self, agreement: Agreement) -> tuple[str, ...]:
-        """What stays known."""
         return ("Both parties know which of their people the other has too, from now on and whatever becomes of the model.",)
 
     def exposure(self, agreement: Agreement) -> Exposure:
@@ -143,7 +142,6 @@ class MatchedScheme(ShareScheme):
         return replace(super().exposure(agreement), matches=True, overlap=joined.params_of(agreement.study).min_overlap)
 
     def opens(self, agreement: Agreement) -> list[str]:
-        """Whom the parties share."""
         return ["which identifiers the parties share, to both"]
 
     def sizes(self, agreement: Agreement) -> dict[str, Any]:

@@ -203,7 +203,6 @@ class RatioJob(CountingJob):
         self.site.authorise_and_charge(self.agreement, self.run_id, None, state=self.state, quorum_size=size, exact=True)
 
     def keep(self, outputs: Mapping[str, Any]) -> None:
-        """The share."""
         public: Ratio = self.agreement.public
         made, name = outputs[self.site.name], self.site.name
         facts = {**replace(public.rows, training=made.training).to_dict(), "run": self.run_id}

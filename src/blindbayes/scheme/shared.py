@@ -85,7 +85,6 @@ class ShareScheme(Scheme, ABC):
     protocols: tuple[str, ...]  # of training, for its leak report
 
     def check(self, study: Study) -> None:
-        """Noise goes into the shares."""
         require_record(study)
         require_audit(study)
 

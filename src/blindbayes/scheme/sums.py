@@ -108,7 +108,6 @@ class SumScheme(Scheme):
         return found
 
     def seats(self, agreement: Agreement) -> tuple[str, ...]:
-        """The protocol's roster."""
         return self.protocol.roster(agreement.public.setting)
 
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
@@ -235,7 +234,6 @@ class SumScheme(Scheme):
     # -- in words ------------------------------------------------------------------------------------------------------
 
     def exposure(self, agreement: Agreement) -> Exposure:
-        """The sum, exact or not."""
         study = agreement.study
         unsafe = getattr(self.protocol, "unsafe", None)
         return Exposure(

@@ -35,7 +35,6 @@ class Bags:
         return len(self.present)
 
     def __getitem__(self, part: slice | Ints) -> Bags:
-        """Some documents, by position."""
         chosen = np.arange(len(self))[part]
         lengths = np.diff(self.ends)[chosen]
         ends = np.concatenate([[0], np.cumsum(lengths)])

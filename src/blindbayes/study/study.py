@@ -179,7 +179,6 @@ class Study(SumPlanning):
         self._made = True
 
     def __getnewargs__(self) -> tuple[Codebook]:
-        """For copies and pickles."""
         return (self.codebook,)
 
     def __repr__(self) -> str:
