@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from blindbayes.cli import train
-from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 
 _PAGE = """Fit a model on one table as `train` does, with noise on each parameter (Zafarani and Clifton 2020, corrected).
 
@@ -18,10 +17,12 @@ Example:
   blindbayes train-smooth visits.parquet --codebook codebook.toml --out model.json --epsilon 1
   blindbayes train-smooth visits.parquet --codebook codebook.toml --release release --title T --epsilon 1 --mechanism global
 """
-_OF_TRAIN = ("mechanism", "delta", "expected_rows")  # which this mechanism has otherwise, or not at all
+_OF_TRAIN = ("delta", "expected_rows")  # which this mechanism has otherwise, or not at all
 
 
 def _run(**given: Any) -> None:
+    from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
+
     train.train(SmoothNaiveBayes, **given)
 
 
