@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ALONE = { test $$? = 1 && echo "Once more, by itself, what failed beside others:" && \
 	$(BIN)/pytest --last-failed --last-failed-no-failures none -rA --no-header
 
-.PHONY: help setup demo test test-fast test-tenth test-off audit sanitize test-slow test-one lint format docs bench guard peers hooks lock release clean
+.PHONY: help setup demo test test-fast test-tenth test-off audit sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,7 +37,7 @@ setup: $(BUILT)  ## Make the virtual environment from the pinned lock
 demo: $(BUILT)  ## Three hospitals train one model without pooling a row
 	$(BIN)/blindbayes demo --out out/demo
 
-test: $(BUILT) lint test-fast test-tenth  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests
+test: $(BUILT) lint test-fast test-tenth guard-short  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests, costs
 
 test-fast: $(BUILT)  ## The default test suite alone
 	$(BIN)/pytest -n auto --dist worksteal --durations=8 || $(ALONE); }
@@ -77,8 +77,14 @@ docs: $(BUILT)  ## Build the documentation into out/docs, warnings as errors
 bench: $(BUILT)  ## Every benchmark, in its short form
 	for file in benchmarks/[!_]*.py; do $(BIN)/python $$file --quick || exit 1; done
 
-guard: $(BUILT)  ## Whether the core protocols cost more than they did: ratios against benchmarks/guard.json
+guard: $(BUILT)  ## Whether fits, predictions, sums and protocols cost more than they did: ratios against benchmarks/guard.json
 	$(BIN)/python benchmarks/guard.py
+
+guard-short: $(BUILT)  ## The same for tables and a sum alone
+	$(BIN)/python benchmarks/guard.py --quick
+
+figures: $(BUILT)  ## Measure the figures of README and docs, store them in docs/figures.json and write the pages (quiet machine)
+	$(BIN)/python benchmarks/figures.py --store
 
 peers: $(BUILT)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined.psi, SPU, MPyC, OpenDP, DecLearn: docs/peers.md
 	$(BIN)/python benchmarks/peers/run.py

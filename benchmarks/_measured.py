@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+from pathlib import Path
 from typing import Any
 
 from blindbayes import kernels
@@ -19,6 +21,17 @@ def require_kernels() -> None:
         raise ConfigError(
             f"{kernels.describe()}; build them, python -m blindbayes.kernels.build, or ask for numpy, {kernels.VARIABLE}=off"
         )
+
+
+def machine() -> str:
+    """The processor, its cores and the kernels in use."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    chosen = kernels.active()
+    return f"{model}, {os.cpu_count()} cores, kernels {'off' if chosen is None else chosen.name}"
 
 
 class Options(argparse.ArgumentParser):

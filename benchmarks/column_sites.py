@@ -140,7 +140,7 @@ def study_of(net: Loopback, rows: int) -> StudyFile:
 def compare(folder: Path, rows: int, instances: int, times: int = 3) -> None:
     """One size, both ways in turn. The first time libraries are loaded and tables built, the later ones are an agent's life."""
     sources = write(folder, rows)
-    with Loopback(folder / f"sites {rows}", sources, policy=Policy(max_queries=1_000_000)) as net:
+    with Loopback(folder / f"sites {rows}", sources, policy=Policy(max_queries=1_000_000, min_cell=0)) as net:
         study = study_of(net, rows)
         net.approve(study, runs=times)
         both: list[tuple[float, float]] = []

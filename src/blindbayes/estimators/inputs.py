@@ -181,6 +181,8 @@ def holds_text(array: npt.NDArray[Any]) -> bool:
 
 def plain_labels(y: Any) -> tuple[pa.Array, str]:
     """Labels as an Arrow array of text, whole numbers or truth values, and which of them the caller used."""
+    if (texts := _text_labels(y)) is not None:
+        return texts, "text"
     if isinstance(y, pa.Array | pa.ChunkedArray):
         y = y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
     elif getattr(getattr(y, "dtype", None), "kind", "") in ("i", "u", "b") and hasattr(y, "to_numpy"):
@@ -209,6 +211,22 @@ def plain_labels(y: Any) -> tuple[pa.Array, str]:
     if not all(isinstance(value, str) for value in flat):
         raise DataError("the class column holds objects that are neither text, whole numbers nor truth values")
     return pa.array([str(value) for value in flat], pa.string()), "text"
+
+
+def _text_labels(y: Any) -> pa.Array | None:
+    """Labels that are all texts, as an Arrow array; None for others, and where one is missing."""
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "UO":
+        y = pa.array(y.tolist(), pa.string()) if {*map(type, y.tolist())} == {str} else None
+    elif isinstance(y, list):
+        y = pa.array(y, pa.string()) if {*map(type, y)} == {str} else None
+    elif getattr(y, "ndim", 0) == 1 and str(getattr(y, "dtype", "")) in ("str", "string", "category"):
+        y = series_column(y)
+    if isinstance(y, pa.ChunkedArray):
+        y = y.combine_chunks()
+    if isinstance(y, pa.Array) and pa.types.is_dictionary(y.type):
+        y = y.cast(y.type.value_type)
+    is_text = isinstance(y, pa.Array) and (pa.types.is_string(y.type) or pa.types.is_large_string(y.type))
+    return y if is_text and len(y) and y.null_count == 0 else None
 
 
 def is_whole(value: Any) -> bool:
