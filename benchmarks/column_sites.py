@@ -137,8 +137,11 @@ def study_of(net: Loopback, rows: int) -> StudyFile:
     return net.make_study(BOOK, partition="columns", columns=held, deadlines=times, options=options)
 
 
-def compare(folder: Path, rows: int, instances: int, times: int = 3) -> None:
-    """One size, both ways in turn. The first time libraries are loaded and tables built, the later ones are an agent's life."""
+def compare(folder: Path, rows: int, instances: int, times: int = 3) -> tuple[float, float]:
+    """One size, both ways in turn. The first time libraries are loaded and tables built, the later ones are an agent's life.
+
+    Returns CPU of the agents over that of one process, for training and (0 without instances) for classification.
+    """
     sources = write(folder, rows)
     with Loopback(folder / f"sites {rows}", sources, policy=Policy(max_queries=1_000_000, min_cell=0)) as net:
         study = study_of(net, rows)
@@ -149,9 +152,9 @@ def compare(folder: Path, rows: int, instances: int, times: int = 3) -> None:
             begun = time.process_time()
             joint = Study(BOOK, partition="columns").simulate(sources)
             both.append((trained["cpu"], time.process_time() - begun))
-        tell(f"train rows={rows:,}, in one process: {joint.cost.bytes / rows:.0f} B each", both)
+        trained_ratio = tell(f"train rows={rows:,}, in one process: {joint.cost.bytes / rows:.0f} B each", both)
         if not instances:
-            return
+            return trained_ratio, 0.0
         model, asked = next(iter(trained["ended"].values()))["run"], write(folder / "ask", instances)
         each = {"registry": {"count": instances}, "hospital": {"rows": asked["hospital"]}}
         both = []
@@ -160,10 +163,10 @@ def compare(folder: Path, rows: int, instances: int, times: int = 3) -> None:
             begun = time.process_time()
             joint.model.predict({"registry": pa.table({"y": []}), "hospital": asked["hospital"]})
             both.append((found["cpu"], time.process_time() - begun))
-        tell(f"classify {instances:,}, in one process", both)
+        return trained_ratio, tell(f"classify {instances:,}, in one process", both)
 
 
-def tell(what: str, both: list[tuple[float, float]]) -> None:
+def tell(what: str, both: list[tuple[float, float]]) -> float:
     """CPU seconds of one process, and the agents' by it: the first time, and the median of the later ones."""
     later = both[1:] or both
     ratio = float(np.median([agents / alone for agents, alone in later]))
@@ -172,6 +175,7 @@ def tell(what: str, both: list[tuple[float, float]]) -> None:
         f"agents / one process: {both[0][0] / both[0][1]:.2f}, then {ratio:.2f}",
         flush=True,
     )
+    return ratio
 
 
 def main() -> None:

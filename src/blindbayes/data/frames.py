@@ -55,7 +55,7 @@ def frame_columns(frame: Any, names: Container[str] | None = None) -> dict[str, 
         return {name: table.column(name) for name in table.column_names if names is None or name in names}
     wrapped = _wrapped(frame)
     found = zip(map(str, wrapped.columns), wrapped.iter_columns(), strict=True)  # pandas may have numbers for names
-    return {name: _frame_column(series, inferred=False) for name, series in found if names is None or name in names}
+    return {name: _plain_column(series) for name, series in found if names is None or name in names}
 
 
 def identifier_columns(frame: Any, names: Sequence[str]) -> dict[str, pa.Array]:
@@ -99,6 +99,13 @@ def _wrapped(frame: Any) -> Any:
         raise DataError(
             f"a {type(frame).__name__} is no table; pass a pandas, polars or Arrow frame, a path or a URL"
         ) from None
+
+
+def _plain_column(series: Any) -> Any:
+    """A column as `encode` takes it; floats of pandas as the array that holds them, where Arrow would copy them."""
+    if isinstance(values := getattr(series.to_native(), "_values", None), np.ndarray) and values.dtype == np.float64:
+        return values
+    return _frame_column(series, inferred=False)
 
 
 def _frame_column(series: Any, *, inferred: bool = True) -> pa.Array | Untyped:
