@@ -120,6 +120,7 @@ class RoleRunner:
                 told=partial(board.versions.__setitem__, site),
             )
             board.attach(site, self.links[peer])
+        learners = learners_of(study)
         moments = MomentLog(home, study, run_id) if work.job.kind == "sum" and name in study.contributors else None
         self.driver = RoleDriver(
             run,
@@ -136,7 +137,7 @@ class RoleRunner:
             on_message=moments.on_message if moments else lambda message: None,
             host=study.host,
             receipt=None if work.job.kind == "prediction" else partial(self._receipt, moments, identity.signing),
-            collects=work.job.kind != "prediction" and study.host(name) in learners_of(study),
+            readers=() if work.job.kind == "prediction" else [seat for seat in study.seats if study.host(seat) in learners],
         )
 
     def _receipt(self, moments: MomentLog | None, key: SigningKey, value: Any) -> bytes:

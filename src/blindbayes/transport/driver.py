@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,7 @@ class RoleDriver:
         on_message: Callable[[Message], None] = lambda message: None,
         host: Callable[[str], str] = lambda party: party,
         receipt: Callable[[Any], bytes] | None = None,
-        collects: bool = False,
+        readers: Collection[str] = (),
     ) -> None:
         self._run = run
         self._role = role
@@ -80,7 +80,7 @@ class RoleDriver:
         self._on_message = on_message
         self._host = host  # the site at which people can ask about a party
         self._receipt = receipt  # what this role signs at its end, of its value
-        self._collects = collects  # whether the role waits for the receipts of the others
+        self._readers = readers  # roles that wait for the receipts of the others; those that do not may leave before
         self._loop = asyncio.get_running_loop()
         self._begun = self._loop.time()
         self._waits = 0
@@ -146,7 +146,7 @@ class RoleDriver:
         value = batch.effect.value
         own = b"" if self._receipt is None else self._receipt(value)
         for name, link in self._links.items() if own else ():
-            if name not in self._out:
+            if name in self._readers and name not in self._out:
                 link.post_now(RECEIPT, own)
         self._go_live()
         self.progress.state = "finishing"
@@ -487,7 +487,7 @@ class RoleDriver:
             if self._stopped is not None:
                 raise self._stopped
             here = [name for name in self._links if name not in self._out]
-            due = [name for name in here if self._collects and not self._has(name)]
+            due = [name for name in here if self._run.me in self._readers and not self._has(name)]
             late, _ = self._late(due, begun, collecting=True)
             waiting = [
                 name
