@@ -44,6 +44,7 @@ WHOLE = [
     (pa.int64(), [None, None]),
     (pa.bool_(), [True, False, None]),
     (pa.string(), ["-1", "12.0", " 1", "-9.0", "", "x", None]),
+    (pa.large_string(), ["1", "?", None]),
     (pa.dictionary(pa.int8(), pa.string()), ["1", "0", None, "12"]),
 ]
 

@@ -138,6 +138,8 @@ def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
         except pa.ArrowNotImplementedError:
             return None
     values, places = column.dictionary, column.indices
+    if pa.types.is_string_view(values.type):  # which Arrow cannot take from
+        values = values.cast(pa.large_string())
     if len(values) >= _MANY or (not often and 2 * len(values) > len(column)):
         return None
     if places.null_count:
