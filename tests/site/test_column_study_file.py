@@ -35,7 +35,16 @@ def unaligned(**changes: Any) -> StudyFile:
     return make(**{**fields, "options": {"bounds": bounds, "queries": 50}, **changes})
 
 
-@pytest.mark.parametrize("study", [make(reveal_to="insurer"), unaligned(duplicates="first")], ids=["aligned", "unaligned"])
+@pytest.mark.parametrize(
+    "study",
+    [
+        make(reveal_to="insurer"),
+        unaligned(duplicates="first"),
+        make(privacy=Privacy(label_epsilon=2)),
+        make(privacy=Privacy(epsilon=1, expected_rows=100_000, label_epsilon=False)),
+    ],
+    ids=["aligned", "unaligned", "randomised labels", "labels as they are"],
+)
 def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     again = StudyFile.from_text(study.to_toml())
     assert again == study
@@ -44,6 +53,12 @@ def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     assert isinstance(again.agreement.public, ColumnsSetup if again.aligned else JoinSetup)
     assert again.study.reveal_to == study.reveal_to
     assert again.study.sha256 == study.study.sha256
+
+
+def test_labels_are_randomised_by_a_number_or_not_at_all() -> None:
+    for wrong in (True, 0, 20):
+        with pytest.raises((ConfigError, PrivacyError), match="label_epsilon"):
+            make(privacy=Privacy(label_epsilon=wrong)).study  # noqa: B018
 
 
 def test_everything_agreed_changes_the_hash() -> None:

@@ -44,7 +44,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _as_floats(self, "epsilon", "delta", "gamma")
-        if self.label_epsilon is not False:
+        if not isinstance(self.label_epsilon, bool):
             _as_floats(self, "label_epsilon")
 
 
