@@ -59,7 +59,7 @@ def measure(folder: Path, round_trip: float, batches: list[int], repeat: int) ->
         "addresses": {name: f"127.0.0.1:{port}" for name, port in ports.items()},
         "reached": {name: f"127.0.0.1:{proxy.port}" for name, proxy in proxies.items()},
     }
-    with Loopback(folder / "sites", rows, policy=Policy(max_queries=1_000_000), **sites) as net:
+    with Loopback(folder / "sites", rows, policy=Policy(max_queries=1_000_000, min_cell=0), **sites) as net:
         held = Holdings({"registry": (), "hospital": book.names}, ("registry",), 500)
         options = {"queries": 1_000_000}
         times = Deadlines(step=60, join=60, run=600)

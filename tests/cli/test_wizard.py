@@ -86,7 +86,7 @@ def test_the_study_is_commented_and_stays_so_when_signed(place: Path) -> None:
 
 
 def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
-    more = ["y", "2", "", "0", "", "", "", "", "3", "", "", "", "", "", "", ""]
+    more = ["y", "2", "", "0", "", "", "", "3", "", "", "", "", "", "", ""]
     done = ask(["", "T", *BOOK, *CARDS, "", "", "south", "masked_sum", "1", "5000", *more, ""])
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
