@@ -192,7 +192,10 @@ def test_kernels_under_the_address_and_undefined_behaviour_sanitizers(clone):
     assert built.stdout == f"kernels: {', '.join(build.native_sets())}\n"
     here = under_sanitizers(clone, "-c", "from blindbayes import kernels; print(*kernels.available())").stdout.split()
     assert here == list(kernels.available() or here)  # what the processor has, and no set fewer
-    suite = [str(ROOT / "tests/kernels" / name) for name in ("test_cells.py", "test_conformance.py", "test_rows.py")]
+    suite = [
+        str(ROOT / "tests/kernels" / name)
+        for name in ("test_cells.py", "test_conformance.py", "test_counts.py", "test_rows.py")
+    ]
     options, noted = ("-q", "-x", "-p", "no:cacheprovider"), clone / "called.json"
     done = under_sanitizers(clone, "-m", "pytest", *options, *suite, BLINDBAYES_CALLED=str(noted))
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
