@@ -1,20 +1,27 @@
 """A keyed digest of a table's rows: which rows it holds, how often, and nothing else.
 
 It does not depend on the order of rows, on a codebook, on a map or on the names of columns; one cell, row or column more or
-less changes it. Each row becomes one text, every cell behind its length; SHA-256 of a secret salt and that text gives two
-numbers, which are added up over all rows modulo 2^64. Who does not know the salt finds two tables with the same sums with a
-chance of about 2^-128 per try. The engine that holds the table does all of it.
+less changes it. A keyed function turns each row into 128 pseudo-random bits, which are added up over all rows in two halves
+modulo 2^64: two tables have the same sums with a chance of about 2^-128, for anybody who does not know the key.
+
+An engine that holds the table hashes each row as one text, every cell behind its length, by salted SHA-256. Files are hashed
+here as they are read: each cell becomes 128 bits under the key and its column's number (AES of a number's bits; BLAKE2b of
+each distinct text, once per batch), and AES under a second key of the XOR of a row's cells is the row's value.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
+from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from blindbayes.data.engines import engine_of, fetched
-from blindbayes.data.libraries import ibis, pa
+from blindbayes.data.libraries import pa, pc
 from blindbayes.data.sources import Source, _safely
+from blindbayes.primitives.tweaks import Block128, TweakedHash
 
 _STREAMED = ("csv", "excel", "parquet")  # read by this process anyway, and hashed as they come
 _TEXT = {"duckdb": "VARCHAR", "postgres": "TEXT", "pyspark": "STRING"}
@@ -28,25 +35,49 @@ _NUMBER = {
 
 
 def rows_digest(source: Source, key: bytes) -> str:
-    """The digest of all rows and all columns of a source that no map has changed, in hexadecimal."""
+    """Return the digest of all rows and all columns of a source that no map has changed, in hexadecimal."""
     salt = hashlib.blake2b(key=key[:64], digest_size=16, person=b"bb row salt").hexdigest()
-    if source.label in _STREAMED:
-        batches = (pa.record_batch(batch) for batch in source.batches(source.columns, any_order=True))
-        first = next(batches, None) or pa.record_batch({name: pa.array([], pa.string()) for name in source.columns})
-        local = _safely(ibis.duckdb.connect)
-        try:
-            local.con.register("rows", pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches)))
-            sums = _sums(local.table("rows"), salt)
-        finally:
-            local.disconnect()
-    else:
-        sums = _sums(source.table, salt)
+    sums = _streamed_sums(source, salt.encode()) if source.label in _STREAMED else _sums(source.table, salt)
     facts = " ".join(str(number % 2**64) for number in (len(source.columns), *sums)).encode()
     return hashlib.blake2b(facts, key=key[:64], digest_size=32, person=b"bb row digest").hexdigest()
 
 
+def _streamed_sums(source: Source, salt: bytes) -> tuple[int, int, int]:
+    cells, rows = TweakedHash(b"cells " + salt), TweakedHash(b"rows " + salt)
+    count, total = 0, np.zeros(2, dtype=np.uint64)
+    for batch in source.batches(source.columns, any_order=True):
+        columns = list(batch.values())
+        row: Block128 = np.zeros((len(columns[0]), 2), dtype=np.uint64)
+        for place, column in enumerate(columns):
+            row ^= _safely(partial(_hashed_cells, column, place, cells, salt))
+        count += len(row)
+        total += rows.permute(row).sum(axis=0, dtype=np.uint64)
+    return count, int(total[0]), int(total[1])
+
+
+def _hashed_cells(column: Any, place: int, cells: TweakedHash, salt: bytes) -> Block128:
+    """Return 128 pseudo-random bits for each cell of a column."""
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        whole = pa.types.is_integer(kind)
+        number = pa.uint64() if pa.types.is_uint64(kind) else pa.int64() if whole else pa.float64()
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        filled = pc.fill_null(column.cast(number), 0).to_numpy(zero_copy_only=False)
+        blocks = np.empty((len(column), 2), dtype=np.uint64)
+        blocks[:, 0] = np.ascontiguousarray(filled).view(np.uint64)
+        blocks[:, 1] = (place << 2) | np.where(missing, 0, 1 if whole else 2).astype(np.uint64)
+        return cells.permute(blocks)
+    texts = column if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else column.cast(pa.large_string())
+    coded = texts.cast(pa.large_binary()).dictionary_encode()  # bytes: a text may be no UTF-8
+    person = b"bb cell" + place.to_bytes(4, "big")
+    values = [b"", *(b"=" + value for value in coded.dictionary.to_pylist())]  # the first is a missing cell
+    hashes = b"".join(hashlib.blake2b(value, key=salt, digest_size=16, person=person).digest() for value in values)
+    codes: npt.NDArray[np.int64] = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return np.frombuffer(hashes, dtype=np.uint64).reshape(-1, 2)[codes + 1]
+
+
 def _sums(table: Any, salt: str) -> tuple[int, int, int]:
-    """The number of rows, and the sums of both halves of their hashes, by the table's engine. Errors of engines quote rows."""
+    """Return the number of rows and the sums of both halves of their hashes, by the table's engine."""
     engine, backend = engine_of(table), table._find_backend(use_default=True)
     plain = table.select(**{f"c{at}": table[name] for at, name in enumerate(table.columns)})
     texts = [f"CAST(c{at} AS {_TEXT[engine]})" for at in range(len(table.columns))]

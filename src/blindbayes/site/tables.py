@@ -45,6 +45,15 @@ class Tables:
         with replace(self, rows=msgspec.structs.replace(rows, map={})).open_batch(rows.source, rows.table) as source:
             return rows_digest(source, key)
 
+    def stamp(self) -> list[tuple[int, ...]] | None:
+        """Return what the file system says of a file or folder of files: another one after a change. None for a database."""
+        path = self.folder / self._named().source
+        if not path.exists():
+            return None
+        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        facts = [each.stat() for each in files]
+        return [(each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in facts]
+
     @property
     def name(self) -> str:
         """What the site calls its rows."""

@@ -68,9 +68,12 @@ class FolderSite:
             return Statistics.zero(codebook)
         if total or self._identity is None:
             return tables.count(codebook, total=total, persons=persons)
+        stamp = tables.stamp()
         self._rows = digest, _ = tables.digest(self.key), tables.name
         found = tables.count(codebook, total=total, persons=persons)
-        if tables.digest(self.key) != digest:  # an exact sum of rows that the log does not name could be compared with none
+        # An exact sum of rows that the log does not name could be compared with none.
+        changed = tables.digest(self.key) != digest if stamp is None else tables.stamp() != stamp
+        if changed:
             raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
         return found
 
