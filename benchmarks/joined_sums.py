@@ -51,7 +51,7 @@ def table(count: int) -> tuple[RowLayout, CodedRows, Any]:
 
 def ours(count: int, counted: bool = False) -> float:
     layout, block, labels = table(count)
-    shape = JoinedSumsSetup(count, count, layout.words + 1, CLASSES, 1, layout.facts(), counted, counted)
+    shape = JoinedSumsSetup(count, count, layout.words + 1, CLASSES, 1, layout.facts(), counted)
     half = count // 2
 
     def work(party: str, line: Line, meter: Meter) -> dict[str, Any]:
