@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.estimators import load
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.noisy_sum import WHOLE_SITE
@@ -275,3 +276,46 @@ def test_the_worst_case_after_a_restore_is_not_that_of_the_backups_policy(tmp_pa
         assert home.ledger.balance().left == left
         shutil.rmtree(place)
         home, _ = SiteFolder.create(place, "north", config=strict, epsilon="10")
+
+
+def restored(home: SiteFolder, file: Path, **known: Any) -> SiteFolder:
+    """The site as a backup of now brings it back, after its staff said what is known."""
+    backup(home, file, PHRASE)
+    shutil.rmtree(home.folder)
+    home = restore(file, home.folder, PHRASE)
+    acknowledge(home, "disk lost", **known)
+    return home
+
+
+def test_that_nothing_began_since_a_backup_says_nothing_of_a_run_under_way(tmp_path: Path) -> None:
+    """It opened its sum afterwards; a log without it let the table into a sum over other sites."""
+    home, _ = SiteFolder.create(tmp_path / "north", "north", config=SiteConfig(), epsilon="10")
+    home.audit.append("joined", run="ab" * 16, study="s" * 64, proposed_by="south")
+    with pytest.raises(ConfigError, match="under way at the backup"):
+        restored(home, tmp_path / "backup", nothing_ran=True)
+    home = SiteFolder.open(tmp_path / "north")
+    acknowledge(home, "disk lost", epsilon=0.0, delta=0.0)
+    assert home.history.bound().lost_at >= 0
+
+
+@pytest.mark.parametrize("end", [None, "failed", "done", "settled"])
+def test_after_a_restore_a_sum_that_may_have_come_to_nothing_binds_no_table(tmp_path: Path, end: str | None) -> None:
+    """Bound to {a, b, c} by a run that had not ended at the backup; it failed, and the lost log had a sum over {a, x, y}."""
+    home, made = SiteFolder.create(tmp_path / "a", "a", config=SiteConfig(), epsilon="10")
+    parties = (Party("a", made.card.identity.hex()), Party("b", "b" * 64), Party("c", "c" * 64))
+    study = StudyFile(
+        title="t", parties=parties, codebook=BOOK.to_dict(), hosts={"server": "a"}, thresholds=Thresholds(quorum=3)
+    )
+    sites, about = [party.identity for party in parties], {"run": "ab" * 16, "study": study.sha256}
+    home.audit.append("computing", **about, exact=True, table="rows", rows="d0", fewest=3, contributors=sites, moments=True)
+    home.audit.append("vector left", **about)
+    if end is not None:
+        home.audit.append("ended", **about, state="done" if end == "done" else "failed")
+    home = restored(home, tmp_path / "backup", epsilon=0.0, delta=0.0)
+    if end == "settled":
+        home.audit.append("settled", **about, included=sites)
+    if end in ("done", "settled"):
+        home.history.bound().require_set(study, sites[0], "rows")
+    else:
+        with pytest.raises(PrivacyError, match="came back from a backup"):
+            home.history.bound().require_set(study, sites[0], "rows")

@@ -55,7 +55,7 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
 
 @command.command()
 @click.option("--reason", required=True, help="What is known, and from whom; it stands in the audit log.")
-@click.option("--nothing-ran", is_flag=True, help="No run at all began since the backup, exact sums included: others looked.")
+@click.option("--nothing-ran", is_flag=True, help="No run began or went on since the backup, exact sums included.")
 @click.option("--epsilon", type=float, help="What all runs since cost together, by the studies that others ran with this site.")
 @click.option("--delta", type=float, help="Likewise.")
 @AS
@@ -66,7 +66,7 @@ def acknowledge(
     """Say what is known of the time since a backup; the worst case of the rest is booked, and runs may begin.
 
     Ask every site for the runs that its log (`blindbayes site log`) has with this one since. Without --epsilon (or --delta)
-    all that is left of it counts as spent. Unless --nothing-ran, no more is classified with shares kept here, and a table
+    all that is left of it counts as spent. Unless --nothing-ran, shares of models kept here are destroyed, and a table
     takes part in exact sums only over the sites that it is bound to by the log that came back, with `changed_data`.
 
     Example:

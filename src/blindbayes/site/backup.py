@@ -220,16 +220,21 @@ def acknowledge(
 ) -> dict[str, Any]:
     """Record what is known of the time since the backup, and book the worst case of the rest.
 
-    `nothing_ran`: no run of any kind began since, by the logs of the other sites. `epsilon` and `delta`: what all runs since
-    cost together, by the studies that the other sites ran with this one; where one is None, all that is left of it counts as
-    spent. Nothing is worked out from this folder's own policy, which is as old as the backup. Unless nothing ran, exact sums
-    are refused for tables that the log does not bind, and no more is classified with shares kept here.
+    `nothing_ran`: no run of any kind began or went on since, by the logs of the other sites. `epsilon` and `delta`: what all
+    runs since cost together, by the studies that the other sites ran with this one; where one is None, all that is left of it
+    counts as spent. Nothing is worked out from this folder's own policy, which is as old as the backup. Unless nothing ran,
+    exact sums are refused for tables that the log does not bind, and shares of models are destroyed.
     """
     from blindbayes.site.people import require_reason
 
     by, reason = home.people.require("approve", who), require_reason(why)
     if home.history.behind() is None:
         raise ConfigError("this site did not come back from a backup, or its people said so before")
+    if nothing_ran and (runs := home.history.unended()):
+        raise ConfigError(
+            f"run {runs[0][:16]} was under way at the backup, and what it opened afterwards is not in this log: leave "
+            "nothing_ran out, and give epsilon and delta where they are known"
+        )
     if nothing_ran and (epsilon or delta):
         raise ConfigError("if nothing ran since the backup, nothing was spent: leave epsilon and delta out")
     if not all(0 <= (each or 0.0) < math.inf for each in (epsilon, delta)):
@@ -243,10 +248,7 @@ def acknowledge(
     else:
         home.ledger.book(*booked, purpose="lost with a disk: the worst case")
     if not nothing_ran:
-        for share in {each["study"]: each for each in home.shares.all()}.values():  # its models share one budget
-            queries = None if share["queries"] is None else share["queries"] - share["spent"]
-            if queries:
-                facts = {"study": share["study"], "model": share["run"], "instances": queries}
-                home.audit.append("classifying", run=f"lost with a disk {share['run'][:16]}", **facts)
+        for share in home.shares.all():
+            home.shares.destroy(share["run"], who=by)
     home.audit.append("acknowledged", why=reason, who=by, epsilon=booked[0], delta=booked[1], exact_sums=nothing_ran)
     return {"epsilon": booked[0], "delta": booked[1], "left": home.ledger.balance().left}

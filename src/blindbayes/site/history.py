@@ -153,6 +153,11 @@ class History:
         last = restored[-1] if restored else None
         return None if last is None or any(entry["number"] > last["number"] for entry in said) else last
 
+    def unended(self) -> list[str]:
+        """Runs that this site joined and that have no end in the log."""
+        joined = dict.fromkeys(entry["run"] for entry in self.audit.of("event", "joined"))
+        return [run for run in joined if self.end_of(run) is None]
+
     def stopped_runs(self) -> list[str]:
         """Runs that people stopped and that have no end in the log: the agent ended first."""
         return [entry["run"] for entry in self.audit.of("event", "stopped") if self.end_of(entry["run"]) is None]
@@ -246,4 +251,5 @@ def _exact_sum(events: dict[str, dict[str, Any]]) -> ExactSum | None:
     if has_failed and first.get("moments") and ("vector left" not in events or first.get("waits_for_all")):
         return None
     contributors, quorum_size = frozenset(first["contributors"]), first["fewest"]
-    return ExactSum(*facts, contributors, None if quorum_size == len(contributors) else quorum_size)
+    is_done = end is not None and not has_failed
+    return ExactSum(*facts, contributors, None if quorum_size == len(contributors) else quorum_size, is_done)

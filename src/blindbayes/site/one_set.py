@@ -25,6 +25,7 @@ class ExactSum:
     rows: str | None  # the digest of the rows that were counted; None: an older version did not keep it
     sites: frozenset[str]  # whose vectors were opened together, by identity; with `quorum_size`, whose may have been
     quorum_size: int | None = None  # if set: some `quorum_size` or more of `sites`, or nothing, was opened
+    is_final: bool = True  # False: it may yet turn out that nothing was opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,12 @@ class Bound:
                     "known: no other exact sum until it ends or is settled (`blindbayes site unsettled`). Meanwhile take "
                     f"{NOISE}"
                 )
+        if self.lost_at >= 0 and not any(each.is_final for each in sums):
+            raise PrivacyError(
+                "this site came back from a backup, and whether the table took part in exact sums that are lost is not "
+                f"known: none is made any more. What is left is {NOISE}"
+            )
         if not sums:
-            if self.lost_at >= 0:
-                raise PrivacyError(
-                    "this site came back from a backup, and whether the table took part in exact sums that are lost is not "
-                    f"known: none is made any more. What is left is {NOISE}"
-                )
             return
         bound = frozenset(map(self._one, sums[0].sites))
         asked = frozenset(self._one(study.party(name).identity) for name in study.contributors)
