@@ -8,9 +8,10 @@ b / (a + (K - 1) b), a / b <= e^epsilon. Whatever is computed from these labels 
 any number of times, moves the odds between two classes of one row by a factor of at most a / b. Weights are whole numbers, so
 both the coin and the debiasing (`Guard.debiased`) are exact.
 
-Coins are keyed by a secret of the site and by all labels of the table. The same labels in the same order get the same coins
-in every training and every study. A table in which any label changed gets new ones, which are independent and charged anew:
-coins that stayed with a person while its label changed would show the change.
+Coins are keyed by a secret of the site, by all labels of the table and, where it has them, by all identifiers. The same labels
+of the same people in the same order get the same coins in every training and every study. A table in which any label changed
+gets new ones, which are independent and charged anew: coins that stayed with a person while its label changed would show the
+change, and a person that moved to another row of its class would get another coin, unpaid.
 """
 
 from __future__ import annotations
@@ -91,8 +92,11 @@ class RandomisedLabels:
 
     # -- drawing ---------------------------------------------------------------------------------------------------------
 
-    def randomise(self, labels: Labels, codebook: Codebook, secret: bytes) -> DrawnLabels:
-        """The labels of a whole table, by the coins of this secret and these labels. Classes count by their names."""
+    def randomise(self, labels: Labels, codebook: Codebook, secret: bytes, people: bytes = b"") -> DrawnLabels:
+        """The labels of a whole table, by the coins of this secret and these labels. Classes count by their names.
+
+        `people`: whose labels they are, in the order of the rows, where rows have identifiers.
+        """
         order = np.argsort(np.array(codebook.classes, dtype=object)).astype(np.int64)  # classes in the order of their names
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -101,6 +105,7 @@ class RandomisedLabels:
         digest = hashlib.blake2b(key=secret[:64], digest_size=64, person=b"bb labels")
         digest.update(len(facts).to_bytes(8, "big") + facts)
         digest.update(np.ascontiguousarray(named, dtype="<i8").data)
+        digest.update(people)
         seed, name = digest.digest()[:32], digest.digest()[32:48].hex()
         return DrawnLabels(order[self.draw(named, Coins.seeded(seed))], name)
 

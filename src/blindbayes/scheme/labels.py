@@ -8,6 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from blindbayes.data.columns import ColumnSource
+from blindbayes.data.identifiers import DIGEST_BYTES
+from blindbayes.data.keys import read_digests, recipe_of
 from blindbayes.errors import LocalProtocolError
 from blindbayes.privacy.accounting import Spend
 from blindbayes.privacy.randomised_response import RandomisedLabels
@@ -29,9 +31,14 @@ def randomised(study: Study, source: ColumnSource, secret: bytes) -> tuple[Colum
     law = law_of(study)
     if law is None:
         return source, ""
+    people = b""
+    if not study.lined_up:  # read first: it keeps the table, whose rows may come in another order the next time
+        digests = read_digests(source, recipe_of(study.codebook, study.key), secret[:64])
+        people = b"".join(bytes(DIGEST_BYTES) if each is None else each for each in digests)
     source = replace(source, total=True)  # whether a label is listed must not show
     blocks = [block.known_labels for block in replace(source, features=()).blocks()]
-    drawn = law.randomise(np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64), study.codebook, secret)
+    labels = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64)
+    drawn = law.randomise(labels, study.codebook, secret, people)
     return replace(source, randomised=drawn.labels), drawn.name
 
 
