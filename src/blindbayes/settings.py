@@ -343,14 +343,8 @@ SETTINGS = {
 }
 
 
-def question(name: str, /, **facts: str) -> str:
-    """How the wizard asks for a setting of a study."""
-    return SETTINGS[f"study.{name}"].question.format(**facts)
-
-
-def before(name: str) -> str:
-    """What it says first."""
-    return SETTINGS[f"study.{name}"].before
+# The settings of a study by their own name, as the options of `study init` have it.
+STUDY = {path.rpartition(".")[2]: found for path, found in reversed(SETTINGS.items()) if path.startswith("study.")}
 
 
 def line_of(path: str) -> str:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from msgspec import to_builtins
 
 from blindbayes.cli.report import command as report_command
-from blindbayes.cli.study_columns import _copy
+from blindbayes.cli.study_predict import _copy
 from blindbayes.data.columns import open_columns
 from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PeerProtocolError

@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from blindbayes.cli import root, wizard
+from blindbayes.cli.drafts import template
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocol import registry
@@ -193,7 +194,7 @@ def test_without_columns_there_is_a_template_and_the_call_that_finishes(place: P
 
 def test_the_commented_lines_of_the_template_are_a_column_too() -> None:
     book = Codebook("outcome", ("no", "yes"), (Categorical("x", ("a",)),))
-    text = wizard.template(book).replace("values = []", 'values = ["f", "m"]')
+    text = template(book).replace("values = []", 'values = ["f", "m"]')
     head, numeric = text.split("# A column of numbers", 1)
     filled = head + "\n".join(line.removeprefix("# ") for line in numeric.splitlines()[1:])
     assert Codebook.from_dict(tomllib.loads(filled)).names == ("FILL IN the name of the column", "age")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from blindbayes import Codebook
-from blindbayes.cli.study_columns import ColumnOptions, make_columns
+from blindbayes.cli.study_init import make_study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError, PrivacyError
 from blindbayes.model.shares import ModelShare
 from blindbayes.primitives import limbs as lm
 from blindbayes.primitives.signatures import verify
 from blindbayes.site.policy import Policy, require_study
-from blindbayes.study.file import Deadlines, Privacy, Thresholds
+from blindbayes.study.file import Privacy, Thresholds
 from support.column_sites import Split, classes, errors, office_of, predict, shares, small, train, trained
 from support.sites import bounded
 
@@ -123,19 +123,18 @@ def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_th
         async with office_of(tmp_path, split) as office:
             cards = [site.identity.card for site in office.net.sites.values()]
             holds = tuple(f"{name}={','.join(held)}" for name, held in split.holds.items())
-            options = ("audit_rate=0.1",)
-            given = ColumnOptions(holds, ("hospital",), queries=100, options=options, epsilon=1.0, delta=1e-6, min_cell=4)
-            study = make_columns("T", BOOK, cards, given, 400, Thresholds(), Deadlines())
+            said = {"holds": holds, "labelled": ("hospital",), "n_rows": 400, "queries": 100, "options": ("audit_rate=0.1",)}
+            study = make_study("T", BOOK, cards, {**said, "epsilon": 1.0, "delta": 1e-6, "min_cell": 4})
             assert (study.protocol, study.privacy.epsilon, study.privacy.delta) == ("class_sums", 1.0, 1e-6)
             assert (study.thresholds.min_cell, study.options["audit_rate"]) == (4, 0.1)
             facts = study.study.scheme.shown(study.agreement)
             assert (facts["noise"], facts["min_cell"]) == ("of every party, in the shares", 4)
-            both = ColumnOptions(holds, ("hospital", "insurer"), epsilon=1.0, protocol="noisy_histograms")
+            both = {"holds": holds, "labelled": ("hospital", "insurer"), "epsilon": 1.0, "protocol": "noisy_histograms"}
             binned = BOOK.with_features(
                 msgspec.structs.replace(feature, bins=4) if isinstance(feature, Numeric) else feature
                 for feature in BOOK.features
             )
-            assert make_columns("T", binned, cards, both, None, Thresholds(), Deadlines()).protocol == "noisy_histograms"
+            assert make_study("T", binned, cards, both).protocol == "noisy_histograms"
 
     bounded(test)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.transport.identity import Card, pinned, read_card
 
@@ -22,7 +22,7 @@ _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _BOUNDS = re.compile(rf"({_NUMBER})\s*(?:to|\.\.)\s*({_NUMBER})(?:\s*by\s*({_NUMBER}))?")
 
 
-def asked(text: str, check: Callable[[str], T], default: str | None = None, *, show: bool = True) -> T:
+def asked(text: str, check: Callable[[str], T], default: str | None = None) -> T:
     """The first answer that `check` takes; what it refuses is said, and asked again."""
 
     def checked(answer: str) -> T:
@@ -33,7 +33,7 @@ def asked(text: str, check: Callable[[str], T], default: str | None = None, *, s
         except OSError as problem:
             raise click.UsageError(f"cannot be read: {problem.strerror}") from None
 
-    result: T = click.prompt(text, default=default, show_default=show, value_proc=checked)
+    result: T = click.prompt(text, default=default, show_default=bool(default), value_proc=checked)
     return result
 
 
@@ -119,6 +119,17 @@ def number(text: str, rule: str) -> float:
     return value
 
 
+def positive(rule: str) -> Callable[[str], float]:
+    """A positive number; `rule` is what is said of anything else."""
+
+    def check(text: str) -> float:
+        if (value := number(text, rule)) <= 0:
+            raise ConfigError(rule)
+        return value
+
+    return check
+
+
 def duration(text: str) -> float:
     """Seconds, from seconds, minutes, hours or days."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip().lower(), flags=re.ASCII)
@@ -148,6 +159,23 @@ def feature_of(name: str, text: str) -> Feature:
 def binned(feature: Numeric, text: str) -> Numeric:
     """The column cut into that many bins; 0 leaves it whole."""
     return msgspec.structs.replace(feature, bins=whole(0)(text) or None)
+
+
+def some_columns(book: Codebook, left: Sequence[str], last: bool, fewest: int) -> Callable[[str], list[str]]:
+    """Some of the columns that are left; the last site takes all of them."""
+
+    def check(text: str) -> list[str]:
+        chosen = [word.strip() for word in text.split(",") if word.strip()]
+        if unknown := [word for word in chosen if word not in left]:
+            held = "is held by another site" if unknown[0] in book.names else "is not in the codebook"
+            raise ConfigError(f"{unknown[0]!r} {held}; left: {', '.join(left) or 'none'}")
+        if len(chosen) < fewest:
+            raise ConfigError(f"this site brings at least one column; left: {', '.join(left) or 'none'}")
+        if last and (missing := [word for word in left if word not in chosen]):
+            raise ConfigError(f"nobody holds {missing[0]!r}: every column of the codebook has a holder")
+        return [word for word in left if word in chosen]
+
+    return check
 
 
 def cards_of(path: Path) -> list[tuple[Path, Card]]:

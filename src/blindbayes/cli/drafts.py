@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import click
 import tomlkit
 
 from blindbayes.codebook import Codebook
 from blindbayes.storage.files import write_whole
-from blindbayes.study.file import StudyFile
 
 
 def template(book: Codebook) -> str:
@@ -61,27 +62,12 @@ def write_all(files: Mapping[Path, str]) -> None:
         raise
 
 
-def command_line(path: Path, study: StudyFile, codebook: Path, cards: Sequence[Path]) -> str:
+def command_line(command: click.Command, said: Mapping[str, Any]) -> str:
     """The call without questions that gives this study."""
-    limits, times, privacy = study.thresholds, study.deadlines, study.privacy
-    words = ["blindbayes", "study", "init", str(path), "--title", study.title, "--codebook", str(codebook)]
-    for card in cards:
-        words += ["--card", str(card)]
-    for party in study.parties:
-        words += [] if party.contributes else ["--without-rows", party.name]
-    words += ["--protocol", study.protocol]
-    options = {
-        "--epsilon": privacy.epsilon,
-        "--delta": privacy.delta or None,
-        "--expected-rows": privacy.expected_rows,
-        "--quorum": limits.quorum,
-        "--min-parties": limits.min_parties,
-        "--min-rows": limits.min_rows,
-        "--min-cell": limits.min_cell or None,
-        "--step-seconds": times.step,
-        "--join-seconds": times.join,
-        "--run-seconds": times.run,
-    }
-    for name, value in options.items():
-        words += [] if value is None else [name, f"{value}"]
+    words = ["blindbayes", "study", command.name or "", str(said["path"])]
+    for option in command.params:
+        value = said.get(str(option.name))
+        if isinstance(option, click.Option) and value not in (None, option.default):
+            for each in value if option.multiple else [value]:
+                words += [option.opts[0], str(each)]
     return shlex.join(words)

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
-import msgspec
-from click.core import ParameterSource
 
-from blindbayes.cli import options as shared
-from blindbayes.cli import wizard
 from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.options import HOME, JSON, NEW_FOLDER, PASSPHRASE, passphrase_of, show
-from blindbayes.cli.settings import option
-from blindbayes.cli.study_columns import HOW_MANY, ColumnOptions, follow, make_columns, options_of, predict
 from blindbayes.cli.study_hash import FILE, show_hash
+from blindbayes.cli.study_init import init
+from blindbayes.cli.study_predict import follow, predict
 from blindbayes.cli.study_roster import roster, sign_change
-from blindbayes.codebook import Codebook
-from blindbayes.errors import ConfigError
 from blindbayes.site import preview
 from blindbayes.site.approval import approval_of
 from blindbayes.site.folder import SiteFolder
 from blindbayes.storage.files import write_whole
-from blindbayes.study import RowStudy, schemes
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import StudyFile
 from blindbayes.transport.identity import Identity, read_card
 
 
@@ -42,99 +34,7 @@ def command() -> None:
     """
 
 
-@command.command()
-@click.argument("path", metavar="STUDY", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--ask", is_flag=True, help="Ask for whatever is not given; so it does on a terminal if something needed is missing."
-)
-@option("study.title")
-@option("study.codebook", type=click.Path(exists=True, dir_okay=False))
-@click.option("--card", "cards", multiple=True, type=shared.FILE, help="A site's card; once per site.")
-@click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
-@option(
-    "study.protocol",
-    type=click.Choice(sorted({*schemes.known("rows", between_sites=True), *schemes.known("columns", between_sites=True)})),
-)
-@click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
-@option("study.columns.labelled", multiple=True)
-@option("study.key", multiple=True)
-@option("study.options.bounds", "--bound", "bounds", multiple=True)
-@option("study.options.queries", type=int)
-@option("study.reveal_to")
-@option("study.duplicates")
-@option("study.options", "--option", "options", multiple=True, metavar="NAME=VALUE")
-@option("study.privacy.epsilon")
-@option("study.privacy.delta")
-@option("study.privacy.expected_rows")
-@option("study.columns.n_rows")
-@option("study.thresholds.quorum")
-@option("study.thresholds.min_parties")
-@option("study.thresholds.min_rows")
-@option("study.thresholds.min_cell")
-@option("study.deadlines.step", "--step-seconds", type=float, default=60.0, show_default=True)
-@option("study.deadlines.join", "--join-seconds", type=float, default=600.0, show_default=True)
-@option("study.deadlines.run", "--run-seconds", type=float, default=3600.0, show_default=True)
-@click.pass_context
-def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -> None:
-    r"""Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
-
-    Example:
-      blindbayes study init
-      blindbayes study init study.toml --title Readmission --codebook codebook.toml \
-        --card north.toml --card south.toml --card west.toml
-      blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \
-        --holds bank=income,age --holds telecom=calls --labelled bank --n-rows 5000 --queries 1000 --reveal-to bank
-    """
-    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    title, codebook, cards = said["title"], said["codebook"], said["cards"]
-    if ask or (wizard.on_terminal() and not (path and title and codebook and cards)):
-        wizard.Wizard({name: value for name, value in context.params.items() if name in given}).run()
-        return
-    if path is None or title is None or codebook is None or not cards:
-        needed = {"path": path, "title": title, "codebook": codebook, "cards": cards}
-        missing = next(option for option in context.command.params if needed.get(str(option.name), ...) in (None, ()))
-        raise click.MissingParameter(ctx=context, param=missing)
-    book, read = Codebook.from_toml(codebook), [read_card(card) for card in cards]
-    limits, deadlines = _part(Thresholds, said), Deadlines(said["step_seconds"], said["join_seconds"], said["run_seconds"])
-    over_rows = not (said["holds"] or said["labelled"])
-    if wrong := sorted(given & (_OF_COLUMNS if over_rows else _OF_ROWS)):
-        kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
-        raise ConfigError(f"--{_flag(wrong[0])} is for studies over {kind}, or leave it out")
-    if not over_rows:
-        columns = _part(ColumnOptions, {name: value for name, value in said.items() if name in given})
-        study = make_columns(title, book, read, columns, said["n_rows"], limits, deadlines)
-    else:
-        named, more, without = said["protocol"] or RowStudy.usual, options_of(said["options"]), said["without_rows"]
-        if said["queries"] is not None:
-            if not schemes.scheme(named).facts.shares:
-                raise ConfigError("--queries is for studies over columns, and for other models in shares; leave it out")
-            more["queries"] = said["queries"]
-        study = wizard.make_study(title, book, read, without, named, _part(Privacy, said), limits, deadlines, options=more)
-        opens = study.study.scheme.exposure(study.agreement)
-        if opens.shares and opens.queries is None:
-            raise ConfigError(HOW_MANY)
-    if path.exists():
-        raise ConfigError(f"{path.name} exists already; nothing was overwritten")
-    path.write_text(study.to_toml(), encoding="utf-8")
-    click.echo(f"Wrote {path}. sha256 {study.sha256}")
-
-
-_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
-_OF_ROWS = {"without_rows", "quorum", "min_parties"}
-
-
-P = TypeVar("P", bound=msgspec.Struct)
-
-
-def _part(kind: type[P], said: Mapping[str, Any]) -> P:
-    """The options that are fields of a part of the study."""
-    return kind(**{each.name: said[each.name] for each in msgspec.structs.fields(kind) if each.name in said})
-
-
-def _flag(name: str) -> str:
-    return {"bounds": "bound"}.get(name, name.replace("_", "-"))
-
-
+command.add_command(init)
 command.add_command(show_hash)
 
 

@@ -1,126 +1,22 @@
-"""Studies over columns on the command line: `study init --holds ...`, `study predict`."""
+"""`blindbayes study predict`: classify with a model in shares."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from blindbayes.cli import print_json
 from blindbayes.cli.copies import not_copied, require_new
 from blindbayes.cli.options import HOME, JSON
-from blindbayes.codebook import Codebook
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.site.client import OperatorClient
 from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import Policy
-from blindbayes.study import ColumnStudy, JoinStudy, Study, schemes
-from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, StudyFile, Thresholds
-from blindbayes.study.roster import Party
-from blindbayes.transport.identity import Card
-
-HOW_MANY = "how many instances may be classified in all? Say --queries: sites refuse a study without a limit"
-
-
-class ColumnOptions(msgspec.Struct, frozen=True):
-    """The options of `study init` that are for columns."""
-
-    holds: tuple[str, ...] = ()
-    labelled: tuple[str, ...] = ()
-    key: tuple[str, ...] = ()
-    bounds: tuple[str, ...] = ()
-    queries: int | None = None
-    reveal_to: str = "all"
-    duplicates: str | None = None
-    options: tuple[str, ...] = ()
-    epsilon: float | None = None
-    delta: float = 0.0
-    protocol: str | None = None
-    expected_rows: int | None = None
-    min_cell: int | None = None
-
-
-def make_columns(
-    title: str,
-    book: Codebook,
-    cards: Sequence[Card],
-    given: ColumnOptions,
-    n_rows: int | None,
-    limits: Thresholds,
-    deadlines: Deadlines,
-) -> StudyFile:
-    """Return the study over columns that the options describe.
-
-    Rows line up if their number is given, else keys match them. With an epsilon there is noise in the shares. Without one,
-    small counters are set to 0: sites ask for it.
-    """
-    holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.holds)}
-    options = options_of(given.options)
-    if given.queries is not None:
-        options["queries"] = given.queries
-    if given.bounds:
-        options["bounds"] = {name: _number(name, text) for name, text in _pairs("--bound", given.bounds)}
-    protocol = given.protocol or (JoinStudy if n_rows is None else ColumnStudy).usual
-    facts = schemes.scheme(protocol).facts
-    if facts.shares and "queries" not in options:
-        raise ConfigError(HOW_MANY)
-    if not facts.aligned:
-        options.setdefault("min_overlap", Policy().min_overlap)  # sites ask for it by default
-    min_cell = given.min_cell
-    if min_cell is None:
-        min_cell = Policy().min_cell if facts.shares and given.epsilon is None else 0
-    one_row = not facts.aligned and (min_cell or given.epsilon is not None)  # an identifier stands for one record then
-    study = Study(
-        book,
-        partition="columns",
-        protocol=protocol,
-        epsilon=given.epsilon,
-        delta=given.delta,
-        expected_rows=given.expected_rows,
-        min_rows=limits.min_rows,
-        min_cell=min_cell,
-        options=options,
-        reveal_to=given.reveal_to,
-        key=list(given.key) or None,
-        duplicates=given.duplicates or ("first" if one_row else "join"),
-    )
-    parties = tuple(Party(card.name, card.identity.hex()) for card in cards)
-    held = Holdings(holds, given.labelled, n_rows)
-    return StudyFile.of(study, title, parties, columns=held, deadlines=deadlines)
-
-
-def options_of(words: Sequence[str]) -> dict[str, Any]:
-    """What `--option NAME=VALUE` says, values as TOML would have them."""
-    return {name: _number(name, text) for name, text in _pairs("--option", words)}
-
-
-def _pairs(option: str, words: Sequence[str]) -> list[tuple[str, str]]:
-    found = []
-    for word in words:
-        name, sign, text = word.partition("=")
-        if not sign or not name:
-            raise ConfigError(f"{option} takes NAME=VALUE; {word!r} has another form")
-        found.append((name, text))
-    return found
-
-
-def _number(name: str, text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text, text)
-
-
-# -- classification ------------------------------------------------------------------------------------------------------------
+from blindbayes.study.file import StudyFile
 
 
 @click.command("predict")
@@ -142,17 +38,7 @@ def _number(name: str, text: str) -> Any:
 @HOME
 @JSON
 def predict(
-    path: Path,
-    model: str | None,
-    batch: str,
-    table: str | None,
-    count: int | None,
-    keep: tuple[str, ...],
-    to: str | None,
-    scope: str,
-    out: Path | None,
-    home: SiteFolder,
-    as_json: bool,
+    path: Path, model: str | None, table: str | None, out: Path | None, home: SiteFolder, as_json: bool, **asked: Any
 ) -> None:
     """Classify instances together with the other parties of a STUDY over columns. Every site's people start this.
 
@@ -176,8 +62,7 @@ def predict(
         table = os.path.abspath(table)  # named from here, read by the agent
     elif table is not None and re.fullmatch(r"[^:*?\[]*\.(csv|parquet)", table) and not (home.folder / table).exists():
         raise ConfigError(f"{table!r} is neither where the command was started nor in the site's folder; nothing was begun")
-    asked: dict[str, Any] = {"study": study.sha256, "model": model or _only_model(home, study), "batch": batch}
-    asked |= {"rows": table, "count": count, "keep": keep, "to": to, "scope": scope}
+    asked |= {"study": study.sha256, "model": model or _only_model(home, study), "rows": table}
     ended = follow(home, "/predictions", asked, as_json=as_json)
     classes = Path(ended["release"]) / "classes.csv"
     if out is not None and classes.exists():
@@ -190,7 +75,8 @@ def predict(
     elif classes.exists():
         click.echo(f"Done in {ended['seconds']:.1f} s. Classes: {out or classes}")
     else:
-        click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {to or study.reveal_to}. Report: {ended['release']}")
+        learner = asked["to"] or study.reveal_to
+        click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {learner}. Report: {ended['release']}")
 
 
 def _only_model(home: SiteFolder, study: StudyFile) -> str:
