@@ -185,6 +185,23 @@ def test_a_changed_row_is_seen_between_codebooks_without_a_common_column(tmp_pat
     bounded(test, 60)
 
 
+def test_the_same_rows_read_by_another_map_are_changed_data(tmp_path: Path) -> None:
+    """Nothing changed but a's map: the difference of two sums over one set was a's number of women by class."""
+
+    async def test() -> None:
+        async with mapped_office(tmp_path, "abc", Policy()) as office:
+            assert await run(office, study_of(office, "abc", "years", YEARS)) is not None
+            home = office.net.sites["a"].home
+            men = MAP | {"sex": {"from": "sex", "values": {"m": "m", "f": "m"}}}
+            home.tables = Tables(home.folder, msgspec.structs.replace(home.config.rows, map=men))
+            assert await run(office, study_of(office, "abc", "all are men", YEARS)) is None
+            assert "are read otherwise now" in refusals(office)
+            home.tables = Tables(home.folder, home.config.rows)
+            assert await run(office, study_of(office, "abc", "as before", YEARS)) is not None
+
+    bounded(test, 90)
+
+
 def test_the_same_sites_repeat_a_study_on_changed_rows_where_policy_allows_it(tmp_path: Path) -> None:
     async def test() -> None:
         async with mapped_office(tmp_path, "abcx", Policy(changed_data=True)) as office:

@@ -26,6 +26,7 @@ class ExactSum:
     sites: frozenset[str]  # whose vectors were opened together, by identity; with `quorum_size`, whose may have been
     quorum_size: int | None = None  # if set: some `quorum_size` or more of `sites`, or nothing, was opened
     is_final: bool = True  # False: it may yet turn out that nothing was opened
+    counted: tuple[str | None, str | None] = (None, None)  # the codebook, and the digest of the statistics under it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Bound:
         table: str,
         rows: str | None,
         *,
+        statistics: str | None = None,
         since: Sequence[str | None] = (),
     ) -> None:
         """Refuse an exact sum that the rule does not allow. `since`: digests of earlier rows that it is the difference to."""
@@ -54,7 +56,16 @@ class Bound:
                 f"the rows of the table {table!r} are those of the table {min(names)!r}, which has its own set of sites: "
                 "restore the old name in [rows] of site.toml"
             )
-        before = self._sums(identity, table)[-1:]
+        own = self._sums(identity, table)
+        if not policy.changed_data and any(
+            each.counted[0] == study.book.sha256 and each.rows == rows and each.counted[1] != statistics for each in own
+        ):
+            raise PrivacyError(
+                f"the rows of the table {table!r} are those of an earlier exact sum of this codebook, and are read otherwise "
+                "now: the difference would show this site's statistics alone. Restore [rows] of site.toml, allow it with "
+                f"changed_data under [policy], or take {NOISE}"
+            )
+        before = own[-1:]
         unseen = bool(before) and before[0].number < self.lost_at
         earlier = {*(each.rows for each in before), *since}
         if not policy.changed_data and (unseen or earlier - {rows}):

@@ -195,7 +195,8 @@ class FolderSite:
                 )
             since.append(begun.get("rows"))
         own = self.identity.card.identity.hex()
-        home.bound().require(home.config.policy, self.study, own, state.table, state.rows, since=since)
+        facts = (state.table, state.rows)
+        home.bound().require(home.config.policy, self.study, own, *facts, statistics=state.statistics, since=since)
 
     def _costs_more(self) -> bool:
         """Whether a run that tells changes can cost a stay of a record more than the ledger was charged for the study."""
