@@ -37,12 +37,10 @@ class Setting(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """For the help of a command."""
         return self.line[:1].upper() + self.line[1:].rstrip(".") + "."
 
     @property
     def paragraph(self) -> str:
-        """At length."""
         return OVER[self.over] + self.doc + (f". {self.more}" if self.more else "")
 
 

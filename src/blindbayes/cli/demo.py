@@ -225,5 +225,4 @@ def leakage_of(ended: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def bytes_sent(ended: Mapping[str, Mapping[str, Any]]) -> int:
-    """By all sites together."""
     return sum(seat["bytes_out"] for outcome in ended.values() for seat in outcome["seats"].values())

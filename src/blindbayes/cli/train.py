@@ -127,6 +127,11 @@ def train(
             f"release written to {release} ({signed}), codebook {model.approved_codebook_[:12]}; "
             f"open {Path(release) / 'index.html'}"
         )
+    _note(model, epsilon, ledger)
+
+
+def _note(model: NaiveBayes, epsilon: float | None, ledger: str | None) -> None:
+    """Warn of a model that answers with one class, and of a release that promises little or that nobody counts."""
     if epsilon is None and (model.statistics_.class_counts > 0).sum() < 2:
         click.echo("note: all rows have one class, so this model answers with it; is this the whole table?", err=True)
     if epsilon is not None and float(epsilon) > PROMISES_LITTLE:

@@ -74,7 +74,6 @@ class View:
 
     @property
     def takes(self) -> type[msgspec.Struct]:
-        """The query."""
         return taken_by(self.facts, self.path)
 
     @property
@@ -97,7 +96,6 @@ class Action:
 
     @property
     def takes(self) -> type[msgspec.Struct]:
-        """The body."""
         return taken_by(self.do, self.path)
 
     @property
@@ -107,7 +105,6 @@ class Action:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Who may."""
         return ROLES if self.act is None else MAY[self.act]
 
     def refusal(self, visitor: Visitor) -> str:

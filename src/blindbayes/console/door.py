@@ -150,7 +150,6 @@ class Door:
         return key
 
     def sign_out(self, key: str) -> None:
-        """End a session."""
         self._sessions.pop(key, None)
 
     def visitor(self, request: Request) -> Visitor | None:

@@ -51,7 +51,6 @@ class FirstRun:
         self._made: asyncio.Future[tuple[SiteFolder, Identity]] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
-        """Listen."""
         routes = [
             Route("/login", self._login, methods=["GET", "POST"]),
             Route("/static/{name}", static_file),

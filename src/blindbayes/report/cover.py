@@ -67,7 +67,6 @@ class Cover:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What stands on every paper."""
         return {
             "title": self.title,
             "owner": self.owner or "not stated",

@@ -38,5 +38,4 @@ def render(name: str, **facts: Any) -> str:
 
 
 def style() -> str:
-    """The shared style sheet."""
     return render("look.css")

@@ -34,7 +34,6 @@ def simulate(
     keep: Keep,
     agreement: Agreement | None,
 ) -> Any:
-    """See `Study.simulate`."""
     facts = study.scheme.facts
     if (base is not None or removed is not None or faults) and not facts.goes_on:
         raise ConfigError(f"{study.protocol}, over {study.partition}, takes no base, removed rows or faults")

@@ -64,7 +64,6 @@ class MemorySite:
         """Whoever simulates holds the result."""
 
     def table(self, study: Study) -> ColumnSource:
-        """Its columns, whatever they are."""
         if self._table is None:
             self._table = open_columns(self.source, study.codebook, ignore=keys_of(study))
         return self._table
@@ -116,16 +115,13 @@ class MemorySite:
         return self.share
 
     def instances(self, request: Request, columns: ColumnsSetup) -> ColumnSource | int:
-        """As the caller opened them."""
         found: ColumnSource | int = self.source
         return found
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
-        """The caller has them."""
         return {}
 
     def require_matches_revealed(self) -> None:
-        """As its policy says."""
         require_matches_revealed(self.policy)
 
     def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
@@ -133,7 +129,6 @@ class MemorySite:
         share.require_budget(count, run_id)
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
-        """Budget and log."""
         self.share_of(model).charge(count, run_id)
         self.log.append({"event": "classifying", "run": run_id, "study": study, "model": model, "instances": count})
 

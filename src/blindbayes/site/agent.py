@@ -491,5 +491,4 @@ class Agent:
     # -- for people ------------------------------------------------------------------------------------------------------
 
     def show(self) -> dict[str, Any]:
-        """The state of the site."""
         return show_site(self)

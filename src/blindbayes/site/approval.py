@@ -34,7 +34,6 @@ class Changed:
 
     @property
     def line(self) -> str:
-        """For people."""
         default = "" if self.default is None else f" (default {_plain(self.default)})"
         return f"{self.name} = {_plain(self.value)}{default}" + (f": {self.effect}" if self.effect else "")
 
@@ -50,13 +49,11 @@ class Approval:
 
     @property
     def lines(self) -> list[str]:
-        """For a terminal."""
         told = [f"{name}: {_plain(value)}" for name, value in self.promise.items()]
         settings = [f"  {each.line}" for each in self.changed] or ["  none"]
         return [*told, "settings that are not the default:", *settings, *self.sentences]
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
         return {
             "promise": dict(self.promise),
             "changed": [asdict(each) for each in self.changed],

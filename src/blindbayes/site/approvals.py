@@ -76,7 +76,6 @@ class Approvals:
         return None if day is None else date.fromisoformat(day)
 
     def is_over(self, study: str) -> bool:
-        """Whether that day is over."""
         last = self.until(study)
         return last is not None and today() > last
 
@@ -144,7 +143,6 @@ class Approvals:
         return study if study.sha256 == sha256 else None
 
     def all(self) -> list[StudyFile]:
-        """All approved studies."""
         found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
         return [each[0] for each in found if each is not None]
 

@@ -103,7 +103,6 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def read(cls, path: Path) -> SiteConfig:
-        """From a file."""
         try:
             table = overridden(read_toml(path.read_bytes(), path.name))
             return convert(expanded(table, path.parent), cls, path.name)

@@ -151,7 +151,6 @@ class SiteFolder:
         self.audit.append("pinned", site=card.name, **facts, who=by)
 
     def relay(self) -> Card | None:
-        """The relay's card."""
         if self.config.relay is None:
             return None
         return read_card(self.folder / self.config.relay.card)

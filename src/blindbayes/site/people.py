@@ -82,7 +82,6 @@ class People:
         return people
 
     def find(self, name: str) -> Person | None:
-        """A person by name."""
         return next((each for each in self.all() if each.name == name), None)
 
     def name_of(self, name: str | None = None) -> str:

@@ -210,7 +210,6 @@ class RoleRunner:
 
     @property
     def abort_sent(self) -> bool:
-        """The others know."""
         return all(link.abort_sent for link in self.links.values())
 
     def rest(self) -> None:

@@ -58,7 +58,6 @@ class FolderSite:
 
     @property
     def key(self) -> bytes:
-        """Of this site alone."""
         return bytes(32) if self._identity is None else self._identity.storage_key
 
     def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
@@ -260,7 +259,6 @@ class FolderSite:
         return {name: kept.column(name) for name in names}
 
     def require_matches_revealed(self) -> None:
-        """As its policy says."""
         require_matches_revealed(self.home.config.policy)
 
     def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:

@@ -47,12 +47,10 @@ class Agreement:
 
     @property
     def book(self) -> Codebook:
-        """The codebook."""
         return self.study.codebook
 
     @property
     def holdings(self) -> Holdings:
-        """Who holds which columns."""
         if self.held is None:
             raise ConfigError("this is no study over columns")
         return self.held

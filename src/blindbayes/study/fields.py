@@ -109,7 +109,6 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
 
     @cached_property
     def book(self) -> Codebook:
-        """The codebook."""
         return Codebook.from_dict(self.codebook)
 
     def canonical(self) -> bytes:
@@ -154,12 +153,10 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
 
     @classmethod
     def from_text(cls, text: str | bytes) -> Self:
-        """Read a study."""
         return cls.from_dict(read_toml(text, "the study"))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a study file."""
         try:
             return cls.from_text(bytes_of(path))
         except FileNotFoundError:

@@ -197,7 +197,6 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @property
     def holdings(self) -> Holdings:
-        """Who holds which columns."""
         return self.agreement.holdings
 
     @property
@@ -224,7 +223,6 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         return {party.name: party for party in self.members}
 
     def party(self, name: str) -> Party:
-        """The party of that name."""
         if (found := self._by_name.get(name)) is None:
             raise ConfigError(f"{name!r} is no party of this study")
         return found

@@ -55,7 +55,6 @@ class Kind(enum.IntEnum):
 
 
 def record(kind: Kind, name: bytes = b"", body: bytes = b"") -> bytes:
-    """One record."""
     return _HEAD.pack(len(name) + len(body), kind, len(name)) + name + body
 
 
@@ -80,7 +79,6 @@ class _Way(Connection):
         self._carrying = asyncio.create_task(self._carry(writer)) if writer is not None else None
 
     def close(self) -> None:
-        """Carry no more."""
         self.closed.set()
         if self._carrying is not None:
             self._carrying.cancel()

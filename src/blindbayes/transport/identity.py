@@ -107,7 +107,6 @@ class Card:
         return names.get_values_for_type(x509.DNSName)[0]
 
     def to_toml(self) -> str:
-        """The card as a file."""
         document = tomlkit.document()
         document.add(tomlkit.comment(f"card of {self.name}: compare these words by telephone before you pin it"))
         document.add(tomlkit.comment(self.words))
@@ -242,7 +241,6 @@ class Identity:
 
 
 def read_card(path: Path) -> Card:
-    """The card in a file."""
     try:
         return Card.from_toml(bytes_of(path))
     except FileNotFoundError:

@@ -57,7 +57,6 @@ class Outbox:
         return not self._kept or self._bytes + size <= self._window
 
     def add(self, step: str, payload: bytes) -> None:
-        """Queue a message."""
         index = self._sent.count
         self._sent.add(step, payload)
         self._digests.append(self._sent.digest)

@@ -36,12 +36,10 @@ class Relay:
         self.dropped = 0
 
     async def start(self) -> None:
-        """Listen for the users."""
         self._server, self.port = await open_port(self._identity, self._users, self._listen, self._serve)
         log_event("relay_started", site=self._identity.name, users=len(self._users))
 
     async def stop(self) -> None:
-        """Close all connections."""
         for stream in list(self._streams.values()):
             stream.closed.set()
         if self._server is not None:

@@ -64,7 +64,6 @@ class Router:
         self._links[link.pair.run_id, link.pair.me, link.pair.peer] = (site, link)
 
     def detach(self, run_id: str) -> None:
-        """Forget a run."""
         for key in [key for key in self._links if key[0] == run_id]:
             del self._links[key]
         for session in [session for session, (_, link) in self._sessions.items() if link.pair.run_id == run_id]:
