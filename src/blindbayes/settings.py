@@ -140,7 +140,7 @@ SETTINGS = {
         "person's class from a few answers",
     ),
     "site.policy.min_cell": Setting(
-        "the least that `thresholds.min_cell` must ask for in a study without an epsilon; 0 for any",
+        "the least that `thresholds.min_cell` must ask for in a study without an epsilon, or with one above 3; 0 for any",
         "shares",
         "Without either, a site with one value for each person in a column of its own reads everybody's class, one answer "
         "each. It is no differential privacy: against a table that was made up set `noise_in_shares`",

@@ -21,6 +21,10 @@ def allowed_protocols() -> tuple[str, ...]:
     return tuple(name for name, its in facts.items() if its.allowed and its.between_sites)
 
 
+MAX_NOISE_EPSILON = 3.0
+"""Over columns, the largest epsilon that may stand in place of `min_cell`. At 10 one answer each reads 98 of 100 classes."""
+
+
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The `[policy]` of site.toml. The defaults are the strict ones; `settings` says what each does."""
 
@@ -102,10 +106,11 @@ def _require_noise(policy: Policy, opens: Exposure) -> None:
             "without noise in the shares a table made up by another site turns answers into facts about one person: this site "
             "asks for an epsilon (noise_in_shares under [policy] in site.toml)"
         )
-    if opens.min_cell is not None and not opens.epsilon and opens.min_cell < policy.min_cell:
+    if opens.min_cell is not None and opens.min_cell < policy.min_cell and not 0 < opens.epsilon <= MAX_NOISE_EPSILON:
         raise PrivacyError(
-            "without noise a column with a value for each person turns every answer into one person's class: this site asks "
-            f"for an epsilon, or for thresholds.min_cell of at least {policy.min_cell} (min_cell under [policy] in site.toml)"
+            "without noise, or with little, a column with a value for each person turns every answer into one person's class: "
+            f"this site asks for an epsilon, of at most {MAX_NOISE_EPSILON:g}, or for thresholds.min_cell of at least "
+            f"{policy.min_cell} (min_cell under [policy] in site.toml)"
         )
     if opens.audit_rate < policy.min_audit_rate:
         raise PrivacyError(f"this site asks for options.audit_rate of at least {policy.min_audit_rate:g}")
