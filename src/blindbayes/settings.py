@@ -44,10 +44,7 @@ class Setting(NamedTuple):
         return OVER[self.over] + self.doc + (f". {self.more}" if self.more else "")
 
 
-SECTIONS = {  # each file's tables, with what is said above them; who decides: the site alone, or all parties who sign
-    "site": "",
-    "site.rows": "",
-    "site.relay": "",
+SECTIONS = {  # what the page says above a file, or above a table of it
     "site.courier": "Only where an installed package of your own carries the frames (entry point `blindbayes.couriers`).",
     "site.carrier": "Only where an engine (NVIDIA FLARE, Flower) carries the frames; see the page on engines.",
     "site.tls": "Only for a consortium with a certificate authority. The pins stay; all its sites set this, or none.",
@@ -56,11 +53,6 @@ SECTIONS = {  # each file's tables, with what is said above them; who decides: t
     "study.columns": 'Only with `partition = "columns"`. `options.queries`, the number of instances that may ever be classified'
     ", is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables and other "
     "comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to.",
-    "study.parties": "",
-    "study.privacy": "",
-    "study.thresholds": "",
-    "study.deadlines": "",
-    "study.model": "",
 }
 SETTINGS = {
     # -- site.toml: the site decides -----------------------------------------------------------------------------------

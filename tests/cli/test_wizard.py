@@ -229,6 +229,14 @@ def test_options_are_not_asked_for(place: Path) -> None:
     assert (study.contributors, study.privacy.epsilon) == (("north", "south"), 0.5)
 
 
+def test_an_option_that_does_not_fit_an_answer_is_refused_and_not_dropped(place: Path) -> None:
+    answers = ["", "T", *BOOK, *CARDS, "", "", "", "", "exact", "1", "", "", ""]
+    done = ask(answers, "--delta", "1e-6")
+    assert done.exit_code == 0, done.output
+    assert "Error: delta is about noise, and without epsilon there is none" in done.output
+    assert (StudyFile.from_toml("study.toml").privacy.epsilon, StudyFile.from_toml("study.toml").privacy.delta) == (1.0, 1e-6)
+
+
 def test_the_rarer_settings_are_asked_for_together_and_end_up_in_the_study(place: Path) -> None:
     noise = ["1e-6", "party", "400", "0", "0.7"]
     more = ["y", "3", "20", *noise, "3", "5", "west", "0.5", "1e-8", "30", "5 min", "2 h"]

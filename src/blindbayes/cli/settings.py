@@ -9,27 +9,21 @@ import click
 import msgspec
 
 from blindbayes.settings import SECTIONS, SETTINGS
-from blindbayes.site import config
-from blindbayes.site.policy import Policy
-from blindbayes.study import file
-from blindbayes.study.agreement import Holdings
+from blindbayes.site.config import SiteConfig
+from blindbayes.study.file import StudyFile
 
-STRUCTS: dict[str, type[msgspec.Struct]] = {
-    "site": config.SiteConfig,
-    "site.rows": config.Rows,
-    "site.relay": config.RelayUse,
-    "site.carrier": config.Carrier,
-    "site.courier": config.AddedCourier,
-    "site.tls": config.Tls,
-    "site.policy": Policy,
-    "study": file.StudyFile,
-    "study.columns": Holdings,
-    "study.parties": file.Party,
-    "study.privacy": file.Privacy,
-    "study.thresholds": file.Thresholds,
-    "study.deadlines": file.Deadlines,
-    "study.model": file.Model,
-}
+
+def _tables(file: str, kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """The struct of a file, and those of its tables."""
+    found = {file: kind}
+    for field in msgspec.structs.fields(kind):
+        for part in (field.type, *get_args(field.type)):
+            if isinstance(part, type) and issubclass(part, msgspec.Struct) and f"{file}.{field.name}" not in SETTINGS:
+                found[f"{file}.{field.name}"] = part
+    return found
+
+
+STRUCTS = _tables("site", SiteConfig) | _tables("study", StudyFile)
 _SAID = {"study.privacy.gamma": "two thirds", "study.thresholds.quorum": "by protocol"}
 _SAID |= {"study.hosts": "by `study init`", "study.signatures": "by `study sign`"}
 _HEAD = """# Settings
@@ -57,7 +51,7 @@ def option(path: str, *names: str, **more: Any) -> Callable[[Any], Any]:
 def page() -> str:
     """The settings page."""
     parts = [_HEAD]
-    for section, above in SECTIONS.items():
+    for section in STRUCTS:
         top, _, table = section.partition(".")
         title = f"### {f'[[{table}]]' if table == 'parties' else f'[{table}]'}" if table else f"## {top}.toml"
         fields = {each.name: each for each in msgspec.structs.fields(STRUCTS[section])}
@@ -67,7 +61,7 @@ def page() -> str:
             for own, _, name in (path.rpartition("."),)
             if own == section
         ]
-        parts += [title, above, "\n".join(("| setting | default | |", "|---|---|---|", *rows))]
+        parts += [title, SECTIONS.get(section, ""), "\n".join(("| setting | default | |", "|---|---|---|", *rows))]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
