@@ -122,7 +122,7 @@ def _count(value: object) -> int:
 
 
 def _card(identity: Identity, certificate: bytes, address: str = "") -> Card:
-    unsigned = Card(identity.name, identity.card.identity, certificate, address)
+    unsigned = Card(identity.name, identity.card.identity, certificate, address, agreement=identity.card.agreement)
     return dataclasses.replace(unsigned, signature=identity.signing.sign(unsigned._signed_bytes()))
 
 
