@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from blindbayes.data import open_table
@@ -94,3 +95,21 @@ def test_an_engines_error_quotes_no_row(tmp_path: Path) -> None:
         digest(path)
     assert "canary" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "others"),
+    [
+        (pa.array([["p"], ["q", "r"], None]), pa.array([["p"], ["q, r"], None])),
+        (pa.array([{"k": 1.0}, {"k": None}]), pa.array([{"k": 1.0}, None])),
+        (pa.array([b"\xff\xfe", None], pa.binary(2)), pa.array([b"\xff\xff", None], pa.binary(2))),
+    ],
+    ids=["lists", "structs", "bytes of one length"],
+)
+def test_columns_that_no_codebook_can_name_count_too(cells: pa.Array, others: pa.Array, tmp_path: Path) -> None:
+    """A Parquet file with a UUID or a list beside the study's columns was in no exact sum any more."""
+    found = []
+    for number, column in enumerate((cells, cells[::-1], others)):
+        pq.write_table(pa.table({"extra": column}), tmp_path / f"{number}.parquet")
+        found.append(digest(str(tmp_path / f"{number}.parquet")))
+    assert found[0] == found[1] != found[2]

@@ -67,7 +67,10 @@ def _hashed_cells(column: Any, place: int, cells: TweakedHash, salt: bytes) -> B
         blocks[:, 0] = np.ascontiguousarray(filled).view(np.uint64)
         blocks[:, 1] = (place << 2) | np.where(missing, 0, 1 if whole else 2).astype(np.uint64)
         return cells.permute(blocks)
-    texts = column if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else column.cast(pa.large_string())
+    if pa.types.is_nested(kind):
+        column = pa.array([None if cell is None else repr(cell) for cell in column.to_pylist()], pa.large_string())
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    texts = column if is_bytes else column.cast(pa.large_string())
     coded = texts.cast(pa.large_binary()).dictionary_encode()  # bytes: a text may be no UTF-8
     person = b"bb cell" + place.to_bytes(4, "big")
     values = [b"", *(b"=" + value for value in coded.dictionary.to_pylist())]  # the first is a missing cell
