@@ -17,7 +17,8 @@ from blindbayes.kernels import build
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 # Tens of seconds even when short: `make bench` runs them.
-LONG = {"chain_sum", "column_sites", "columns", "counting", "courier", "large", "oblivious_sum"}
+LONG = {"chain_sum", "column_sites", "columns", "counting", "courier", "dp_accuracy", "large", "many_sites", "oblivious_sum"}
+LONG |= {"joined_sums", "private_accuracy", "slow_link"}
 MACHINE = subprocess.run(
     [sys.executable, "-c", "from _measured import machine; print(machine())"],
     cwd=FOLDER,

@@ -109,8 +109,8 @@ def test_fresh_coins_in_every_training_are_refuted(filling, monkeypatch):
     made, labels = study(2, label_epsilon=1.0), people(2, 9)
     genuine = RandomisedLabels.randomise
 
-    def fresh(self, own, codebook, secret):
-        return genuine(self, own, codebook, Coins.system().bytes(32))
+    def fresh(self, own, codebook, secret, people=b""):
+        return genuine(self, own, codebook, Coins.system().bytes(32), people)
 
     monkeypatch.setattr(RandomisedLabels, "randomise", fresh)
     trainings = np.stack([read(made, labels, "first") for _ in range(15)])

@@ -25,6 +25,7 @@ def told(story: str, *arguments: str) -> dict:
     return json.loads(done.output[done.output.index("{") :])
 
 
+@pytest.mark.slow
 def test_the_bank_and_the_telecom(tmp_path: Path) -> None:
     facts = told("bank_telecom", "--rows", "4000", "--scored", "40", "--out", str(tmp_path / "joint"))
     assert facts["classes that are those of the plain join"] == 1.0  # no counter of its join is below min_cell

@@ -68,6 +68,7 @@ def test_thinning_changes_classes_less_often_the_larger_they_are():
     assert large < small - 0.05
 
 
+@pytest.mark.slow
 def test_the_page_is_whole(tmp_path):
     pytest.importorskip("matplotlib")
     assert "kikuchi2011" in PAPERS

@@ -61,6 +61,7 @@ def test_the_made_up_model_is_classified_like_a_trained_one(monkeypatch):
     assert seen == [[2]]
 
 
+@pytest.mark.slow
 def test_the_tables_are_written_with_how_each_figure_was_found(tmp_path):
     made = vaidya2008.tables((512,), quick=True)
     assert [len(rows) for rows in made.values()] == [4, 4, 4, 8]
