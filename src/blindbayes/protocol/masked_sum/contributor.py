@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import lru_cache
 from itertools import compress
 
 import numpy as np
@@ -96,6 +97,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
         raise PeerProtocolError("a party that dealt no shares is named as a survivor", party=SERVER)
     surviving = tuple(compress(dealers, there.tolist()))
     _require_enough(terms, surviving)
+    del flags
 
     # 7. Tell every surviving neighbour which roster and survivors we were shown ...
     tags = terms.echoes(to_them + from_them, (me,) * len(dealers) + dealers, shown).reshape(2, len(dealers), TAG_BYTES)
@@ -128,7 +130,14 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     if len(published.total) != setting.length:
         raise PeerProtocolError("the total has another length", party=SERVER)
     yield from open_value(setting.label, published.total)
-    return Total(published.total, tuple(compress(setting.contributors, flags.tolist())))
+    return Total(published.total, _included(setting.contributors, named.survivors))
+
+
+@lru_cache(maxsize=4)
+def _included(contributors: tuple[str, ...], survivors: bytes) -> tuple[str, ...]:
+    """Return the names that the bits mark; one tuple for all contributors of a simulation, which are up to 10,000."""
+    flags = unpack_bits(survivors, len(contributors))
+    return () if flags is None else tuple(compress(contributors, flags.tolist()))
 
 
 def _meet(
