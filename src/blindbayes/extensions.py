@@ -50,7 +50,6 @@ _OF_PAPERS = (
     "set_intersection",
     "train-smooth",
 )
-_BY_EXTRA = dict.fromkeys(_OF_PAPERS, "papers")
 
 
 @cache
@@ -69,6 +68,6 @@ def load(group: str, name: str) -> ModuleType:
 
 
 def refuse_missing(name: str) -> None:
-    """Refuse what comes by an extra that is not there, with the command that installs it."""
-    if name in _BY_EXTRA:
-        raise ConfigError(f"{name} needs an extra: pip install 'blindbayes[{_BY_EXTRA[name]}]'")
+    """Refuse what the missing extra `papers` would add, with the command that installs it."""
+    if name in _OF_PAPERS:
+        raise ConfigError(f"{name} needs an extra: pip install 'blindbayes[papers]'")

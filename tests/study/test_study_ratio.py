@@ -7,37 +7,17 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 import pytest
 
-from blindbayes import Codebook, NaiveBayes, Result, Study
-from blindbayes.codebook import Categorical, Numeric
+from blindbayes import Result, Study
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.report.spec import read_spec
 from blindbayes.simulation.rows import RowModel
 from support.oracles import near_tie
+from support.smokers import BOOK, POOLED, TABLES, X
 from support.two_party import coins
 
-BOOK = Codebook(
-    "ill", ("no", "yes"), (Categorical("smoker", ("no", "yes")), Numeric("age", 0, 99, bins=4, optional=True)), max_rows=5000
-)
 SPEC = read_spec("private_ratio").table
-RNG = np.random.default_rng(45)
-
-
-def table(rows: int) -> pd.DataFrame:
-    ill = RNG.random(rows) < 0.4
-    smoker = np.where(RNG.random(rows) < 0.75, ill, ~ill)
-    age = np.clip(RNG.normal(40 + 20 * ill, 15, rows), 0, 99).round().astype(object)
-    age[RNG.random(rows) < 0.05] = None
-    text = np.array(["no", "yes"])
-    return pd.DataFrame({"smoker": text[smoker.astype(int)], "age": age, "ill": text[ill.astype(int)]})
-
-
-TABLES = {"north": table(400), "south": table(300), "west": table(500)}
-ALL = pd.concat(TABLES.values(), ignore_index=True)
-X = ALL[["smoker", "age"]]
-POOLED = NaiveBayes(BOOK).fit(X, ALL["ill"])
 
 
 def opened(result: Result) -> set[tuple[str, ...]]:

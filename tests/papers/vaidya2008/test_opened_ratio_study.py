@@ -18,28 +18,10 @@ from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.report.spec import read_spec
 from blindbayes_papers.vaidya2008.opened import OpenedJob, _Noise
 from blindbayes_papers.vaidya2008.opened_ratio.roles import PrivateRatioSetup, coarse_bits
+from support.smokers import ALL, BOOK, POOLED, TABLES, X
 from support.two_party import coins
 
-BOOK = Codebook(
-    "ill", ("no", "yes"), (Categorical("smoker", ("no", "yes")), Numeric("age", 0, 99, bins=4, optional=True)), max_rows=5000
-)
 SPEC = read_spec("opened_ratio").table
-RNG = np.random.default_rng(45)
-
-
-def table(rows: int) -> pd.DataFrame:
-    ill = RNG.random(rows) < 0.4
-    smoker = np.where(RNG.random(rows) < 0.75, ill, ~ill)
-    age = np.clip(RNG.normal(40 + 20 * ill, 15, rows), 0, 99).round().astype(object)
-    age[RNG.random(rows) < 0.05] = None
-    text = np.array(["no", "yes"])
-    return pd.DataFrame({"smoker": text[smoker.astype(int)], "age": age, "ill": text[ill.astype(int)]})
-
-
-TABLES = {"north": table(400), "south": table(300), "west": table(500)}
-ALL = pd.concat(TABLES.values(), ignore_index=True)
-X = ALL[["smoker", "age"]]
-POOLED = NaiveBayes(BOOK).fit(X, ALL["ill"])
 SMALLEST = int(ALL["ill"].value_counts().min())
 
 
