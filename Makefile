@@ -28,8 +28,8 @@ $(READY): requirements.lock pyproject.toml papers/pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e papers
 	@touch $@
 
-$(BUILT): $(READY) $(wildcard src/blindbayes/kernels/*.[ch]) src/blindbayes/kernels/build.py
-	@$(BIN)/python -m blindbayes.kernels.build
+$(BUILT): $(READY) $(wildcard src/blindbayes/crypto/kernels/*.[ch]) src/blindbayes/crypto/kernels/build.py
+	@$(BIN)/python -m blindbayes.crypto.kernels.build
 	@touch $@
 
 setup: $(BUILT)  ## Make the virtual environment from the pinned lock
@@ -49,13 +49,13 @@ test-one: $(BUILT)  ## The tests of one place: make test-one T=tests/report
 	$(BIN)/pytest $(T)
 
 test-off: $(BUILT)  ## Protocols and their attacks without kernels, by numpy alone
-	BLINDBAYES_KERNELS=off $(BIN)/pytest -n auto --dist worksteal tests/primitives tests/protocol tests/attacks tests/adversary
+	BLINDBAYES_KERNELS=off $(BIN)/pytest -n auto --dist worksteal tests/crypto tests/protocols tests/attacks tests/adversary
 
 audit: $(BUILT)  ## Try to refute the privacy of our own mechanisms
 	$(BIN)/python tests/audits
 
 sanitize: $(BUILT)  ## Every kernel under the address and undefined-behaviour sanitizers
-	$(BIN)/pytest -m slow tests/kernels/test_build.py -k sanitizers
+	$(BIN)/pytest -m slow tests/crypto/kernels/test_build.py -k sanitizers
 
 test-slow: $(BUILT)  ## The long forms: large simulations, exhaustive faults, soak
 	$(BIN)/pytest -m slow -n auto --dist worksteal --timeout 3600 --durations=20 || $(ALONE) -m slow --timeout 3600; }

@@ -9,7 +9,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-KERNELS = "src/blindbayes/kernels"
+KERNELS = "src/blindbayes/crypto/kernels"
 
 
 class KernelHook(BuildHookInterface[Any]):
@@ -30,4 +30,4 @@ class KernelHook(BuildHookInterface[Any]):
         if version == "standard":
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data.update(pure_python=False, tag=f"py3-none-{platform}")
-            build_data["force_include"][str(build.LIBRARY)] = f"blindbayes/kernels/{build.LIBRARY.name}"
+            build_data["force_include"][str(build.LIBRARY)] = f"blindbayes/crypto/kernels/{build.LIBRARY.name}"

@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from blindbayes import kernels
+from blindbayes.crypto import kernels
 from blindbayes.errors import ConfigError
 
 
@@ -19,7 +19,7 @@ def require_kernels() -> None:
     """Refuse to measure numpy unasked."""
     if not kernels.available() and os.environ.get(kernels.VARIABLE) != "off":
         raise ConfigError(
-            f"{kernels.describe()}; build them, python -m blindbayes.kernels.build, or ask for numpy, {kernels.VARIABLE}=off"
+            f"{kernels.describe()}; run python -m blindbayes.crypto.kernels.build, or set {kernels.VARIABLE}=off for numpy"
         )
 
 

@@ -41,16 +41,16 @@ from _measured import Options
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import class_sums
-from blindbayes.protocol import columns as roles
-from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import Open, Receive, Role, Run, Send
-from blindbayes.protocol.steps import Done, step
-from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.core import Open, Receive, Role, Run, Send
+from blindbayes.protocols.memory import run_in_memory
+from blindbayes.protocols.shared_training import class_sums
+from blindbayes.protocols.shared_training import columns as roles
+from blindbayes.protocols.shared_training.class_sums import RowLayout
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.protocols.steps import Done, step
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
-from blindbayes.transport.memory import run_in_memory
 from blindbayes.wire import decode, encode
 
 PARTIES = ("class", "attributes")

@@ -15,7 +15,7 @@ from _measured import Options
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
-from blindbayes.primitives.coins import Coins
+from blindbayes.crypto.coins import Coins
 from blindbayes.simulation import run as memory
 
 FEATURES: tuple[Feature, ...] = (

@@ -22,17 +22,17 @@ import numpy.typing as npt
 from _measured import Options
 
 from blindbayes import Study
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.joint import fit_parameters
-from blindbayes.privacy.randomised_response import LARGEST
-from blindbayes.privacy.stages import plan_stages
-from blindbayes.protocol.columns import any_counts, prior
-from blindbayes.protocol.shared_model import plain_tables, score
-from blindbayes.protocol.shared_model.tables import to_floats
-from blindbayes.scheme.aligned import class_counts_of, columns_for, local_parameters
-from blindbayes.scheme.guards import guard_local, noise_of
-from blindbayes.scheme.labels import law_of
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.noise.randomised_response import LARGEST
+from blindbayes.dp.release.planner import fit_parameters
+from blindbayes.dp.release.staged import plan_stages
+from blindbayes.protocols.shared_training.columns import any_counts, prior
+from blindbayes.protocols.shared_training.shared_model import plain_tables, score
+from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
+from blindbayes.study.tasks.aligned import class_counts_of, columns_for, local_parameters
+from blindbayes.study.tasks.guards import guard_local, noise_of
+from blindbayes.study.tasks.labels import law_of
 from blindbayes_papers.zafarani2020.data import Rows, load_rows
 from blindbayes_papers.zafarani2020.experiment import _splits
 

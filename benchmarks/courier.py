@@ -22,16 +22,16 @@ from typing import Any, ClassVar
 
 from _measured import Options
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.transport.driver import RoleDriver
-from blindbayes.transport.envelope import EnvelopePair
-from blindbayes.transport.grpc_courier import GrpcCourier
-from blindbayes.transport.identity import Identity, pinned
-from blindbayes.transport.journal import Begun, Journal
-from blindbayes.transport.link import Link
-from blindbayes.transport.router import Router
-from blindbayes.transport.sessions import Timing
+from blindbayes.crypto.coins import Coins
+from blindbayes.net.driver import RoleDriver
+from blindbayes.net.envelope import EnvelopePair
+from blindbayes.net.grpc_courier import GrpcCourier
+from blindbayes.net.identity import Identity, pinned
+from blindbayes.net.journal import Begun, Journal
+from blindbayes.net.link import Link
+from blindbayes.net.router import Router
+from blindbayes.net.sessions import Timing
+from blindbayes.protocols.core import Role, Run, Send, receive
 from blindbayes.wire import Message, Trust
 
 STUDY, RUN = "ab" * 32, "cd" * 16
@@ -169,8 +169,8 @@ async def link_side(folder: Path, name: str) -> dict[str, Any]:
 
 def two_processes(kind: str) -> dict[str, Any]:
     """Run both sides; the listening side's figures, the other's memory."""
-    from blindbayes.demo.ports import free_port
-    from blindbayes.transport.identity import pin
+    from blindbayes.net.identity import pin
+    from blindbayes.testing.ports import free_port
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -195,10 +195,10 @@ def adult() -> dict[str, Any]:
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq
 
+    from blindbayes.agent.policy import Policy
     from blindbayes.codebook import Codebook
-    from blindbayes.demo.loopback import Loopback
-    from blindbayes.site.policy import Policy
     from blindbayes.study.file import Deadlines
+    from blindbayes.testing.loopback import Loopback
     from blindbayes_papers.datasets import dataset_path
 
     table: pa.Table = pacsv.read_csv(dataset_path("adult"))

@@ -30,14 +30,15 @@ import numpy as np
 import pandas as pd
 from _measured import Options, machine
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from kernels import CASES, Pair
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, kernels
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes.crypto import kernels
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols import registry
+from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
-from kernels import CASES, Pair
 
 STORED = Path(__file__).with_suffix(".json")
 SAME_PROCESSOR, OTHER_PROCESSOR, MORE_CALLS, ATTEMPTS = 1.3, 2.0, 1.25, 8
@@ -256,7 +257,7 @@ def main() -> None:
     names = chosen.what or ([*TABLES, "sum"] if chosen.quick else every)
     if chosen.store:
         if not kernels.available():
-            raise SystemExit("there are no kernels here: python -m blindbayes.kernels.build")
+            raise SystemExit("there are no kernels here: python -m blindbayes.crypto.kernels.build")
         stored = json.loads(STORED.read_text()) if chosen.what else {"costs": {}}
         with chosen_cases(names) as cases:
             for name, (end, case) in cases.items():

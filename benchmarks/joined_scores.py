@@ -22,11 +22,11 @@ from _measured import Options
 from columns import Line, Meter, cpu, drive, run_for, two_processes
 
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import roles as joined_scores
-from blindbayes.protocol.joined_scores.roles import HelperInput, JoinedScoresSetup, ScorerInput
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.private_join.joined import JoinSetup
+from blindbayes.protocols.private_join.scores import roles as joined_scores
+from blindbayes.protocols.private_join.scores.roles import HelperInput, JoinedScoresSetup, ScorerInput
 
 ATTRIBUTES, VALUES = 10, 10
 

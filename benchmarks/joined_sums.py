@@ -24,14 +24,14 @@ from _measured import Options
 from columns import Line, Meter, cpu, drive, run_for, two_processes
 
 from blindbayes.codebook import Categorical
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import matching
-from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.joined import connect
-from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import merge, one_hot
-from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
-from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.private_join import matching
+from blindbayes.protocols.private_join.joined import connect
+from blindbayes.protocols.private_join.sums import roles as joined_sums
+from blindbayes.protocols.private_join.sums.inputs import merge, one_hot
+from blindbayes.protocols.private_join.sums.roles import JoinedSumsSetup
+from blindbayes.protocols.shared_training.class_sums import RowLayout
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
 
 ATTRIBUTES, VALUES, CLASSES = 10, 10, 2

@@ -30,21 +30,21 @@ import numpy as np
 from _measured import Options
 from columns import PARTIES, run_for
 
-from blindbayes import kernels
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import columns as roles
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import Open, Receive, Role, Send
-from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import roles as joined_scores
-from blindbayes.protocol.joined_scores.roles import HelperInput, JoinedScoresSetup, ScorerInput
-from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import merge, one_hot
-from blindbayes.protocol.joined_sums.roles import JoinedSumsSetup
-from blindbayes.protocol.steps import Done, step
-from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.crypto import kernels
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.core import Open, Receive, Role, Send
+from blindbayes.protocols.private_join.joined import JoinSetup
+from blindbayes.protocols.private_join.scores import roles as joined_scores
+from blindbayes.protocols.private_join.scores.roles import HelperInput, JoinedScoresSetup, ScorerInput
+from blindbayes.protocols.private_join.sums import roles as joined_sums
+from blindbayes.protocols.private_join.sums.inputs import merge, one_hot
+from blindbayes.protocols.private_join.sums.roles import JoinedSumsSetup
+from blindbayes.protocols.shared_training import columns as roles
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.protocols.steps import Done, step
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.wire import decode, encode
 
 

@@ -30,17 +30,17 @@ from typing import Any
 
 from _measured import Options
 
+from blindbayes.agent import role_runner
+from blindbayes.agent.agent import Agent
+from blindbayes.agent.config import Rows, SiteConfig
+from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.serve import make_courier
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.demo.ports import free_port
-from blindbayes.site import role_runner
-from blindbayes.site.agent import Agent
-from blindbayes.site.config import Rows, SiteConfig
-from blindbayes.site.folder import SiteFolder
-from blindbayes.site.serve import make_courier
+from blindbayes.net.identity import Identity, pin
 from blindbayes.study import Study
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.roster import Party
-from blindbayes.transport.identity import Identity, pin
+from blindbayes.testing.ports import free_port
 
 BOOK = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)))
 HUB = "hub"

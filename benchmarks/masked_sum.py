@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from _measured import Options
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
-from blindbayes.transport.memory import Fault, Vanish, local_runs, run_in_memory
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols import registry
+from blindbayes.protocols.memory import Fault, Vanish, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 
 AZIMIAN = {"iris": (150, 123, 3), "dermatology": (366, 189, 6), "pima": (768, 1254, 2)}  # contributors, values, classes

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from _measured import Options
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.registry import SumSetup, simulate_roles
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.registry import SumSetup, simulate_roles
 from blindbayes_papers.huai2015.oblivious_sum import PROTOCOL
 from blindbayes_papers.huai2015.primitives import ristretto_sum
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus

@@ -35,15 +35,15 @@ from _private_tables import Table, from_frame, is_usual, part_of, sources
 
 from blindbayes import statistics
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.release import forecast
 from blindbayes.errors import BlindbayesError
-from blindbayes.model.parameters import Parameters, estimate
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import forecast
+from blindbayes.statistics.parameters import Parameters, estimate
 
 try:
-    from blindbayes.privacy.stages import plan_stages as plan
+    from blindbayes.dp.release.staged import plan_stages as plan
 except ImportError:  # a tree without stages
-    from blindbayes.privacy.joint import plan_release as plan
+    from blindbayes.dp.release.planner import plan_release as plan
 
 Rows: Any = getattr(statistics, "CodedRows", None) or statistics.Block  # type: ignore[attr-defined]
 CHOOSES: dict[str, Any] = {"chooses": True} if "chooses" in inspect.signature(plan).parameters else {}

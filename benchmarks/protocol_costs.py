@@ -19,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 from _measured import Options
 
-from blindbayes import Study, kernels
+from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
+from blindbayes.crypto import kernels
+from blindbayes.crypto.coins import Coins
 from blindbayes.datasets import hospitals
+from blindbayes.dp.release.forecast import synthetic_proxy
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.forecast import synthetic_proxy
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.study import schemes
 from blindbayes.wire.transcript import Cost, Keep

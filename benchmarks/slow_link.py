@@ -23,12 +23,12 @@ from _delaying import Delaying
 from _measured import Options
 from columns import CLASSES, codebook, synthetic
 
+from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Codebook
-from blindbayes.demo.loopback import Loopback
-from blindbayes.demo.ports import free_port
-from blindbayes.site.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
+from blindbayes.testing.loopback import Loopback
+from blindbayes.testing.ports import free_port
 
 NAMES = ("registry", "hospital")
 

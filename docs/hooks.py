@@ -10,7 +10,7 @@ import click
 from mkdocs.structure.files import File, Files
 
 from blindbayes.cli import root
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
 from blindbayes.report.leakage import describe_label
 from blindbayes.report.spec import Spec, protocols, read_spec
 

@@ -20,13 +20,13 @@ import pyarrow as pa
 from rich.table import Table
 
 from blindbayes import NaiveBayes
-from blindbayes.cli.demo import bytes_sent, done, fresh_folder, leakage_of
+from blindbayes.cli.commands.demo import bytes_sent, done, fresh_folder, leakage_of
 from blindbayes.cli.screen import Screen
 from blindbayes.datasets import Synthetic
 from blindbayes.datasets import bank_telecom as generate
-from blindbayes.demo.loopback import Loopback
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Thresholds
+from blindbayes.testing.loopback import Loopback
 
 HOLDER, OTHER = "bank", "telecom"
 _QUERIES = 100_000

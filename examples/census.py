@@ -14,10 +14,10 @@ import numpy as np
 from rich.table import Table
 
 from blindbayes import Ledger, NaiveBayes
-from blindbayes.cli.demo import fresh_folder
+from blindbayes.cli.commands.demo import fresh_folder
 from blindbayes.cli.screen import Screen
 from blindbayes.datasets import census as generate
-from blindbayes.report.cover import Cover
+from blindbayes.report.cover_sheet import Cover
 
 
 @click.command()

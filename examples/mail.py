@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from blindbayes.cli.demo import Story, fresh_folder, train_together
+from blindbayes.cli.commands.demo import Story, fresh_folder, train_together
 from blindbayes.datasets import mail as generate
 
 

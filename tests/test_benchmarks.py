@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes import kernels
-from blindbayes.kernels import build
+from blindbayes.crypto import kernels
+from blindbayes.crypto.kernels import build
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 # Tens of seconds even when short: `make bench` runs them.
@@ -119,9 +119,9 @@ def test_kernels_that_are_not_built_are_not_measured_as_numpy_unless_asked(clone
 
 @pytest.mark.skipif(not kernels.available(), reason="no kernels are built")
 def test_kernels_of_other_sources_are_not_measured_as_numpy_unless_asked(clone: Path) -> None:
-    shutil.copy(build.LIBRARY, clone / "src/blindbayes/kernels")
+    shutil.copy(build.LIBRARY, clone / "src/blindbayes/crypto/kernels")
     assert begun(clone, "").stdout == "measured\n"
-    source = clone / "src/blindbayes/kernels/lanes.c"
+    source = clone / "src/blindbayes/crypto/kernels/lanes.c"
     source.write_text(source.read_text() + "\n")
     refused = begun(clone, "")
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes import Categorical, Codebook, Study, extensions
+from blindbayes import Categorical, Codebook, Study
+from blindbayes import _extensions as extensions
+from blindbayes.agent.policy import Policy
 from blindbayes.cli import main
 from blindbayes.errors import ConfigError
 from blindbayes.report import spec as report_spec
 from blindbayes.report.spec import protocols, read_spec
-from blindbayes.site.policy import Policy
 from blindbayes.study import schemes
 
 ROOT = Path(__file__).parents[1]
@@ -84,7 +85,7 @@ def test_without_them_the_command_says_so_and_everything_else_works(capsys: pyte
 
 ADDED = {
     "__init__.py": "",
-    "way.py": "from blindbayes.scheme.sums import SumScheme\n"
+    "way.py": "from blindbayes.study.tasks.sums import SumScheme\n"
     "def scheme(name):\n    found = SumScheme('reference')\n    found.name = name\n    return found\n",
     "word.py": "import click\n@click.command(short_help='Wave.')\ndef command():\n    click.echo('hello')\n",
     "strange_sum/SPEC.md": '# strange_sum\n\n```toml\nopened = ["sum"]\n```\n',
@@ -125,7 +126,7 @@ def test_a_strangers_protocol_is_found_by_its_metadata_and_no_site_allows_it_una
 
 @pytest.mark.usefixtures("stranger")
 def test_nobody_takes_a_name_of_the_core(capsys: pytest.CaptureFixture[str]) -> None:
-    assert type(schemes.scheme("masked_sum")).__module__ == "blindbayes.scheme.sums"
+    assert type(schemes.scheme("masked_sum")).__module__ == "blindbayes.study.tasks.sums"
     assert schemes.names().count("masked_sum") == 1
     assert "hello" not in ends(capsys, "train", "--help")[1]
 

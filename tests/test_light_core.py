@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.lazy import EXTRAS
+from blindbayes._lazy import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 BLOCKED = """
@@ -82,7 +82,7 @@ def test_a_missing_extra_is_one_line_with_the_command_that_installs_it(
         made = run(tmp_path, f"from blindbayes.cli import main; main({command!r})", set(EXTRAS))
         assert made.returncode == 0, made.stderr
     if "relay" in arguments:
-        pin = "from pathlib import Path; from blindbayes.transport.identity import pin, read_card; "
+        pin = "from pathlib import Path; from blindbayes.net.identity import pin, read_card; "
         pin += "pin(Path('hub'), read_card(Path('north/card.toml')))"
         assert run(tmp_path, pin, set()).returncode == 0
     asked = [each.format(folder=tmp_path) for each in arguments]

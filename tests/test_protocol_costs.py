@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from blindbayes import kernels
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.protocol import registry
+from blindbayes.crypto import kernels
+from blindbayes.protocols import registry
 
 Measured = dict[str, list[dict[str, Any]]]
 

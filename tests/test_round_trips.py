@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import columns as roles
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import mark, require_mark
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.transport.memory import run_in_memory
+from blindbayes.protocols.core import mark, require_mark
+from blindbayes.protocols.memory import run_in_memory
+from blindbayes.protocols.shared_training import columns as roles
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.protocols.two_party.transfer import roles as transfer
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -97,7 +97,7 @@ def agreed(facts: dict[str, bytes]):
 
 
 def pairs():
-    from blindbayes.protocol.core import Run
+    from blindbayes.protocols.core import Run
 
     return [(me, other, Run("0" * 64, "r", ("a", "b"), me)) for me, other in (("a", "b"), ("b", "a"))]
 

@@ -1,7 +1,7 @@
 """The walls between the rooms of the package, held by reading the imports and calls of every source file.
 
-Rows stop at `statistics`; I/O stops at `storage`, `transport`, `site`, `data`, `ledger`, `cli`, `console`; randomness
-enters at `primitives.coins`. What stands outside a wall for a reason is listed here with the reason, and must still be there.
+Rows stop at `data`; I/O stays in `io`, `net`, `agent`, `data`, the ledger, `cli` and `console`; randomness enters at
+`crypto.coins`. What stands outside a wall for a reason is listed here with the reason, and must still be there.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def offenders(names: Iterator[tuple[str, set[str]]], allowed: dict[str, str]) ->
 # -- the walls ---------------------------------------------------------------------------------------------------------
 
 TABLES = ("ibis", "duckdb", "pandas", "polars", "pyarrow", "narwhals", "blindbayes.data", "sqlglot", "dask", "pyspark")
-NO_TABLES = ("primitives", "wire", "statistics", "protocol", "privacy", "ledger", "model", "errors", "console")
+NO_TABLES = ("crypto", "wire", "statistics", "protocols", "dp", "errors", "console")
 
 
 @pytest.mark.parametrize("room", NO_TABLES)
@@ -119,14 +119,14 @@ NETWORK = (
 )
 PROCESSES = ("subprocess", "multiprocessing", "threading", "concurrent", "signal", "pty")
 CLOCK = ("time", "datetime")
-UPPER = ("study", "scheme", "simulation", "report", "transport", "site", "cli", "console", "demo", "papers")
+UPPER = ("study", "simulation", "report", "net", "agent", "cli", "console", "testing", "papers")
 SHELLS = tuple(f"{PACKAGE}.{room}" for room in UPPER)
-IO_ROOMS = ("storage", "transport", "site", "demo", "data", "ledger", "cli", "console", "papers")
+IO_ROOMS = ("io", "net", "agent", "testing", "data", "dp/accounting/ledger", "cli", "console", "papers")
 
 
 def test_the_network_and_processes_stop_at_transport_and_the_shells() -> None:
     allowed = {
-        "kernels/build": "calls the compiler, at installation",
+        "crypto/kernels/build": "calls the compiler, at installation",
     }
     outside = (name for name in files() if not in_rooms(name, *IO_ROOMS))
     assert offenders(((name, uses(name, *NETWORK, *PROCESSES)) for name in outside), allowed) == {}
@@ -135,26 +135,26 @@ def test_the_network_and_processes_stop_at_transport_and_the_shells() -> None:
 def test_files_are_touched_at_the_edges_only() -> None:
     allowed = {
         "codebook": "a codebook is read from and written to TOML",
-        "estimators": "the model file is saved and loaded",
-        "foreign": "files of strangers are read no further than their limit",
-        "scheme/result": "a result is written to a folder",
-        "sodium": "the copy of libsodium that rbcl would leave in the folder for temporary files is kept in memory",
-        "model/shares": "a party's share of a model is a file of its own",
-        "kernels/build": "the library is built beside its sources, at installation",
+        "naive_bayes/estimator": "the model file is saved and loaded",
+        "naive_bayes/fitted": "the model file is saved and loaded",
+        "study/tasks/result": "a result is written to a folder",
+        "crypto/sodium": "the copy of libsodium that rbcl would leave in the folder for temporary files is kept in memory",
+        "naive_bayes/shares": "a party's share of a model is a file of its own",
+        "crypto/kernels/build": "the library is built beside its sources, at installation",
     }
     outside = (name for name in files() if not in_rooms(name, *IO_ROOMS))
     broken = ((name, uses(name, *DISK) | (calls(name) & {"open", "os.open", "os.replace", "os.remove"})) for name in outside)
     assert offenders(broken, allowed) == {}
 
 
-@pytest.mark.parametrize("room", ["protocol", "statistics", "wire", "primitives"])
+@pytest.mark.parametrize("room", ["protocols", "statistics", "wire", "crypto"])
 def test_roles_and_primitives_know_no_clock_log_disk_or_network(room: str) -> None:
-    forbidden = (*DISK, *NETWORK, *PROCESSES, *CLOCK, "logging", "blindbayes.ledger", *SHELLS)
+    forbidden = (*DISK, *NETWORK, *PROCESSES, *CLOCK, "logging", "blindbayes.dp.accounting.ledger", *SHELLS)
     for name in files():
         if in_rooms(name, room):
             assert {module for module in uses(name, *forbidden) if not module.startswith("concurrent.futures")} == set(), name
             assert calls(name) & {"open", "print", "input"} == set(), name
-            if name != "primitives/coins.py":
+            if name != "crypto/coins.py":
                 assert uses(name, "os") == set(), name
 
 
@@ -169,7 +169,7 @@ def randomness(name: str) -> set[str]:
 
 def test_randomness_enters_at_coins() -> None:
     allowed = {
-        "primitives/coins": "this is the entrance",
+        "crypto/coins": "this is the entrance",
         "datasets": "synthetic demo data from a seed",
         "papers": "simulations of the papers' experiments, from a seed",
     }
@@ -186,7 +186,7 @@ def test_seeded_generators_of_demo_data_have_a_seed() -> None:
 def test_keys_that_a_library_draws_are_not_part_of_a_protocol() -> None:
     """A `generate` that takes no coins asks the operating system behind our back: its role could not be replayed."""
     for name in files():
-        if in_rooms(name, "protocol", "primitives", "privacy", "statistics"):
+        if in_rooms(name, "protocols", "crypto", "dp", "statistics"):
             for node in ast.walk(source(name)):
                 if isinstance(node, ast.Call) and called(node).rpartition(".")[2].startswith("generate"):
                     given = [ast.unparse(argument) for argument in (*node.args, *(keyword.value for keyword in node.keywords))]
@@ -216,11 +216,11 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
 
 
 def test_json_and_toml_are_read_in_one_place() -> None:
-    """Size, depth, digits and names that stand twice are checked by `foreign`; who reads past it reads without bounds."""
+    """Size, depth, digits and names that stand twice are checked by `io.untrusted`; a reader that bypasses it has no bounds."""
     allowed = {
-        "foreign": "this is the place",
-        "protocol/registry": "SPEC.md, part of the package",
-        "codebook": "tomlkit keeps the comments of a file that `foreign` has read before",
+        "io/untrusted": "this is the place",
+        "protocols/registry": "SPEC.md, part of the package",
+        "codebook": "tomlkit keeps the comments of a file that `io.untrusted` has read before",
         "papers": "their own figures, part of the package",
     }
     readers = {
@@ -243,7 +243,7 @@ def test_the_terminal_is_written_to_behind_the_border_only() -> None:
 
 def test_errors_and_codebook_are_leaves() -> None:
     assert {module for module in imports("errors.py") if module.startswith(PACKAGE)} == set()
-    assert {module for module in imports("foreign.py") if module.startswith("blindbayes.") and module.count(".") == 1} == {
+    assert {module for module in imports("io/untrusted.py") if module.startswith("blindbayes.") and module.count(".") == 1} == {
         "blindbayes.errors"
     }
     at_top = {
@@ -253,7 +253,7 @@ def test_errors_and_codebook_are_leaves() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE)
         if not (node.module or "").startswith("blindbayes.codebook.")
     }
-    assert at_top == {"blindbayes.errors", "blindbayes.foreign"}
+    assert at_top == {"blindbayes.errors", "blindbayes.io.untrusted"}
 
 
 # -- the map -----------------------------------------------------------------------------------------------------------
@@ -307,17 +307,15 @@ def test_no_product_room_imports_papers_or_knows_where_they_are() -> None:
 def test_rooms_of_the_lower_half_stay_as_small_as_they_were() -> None:
     """What the map may never grow into, whatever it says."""
     allowed = {
-        "kernels": {"errors"},
-        "primitives": {"errors", "kernels", "sodium"},
+        "crypto": {"errors"},
         "wire": {"errors"},
-        "statistics": {"codebook", "errors", "kernels"},
-        "protocol": {"errors", "extensions", "foreign", "primitives", "wire", "codebook", "statistics"},
-        "data": {"codebook", "errors", "kernels", "lazy", "primitives", "statistics"},
+        "statistics": {"codebook", "errors", "crypto"},
+        "protocols": {"errors", "_extensions", "io", "crypto", "wire", "codebook", "statistics"},
+        "data": {"codebook", "errors", "_lazy", "crypto", "statistics"},
     }
     for room, most in allowed.items():
         assert set(table()[room]) <= most, room
-    for room in ("model", "privacy"):
-        assert not {"protocol", "data", "estimators", *UPPER} & set(table()[room]), room
+    assert not {"protocols", "data", "naive_bayes", *UPPER} & set(table()["dp"])
 
 
 def branches(name: str) -> list[str]:
@@ -338,7 +336,7 @@ def branches(name: str) -> list[str]:
 
 def test_only_schemes_studies_and_protocols_know_a_protocol_by_its_name() -> None:
     """Drivers, policy, couriers, commands, wizard and reports ask the scheme."""
-    outside = [name for name in files() if not in_rooms(name, "scheme", "study", "protocol", "papers")]
+    outside = [name for name in files() if not in_rooms(name, "study", "protocols", "papers")]
     assert [each for name in outside for each in branches(name)] == []
 
 

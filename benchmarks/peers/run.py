@@ -27,14 +27,14 @@ import numpy as np
 
 from blindbayes import NaiveBayes
 from blindbayes.codebook import Codebook, Numeric
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import samplers
-from blindbayes.protocol import matching
-from blindbayes.protocol.shared_argmax import compare_all
-from blindbayes.protocol.shared_argmax.compare_all import compare
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.protocol.transfer.roles import agree_all
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.noise import samplers
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join import matching
+from blindbayes.protocols.shared_inference import compare_all
+from blindbayes.protocols.shared_inference.compare_all import compare
+from blindbayes.protocols.two_party.transfer import roles as transfer
+from blindbayes.protocols.two_party.transfer.roles import agree_all
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes_papers.primitives.paillier import generate_keypair
 

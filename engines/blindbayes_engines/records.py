@@ -1,4 +1,4 @@
-"""The socket file between an agent and an engine's process: records, as blindbayes' `transport/carrier.py` has them.
+"""The socket file between an agent and an engine's process: records, as blindbayes' `net/carrier.py` has them.
 
 A record is 4 bytes length of what follows the head, 1 byte kind, 1 byte length of the name, name, body.
 """

@@ -1,6 +1,6 @@
 """A paper's protocols between agents: one process per site on this machine, each with its own keys, table and policy.
 
-Everything between the sites is as between organisations (`blindbayes.demo.loopback`); the tables are made up from a seed.
+Everything between the sites is as between organisations (`blindbayes.testing.loopback`); the tables are made up from a seed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import ConfigError, ProtocolError
-from blindbayes.site.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Privacy
+from blindbayes.testing.loopback import Loopback
 
 SITES = ("north", "south", "west")
 BOOK = Codebook(

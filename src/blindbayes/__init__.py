@@ -11,40 +11,40 @@ from typing import TYPE_CHECKING, Any
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 
 if TYPE_CHECKING:
+    from blindbayes.crypto.coins import Coins
     from blindbayes.data import count_new, count_table, encode, open_table
+    from blindbayes.dp.accounting.ledger import Ledger
+    from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
+    from blindbayes.dp.release.forecast import private_forecast
     from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError, ProtocolError
-    from blindbayes.estimators import NaiveBayes, load
-    from blindbayes.ledger import Ledger
-    from blindbayes.model.explain import Explanation
-    from blindbayes.primitives.coins import Coins
-    from blindbayes.privacy.forecast import private_forecast
-    from blindbayes.privacy.statement import Deployment, PrivacyStatement
+    from blindbayes.naive_bayes.estimator import NaiveBayes, load
+    from blindbayes.naive_bayes.explain import Explanation
+    from blindbayes.protocols.memory import Vanish
     from blindbayes.report.leakage import About, LeakReport
-    from blindbayes.scheme.result import JointResult, Prediction, Result
     from blindbayes.simulation.columns import JointModel
     from blindbayes.simulation.joined import HiddenScores
     from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, Study
     from blindbayes.study.fields import Model, Privacy, Thresholds
-    from blindbayes.transport.memory import Vanish
+    from blindbayes.study.tasks.result import JointResult, Prediction, Result
     from blindbayes.wire.transcript import Keep
 
 __version__ = "0.1.0"
 _LAZY = {
     **dict.fromkeys(("BlindbayesError", "ConfigError", "DataError", "PrivacyError", "ProtocolError"), "blindbayes.errors"),
-    **dict.fromkeys(("NaiveBayes", "load"), "blindbayes.estimators"),
+    **dict.fromkeys(("NaiveBayes", "load"), "blindbayes.naive_bayes.estimator"),
     **dict.fromkeys(("count_new", "count_table", "encode", "open_table"), "blindbayes.data"),
-    "Ledger": "blindbayes.ledger",
-    "Coins": "blindbayes.primitives.coins",
-    **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.privacy.statement"),
+    "Ledger": "blindbayes.dp.accounting.ledger",
+    "Coins": "blindbayes.crypto.coins",
+    **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.dp.accounting.statement"),
     **dict.fromkeys(("About", "LeakReport"), "blindbayes.report.leakage"),
-    "Explanation": "blindbayes.model.explain",
-    "private_forecast": "blindbayes.privacy.forecast",
-    **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.scheme.result"),
+    "Explanation": "blindbayes.naive_bayes.explain",
+    "private_forecast": "blindbayes.dp.release.forecast",
+    **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.study.tasks.result"),
     "JointModel": "blindbayes.simulation.columns",
     "HiddenScores": "blindbayes.simulation.joined",
     **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy", "Study"), "blindbayes.study"),
     **dict.fromkeys(("Model", "Privacy", "Thresholds"), "blindbayes.study.fields"),
-    "Vanish": "blindbayes.transport.memory",
+    "Vanish": "blindbayes.protocols.memory",
     "Keep": "blindbayes.wire.transcript",
 }
 __all__ = [

@@ -22,13 +22,13 @@ import numpy as np
 
 from adversary.knowledge import Ledger
 from adversary.names import SUM_SETUP, fewest
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
-from blindbayes.protocol.core import Role, Run, Send
+from blindbayes.protocols import registry
+from blindbayes.protocols.core import Role, Run, Send
 
 try:
-    from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
+    from blindbayes.protocols.memory import Outcome, local_runs, run_in_memory
 except ImportError:  # trees before the transport had its own room
     from blindbayes.runtime.memory import Outcome, local_runs, run_in_memory
 

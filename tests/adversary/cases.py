@@ -11,8 +11,8 @@ from adversary.arena import Arena, Fight, sums
 from adversary.deviations import Deviation, chosen_keys, copies, systematic
 from adversary.names import MASKED_KEYS, MAXIMUM, STANDING, SUM_SETUP
 from adversary.refits import REFITS
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.core import Role, Run
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 

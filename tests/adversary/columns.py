@@ -19,21 +19,22 @@ import numpy as np
 from adversary.arena import Arena, Change, Fight
 from adversary.deviations import systematic
 from blindbayes.codebook import Categorical, Numeric
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.psi.cuckoo import MIN_ITEMS
 from blindbayes.errors import PrivacyError
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.cuckoo import MIN_ITEMS
-from blindbayes.protocol import class_sums, matching, shared_model
-from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined_sums import counts
-from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import Entries, class_places
-from blindbayes.protocol.shared_argmax import compare_all, references
-from blindbayes.protocol.shared_argmax import roles as shared_argmax
-from blindbayes.protocol.shared_argmax.audit import Committed, Pledge
-from blindbayes.protocol.shared_argmax.compare_all import Mesh, compare
-from blindbayes.protocol.shared_model import NO_GUARD, Guard
-from blindbayes.protocol.transfer.roles import agree_all
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join import matching
+from blindbayes.protocols.private_join.sums import counts
+from blindbayes.protocols.private_join.sums import roles as joined_sums
+from blindbayes.protocols.private_join.sums.inputs import Entries, class_places
+from blindbayes.protocols.shared_inference import compare_all, references
+from blindbayes.protocols.shared_inference import roles as shared_argmax
+from blindbayes.protocols.shared_inference.audit import Committed, Pledge
+from blindbayes.protocols.shared_inference.compare_all import Mesh, compare
+from blindbayes.protocols.shared_training import class_sums, shared_model
+from blindbayes.protocols.shared_training.shared_model import NO_GUARD, Guard
+from blindbayes.protocols.two_party.transfer.roles import agree_all
 from blindbayes_papers.huai2015 import noisy_histograms
 from support.argmax import Setup, with_classes
 from support.columns import Case, book, connect, draw_block

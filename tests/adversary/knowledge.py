@@ -27,14 +27,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from blindbayes.primitives import aead, prg, shamir
-from blindbayes.primitives.agreement import AgreementKey
+from blindbayes.crypto import aead, prg, shamir
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 from blindbayes_papers.primitives.paillier import PublicKey
 
 try:
-    from blindbayes.protocol import pair_keys
+    from blindbayes.protocols import pair_keys
 except ImportError:  # an older tree
     pair_keys = None
 
@@ -235,7 +235,7 @@ class Ledger:
         derive_key, original_split, original_seal = prg.derive_key, shamir.split_many, aead.seal
         method(AgreementKey, "__init__", made_key)
         if hasattr(AgreementKey, "agree_many"):
-            from blindbayes.protocol.masked_sum.keys import MaskedSumSetup
+            from blindbayes.protocols.secure_sum.keys import MaskedSumSetup
 
             original_many, original_seal_many, original_mixed = prg.derive_many, aead.seal_many, pair_keys.mixed
             method(AgreementKey, "agree_many", agreed_many)

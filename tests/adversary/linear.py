@@ -14,8 +14,8 @@ import numpy as np
 
 from adversary.arena import Arena, Change, honest
 from adversary.knowledge import Form, _functionals
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols import registry
 
 Lever = tuple[str, str, int]  # "x" or "coin", party, which
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from blindbayes.protocol.masked_sum.keys import MaskedSumSetup as MASKED_SETUP
-from blindbayes.protocol.masked_sum.messages import KeysAdvertised
-from blindbayes.protocol.registry import SumSetup as SUM_SETUP
+from blindbayes.protocols.registry import SumSetup as SUM_SETUP
+from blindbayes.protocols.secure_sum.keys import MaskedSumSetup as MASKED_SETUP
+from blindbayes.protocols.secure_sum.messages import KeysAdvertised
 from blindbayes_papers.azimian2022.chain_sum.chain_layout import ChainLayout as CHAIN
 from blindbayes_papers.huai2015 import private_maximum as MAXIMUM
 from blindbayes_papers.huai2015 import standing as STANDING

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from blindbayes.crypto import prg
+from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.prg import derive_key
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives import prg
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.prg import derive_key
-from blindbayes.protocol import pair_keys
-from blindbayes.protocol.masked_sum import contributor, keys, server
+from blindbayes.protocols import pair_keys
+from blindbayes.protocols.secure_sum import contributor, keys, server
 
 
 def unbound_keys(patch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from adversary.names import CHAIN, MASKED_SETUP, MINER, OBLIVIOUS_SETUP, STANDING
-from blindbayes.primitives.agreement import AgreementKey
+from blindbayes.crypto.key_agreement import AgreementKey
 
 try:
-    from blindbayes.protocol import pair_keys
+    from blindbayes.protocols import pair_keys
 except ImportError:
     pair_keys = None
 
 
 def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
-    from blindbayes.protocol.masked_sum import keys
+    from blindbayes.protocols.secure_sum import keys
 
     kind = type(message).__name__
 
@@ -57,7 +57,7 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
 
 def _vouch(arena: Any, fight: Any, sender: str, message: Any) -> Any:
     """A colluder's tags: it vouches to everybody for whatever the server showed them, where the server is in the coalition."""
-    from blindbayes.protocol.masked_sum import graph
+    from blindbayes.protocols.secure_sum import graph
 
     named = fight.shown.get(("SurvivorsNamed", sender))
     advertised = fight.heard.get("KeysAdvertised", {})

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from blindbayes.primitives.aead import TAG_BYTES
-from blindbayes.protocol.core import Role, Run, Send, receive_all
-from blindbayes.protocol.masked_sum import graph, keys, messages
-from blindbayes.protocol.registry import SumSetup
+from blindbayes.crypto.aead import TAG_BYTES
+from blindbayes.protocols.core import Role, Run, Send, receive_all
+from blindbayes.protocols.registry import SumSetup
+from blindbayes.protocols.secure_sum import graph, keys, messages
 
 
 def story_teller(setting: SumSetup, told: Mapping[str, Collection[str]]) -> Callable[[Run], Role[None]]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from adversary.columns import ARENAS, LARGE, PAIR, ColumnArena, Data, argmax
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, receive
-from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled
+from blindbayes.protocols.core import Role, Run, Send, receive
+from blindbayes.protocols.shared_inference.messages import ArgmaxGarbled
 from blindbayes_papers.huai2015.noisy_histograms.messages import HistogramsReleased
 
 
@@ -50,7 +50,7 @@ def test_references_that_cannot_be_read_end_training_with_the_name_of_who_garble
 
 
 def test_the_search_finds_what_a_missing_mark_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks_up = "blindbayes.protocol.shared_argmax.query.receive_marked"
+    looks_up = "blindbayes.protocols.shared_inference.query.receive_marked"
     monkeypatch.setattr(looks_up, lambda sender, kind, session, index: receive(sender, kind))
     assert any("earlier run" in each or "mark" in each for each in argmax(2).findings())
 

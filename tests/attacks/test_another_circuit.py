@@ -5,11 +5,11 @@ import pytest
 
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import IntegrityError
-from blindbayes.protocol import garbled
-from blindbayes.protocol.garbled import EqualityAnswered, EqualityAsked, EqualityProved
-from blindbayes.protocol.joined_sums import counts
-from blindbayes.protocol.shared_model import ScoreLayout
-from blindbayes.transport.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.private_join.sums import counts
+from blindbayes.protocols.shared_training.shared_model import ScoreLayout
+from blindbayes.protocols.two_party import garbled
+from blindbayes.protocols.two_party.garbled import EqualityAnswered, EqualityAsked, EqualityProved
 from support.columns import Case, book, connect, draw_block
 from support.two_party import coins
 

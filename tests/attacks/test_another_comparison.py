@@ -6,12 +6,12 @@ Now the outputs are the bits of the class's position, and an evaluator that lear
 import numpy as np
 import pytest
 
-from blindbayes import kernels
+from blindbayes.crypto import kernels
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.garbling import Garbler, Plain
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.garbling import Garbler, Plain
-from blindbayes.protocol.shared_argmax import comparing as roles
-from blindbayes.protocol.shared_argmax.messages import LabelsReturned
+from blindbayes.protocols.shared_inference import comparing as roles
+from blindbayes.protocols.shared_inference.messages import LabelsReturned
 from support.argmax import Setup, with_classes
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from blindbayes.data import count
 from blindbayes.data.sources import open_source
-from blindbayes.demo.loopback import Loopback
 from blindbayes.study.file import Deadlines
+from blindbayes.testing.loopback import Loopback
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")

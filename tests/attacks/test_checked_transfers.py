@@ -10,23 +10,24 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.garbling.garbling import Evaluator
+from blindbayes.crypto.ot import softspoken
+from blindbayes.crypto.ot.softspoken import KEY_BYTES, TREES, OtSenderSetup, plant
+from blindbayes.crypto.psi import oprf
+from blindbayes.crypto.psi.cuckoo import MIN_ITEMS
+from blindbayes.crypto.psi.oprf import WIDTH, Asker, Owner, codewords, hashed
+from blindbayes.crypto.tweaks import Domain, TweakedHash
 from blindbayes.errors import IntegrityError, PeerProtocolError
-from blindbayes.primitives import oprf, softspoken
-from blindbayes.primitives.cuckoo import MIN_ITEMS
-from blindbayes.primitives.garbling import Evaluator
-from blindbayes.primitives.oprf import WIDTH, Asker, Owner, codewords, hashed
-from blindbayes.primitives.softspoken import KEY_BYTES, TREES, OtSenderSetup, plant
-from blindbayes.primitives.tweaks import Domain, TweakedHash
-from blindbayes.protocol.core import Send, mark, receive
-from blindbayes.protocol.matching import MatchingSetup, asker, owner
-from blindbayes.protocol.shared_argmax import comparing
-from blindbayes.protocol.shared_argmax import roles as argmax
-from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled, ScoresChosen
-from blindbayes.protocol.shared_model import score
-from blindbayes.protocol.shared_model.messages import ModelGarbled, SumsChosen
-from blindbayes.protocol.transfer.roles import agree
+from blindbayes.protocols.core import Send, mark, receive
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join.matching import MatchingSetup, asker, owner
+from blindbayes.protocols.shared_inference import comparing
+from blindbayes.protocols.shared_inference import roles as argmax
+from blindbayes.protocols.shared_inference.messages import ArgmaxGarbled, ScoresChosen
+from blindbayes.protocols.shared_training.shared_model import score
+from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled, SumsChosen
+from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes.statistics import CodedRows, Layout, count_block
-from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes_papers.vaidya2008.opened_ratio import roles as opened_ratio
 from support.argmax import Setup, with_classes
 from support.columns import MIXED, Case, draw_block

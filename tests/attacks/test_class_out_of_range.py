@@ -11,15 +11,15 @@ import time
 import numpy as np
 import pytest
 
-from blindbayes.primitives import trees
-from blindbayes.primitives.tweaks import Domain, TweakedHash
-from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder
-from blindbayes.protocol.class_sums import roles as class_sums_roles
-from blindbayes.protocol.class_sums.messages import ClassesChosen, RowsMasked
-from blindbayes.protocol.core import Send, mark, receive
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.protocol.transfer.roles import agree
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.crypto.ot import trees
+from blindbayes.crypto.tweaks import Domain, TweakedHash
+from blindbayes.protocols.core import Send, mark, receive
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.shared_training.class_sums import ClassSumsSetup, attribute_holder
+from blindbayes.protocols.shared_training.class_sums import roles as class_sums_roles
+from blindbayes.protocols.shared_training.class_sums.messages import ClassesChosen, RowsMasked
+from blindbayes.protocols.two_party.transfer import roles as transfer
+from blindbayes.protocols.two_party.transfer.roles import agree
 from support.two_party import coins, transfer_pair
 
 

@@ -12,13 +12,13 @@ import pytest
 
 from blindbayes import Codebook, Study
 from blindbayes.codebook import Categorical, Feature, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores.roles import JoinedScoresSetup
-from blindbayes.scheme import link_bytes
+from blindbayes.net.link import Link
+from blindbayes.protocols.private_join.joined import JoinSetup
+from blindbayes.protocols.private_join.scores.roles import JoinedScoresSetup
 from blindbayes.simulation import run as simulated
-from blindbayes.transport.link import Link
+from blindbayes.study.tasks import link_bytes
 from support.column_sites import office_of, pair
 from support.sites import bounded
 

@@ -16,25 +16,25 @@ import pytest
 from click.testing import CliRunner
 from msgspec import to_builtins
 
-from blindbayes.cli.report import command as report_command
-from blindbayes.cli.study_predict import _copy
+from blindbayes.agent.audit_log import AuditLog
+from blindbayes.agent.run_context import work_of
+from blindbayes.cli.commands.report import command as report_command
+from blindbayes.cli.commands.study_predict import _copy
 from blindbayes.data.columns import open_columns
-from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PeerProtocolError
+from blindbayes.io.folder import read_folder, write_folder
 from blindbayes.report.checksums import seal_files, verify_files
-from blindbayes.report.common import COMMON_SIGNATURES
-from blindbayes.scheme.part import CheckedTable
-from blindbayes.scheme.prediction import Request, prediction_run
-from blindbayes.site.audit_log import AuditLog
-from blindbayes.site.work import work_of
-from blindbayes.storage.folder import read_folder, write_folder
+from blindbayes.report.manifest import COMMON_SIGNATURES
+from blindbayes.study.tasks.part import CheckedTable
+from blindbayes.study.tasks.prediction import Request, prediction_run
+from blindbayes.testing.loopback import Loopback
 from support.column_sites import HURRY, ask, classes, office_of, pair, predict, small, train, trained
 from support.sites import Office, bounded
 
 
 def test_rows_that_end_early_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file cut at the end of a block between the digest and the use: every block that came was as it had been."""
-    monkeypatch.setattr("blindbayes.scheme.part.KEPT_BYTES", 0)  # as of a table that is too large to be kept
+    monkeypatch.setattr("blindbayes.study.tasks.part.KEPT_BYTES", 0)  # as of a table that is too large to be kept
     frame, book = small()[:40], pair().book
     wanted = frame.drop(columns=["weight", "smokes"])
     held = msgspec.structs.replace(book, features=tuple(each for each in book.features if each.name in ("age", "colour")))

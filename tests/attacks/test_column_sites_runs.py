@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from blindbayes.demo.loopback import Loopback
+from blindbayes.agent.agent import Agent
+from blindbayes.agent.run_context import work_of
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.scheme.prediction import prediction_run
-from blindbayes.site.agent import Agent
-from blindbayes.site.work import work_of
+from blindbayes.net.envelope import EnvelopePair, Offer, pack, unpack
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from blindbayes.transport.envelope import EnvelopePair, Offer, pack, unpack
+from blindbayes.study.tasks.prediction import prediction_run
+from blindbayes.testing.loopback import Loopback
 from support.column_sites import HURRY, Split, ask, office_of, pair, small, trained
 from support.hub import MemoryHub
 from support.sites import BOOK, LOOSE, Office, bounded

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.model.shares import ModelShare
-from blindbayes.scheme.prediction import Request
+from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.study.file import Deadlines
+from blindbayes.study.tasks.prediction import Request
+from blindbayes.testing.loopback import Loopback
 from support.column_sites import HURRY, ask, office_of, pair, predict, shares, small, trained
 from support.sites import bounded
 
@@ -31,7 +31,7 @@ def test_half_a_line_on_a_full_disk_is_no_charge_and_no_batch(tmp_path: Path, mo
     share = share_at(tmp_path / "a.share")
     whole = os.write
     with monkeypatch.context() as patch:
-        patch.setattr("blindbayes.model.shares.os.write", lambda file, raw: whole(file, raw[: len(raw) // 2]))
+        patch.setattr("blindbayes.naive_bayes.shares.os.write", lambda file, raw: whole(file, raw[: len(raw) // 2]))
         with pytest.raises(DataError, match="No space left"):
             share.charge(6, "one")
     assert share.spent == 0
@@ -136,7 +136,7 @@ def test_a_negative_batch_gives_no_budget_back(tmp_path: Path, count: int) -> No
 
 def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash between the share and the run's end; the operator destroys the share; the replay wrote it again, unspent."""
-    from blindbayes.site import work as module
+    from blindbayes.agent import run_context as module
 
     split = pair()
     reached, go_on = threading.Event(), threading.Event()

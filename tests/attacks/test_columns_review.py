@@ -9,21 +9,21 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
+from blindbayes.crypto.psi.cuckoo import MIN_ITEMS
+from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
-from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.cuckoo import MIN_ITEMS
-from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol import matching
-from blindbayes.protocol.joined_scores import roles as scoring_roles
-from blindbayes.protocol.joined_sums import counts
-from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import Entries
-from blindbayes.protocol.joined_sums.messages import OverlapGarbled
-from blindbayes.protocol.matching.messages import MatchesTold
-from blindbayes.protocol.shared_argmax.messages import ScoresHanded
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.transport.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.private_join import matching
+from blindbayes.protocols.private_join.matching.messages import MatchesTold
+from blindbayes.protocols.private_join.scores import roles as scoring_roles
+from blindbayes.protocols.private_join.sums import counts
+from blindbayes.protocols.private_join.sums import roles as joined_sums
+from blindbayes.protocols.private_join.sums.inputs import Entries
+from blindbayes.protocols.private_join.sums.messages import OverlapGarbled
+from blindbayes.protocols.shared_inference.messages import ScoresHanded
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by

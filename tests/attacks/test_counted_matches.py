@@ -12,13 +12,13 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.garbling import Garbler, Plain
+from blindbayes.crypto.psi import cuckoo, okvs, oprf
 from blindbayes.errors import IntegrityError, PeerProtocolError, PrivacyError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives import cuckoo, okvs, oprf
-from blindbayes.primitives.garbling import Garbler, Plain
-from blindbayes.protocol import garbled
-from blindbayes.protocol.joined_sums import counts
-from blindbayes.protocol.joined_sums import roles as joined_sums
+from blindbayes.protocols.private_join.sums import counts
+from blindbayes.protocols.private_join.sums import roles as joined_sums
+from blindbayes.protocols.two_party import garbled
 from support.two_party import coins
 
 TELECOM = pd.DataFrame({"id": [f"p{at}" for at in range(100)], "plan": ["s", "m"] * 50})
@@ -84,7 +84,7 @@ def flip(monkeypatch, liar):
             share.matches.wires[1] ^= transfers[0].delta
         return share
 
-    monkeypatch.setattr("blindbayes.protocol.joined_sums.roles.row_holder", lying)
+    monkeypatch.setattr("blindbayes.protocols.private_join.sums.roles.row_holder", lying)
 
 
 JOINS = {"inner, columns on both sides": {}, "left": {"join": "left"}}

@@ -20,15 +20,15 @@ from scipy.stats import beta
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.columns import open_columns
+from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.dp.accounting.ledger import Ledger
+from blindbayes.dp.noise.knorm_histograms import centred_knorms
+from blindbayes.dp.release.forecast import private_forecast
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.estimators import NaiveBayes
-from blindbayes.ledger import Ledger
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.classwise import centred_knorms
-from blindbayes.privacy.forecast import private_forecast
+from blindbayes.naive_bayes.estimator import NaiveBayes
 from blindbayes.study import Study
 from support.mechanisms import fit_by
 

@@ -14,20 +14,20 @@ import pandas as pd
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
+from blindbayes.dp.accounting.ledger import Ledger
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
+from blindbayes.dp.noise.exact_events import as_decimal, cost_ceiling
+from blindbayes.dp.noise.knorm_histograms import Classwise
+from blindbayes.dp.noise.mechanisms import DiscreteLaplace
+from blindbayes.dp.release.planner import ReleasePlan, plan_release
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.estimators import NaiveBayes
-from blindbayes.ledger import Ledger
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.classwise import Classwise
-from blindbayes.privacy.distributed import DistributedNoise
-from blindbayes.privacy.exact_events import as_decimal, cost_ceiling
-from blindbayes.privacy.joint import ReleasePlan, plan_release
-from blindbayes.privacy.mechanisms import DiscreteLaplace
-from blindbayes.scheme.sums import scheme
+from blindbayes.naive_bayes.estimator import NaiveBayes
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
+from blindbayes.study.tasks.sums import scheme
 from support.mechanisms import fit_by
 from support.sites import BOOK as SITES_BOOK
 from support.sites import Office, bounded

@@ -20,16 +20,16 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto import merkle, signatures
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.garbling.garbling import Garbler
 from blindbayes.errors import ConfigError, DataError, IntegrityError
-from blindbayes.primitives import limbs as lm
-from blindbayes.primitives import merkle, signatures
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Garbler
-from blindbayes.protocol.core import Run
-from blindbayes.protocol.shared_argmax import audit, comparing, decoys
-from blindbayes.protocol.shared_argmax import roles as shared_argmax
-from blindbayes.scheme.audits import caught
+from blindbayes.protocols.core import Run
+from blindbayes.protocols.shared_inference import audit, comparing, decoys
+from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.simulation.run import identity_of
+from blindbayes.study.tasks.audits import caught
 
 BOOK = Codebook(
     "risk",
@@ -272,7 +272,7 @@ def open_falsely(monkeypatch, forged):
             value = yield effect
 
     monkeypatch.setattr(audit, "serve_audited", served)  # what the first holder is answered by
-    monkeypatch.setattr("blindbayes.protocol.shared_argmax.roles.serve_audited", served)
+    monkeypatch.setattr("blindbayes.protocols.shared_inference.roles.serve_audited", served)
 
 
 def open_genuine(monkeypatch, genuine):

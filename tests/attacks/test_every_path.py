@@ -21,20 +21,20 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from blindbayes.agent.run_context import FolderSite
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.estimators import NaiveBayes, load
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import column_noise
-from blindbayes.privacy.distributed import DistributedNoise
-from blindbayes.privacy.evidence import epsilon_lower
-from blindbayes.privacy.fitting import plan_fit
-from blindbayes.privacy.noisy_sum import NoisySum
-from blindbayes.privacy.stages import StagedPlan
-from blindbayes.scheme.part import CheckedTable
-from blindbayes.site.work import FolderSite
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.audit.lower_bounds import epsilon_lower
+from blindbayes.dp.distributed import column_noise
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
+from blindbayes.dp.distributed.noisy_sum import NoisySum
+from blindbayes.dp.release.private_fit import plan_fit
+from blindbayes.dp.release.staged import StagedPlan
+from blindbayes.naive_bayes.estimator import NaiveBayes, load
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
+from blindbayes.study.tasks.part import CheckedTable
 from support.sites import Office, bounded
 
 BOOK = Codebook(

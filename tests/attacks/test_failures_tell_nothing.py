@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from blindbayes import Study
+from blindbayes.agent.refusals import Answers
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.garbling.garbling import Garbler
 from blindbayes.errors import UntoldError
-from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.garbling import Garbler
-from blindbayes.protocol.shared_argmax.compare_all import UNREADABLE
-from blindbayes.protocol.shared_argmax.messages import ArgmaxGarbled
-from blindbayes.site.answers import Answers
-from blindbayes.transport.memory import Replace, run_in_memory
+from blindbayes.protocols.memory import Replace, run_in_memory
+from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
+from blindbayes.protocols.shared_inference.messages import ArgmaxGarbled
 from support.argmax import Setup, with_classes
 from support.column_sites import errors, pair, predict, small, trained
 from support.hidden import Case

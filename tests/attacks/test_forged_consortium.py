@@ -17,16 +17,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from blindbayes import Study
-from blindbayes.cli.report import command
+from blindbayes.cli.commands.report import command
 from blindbayes.datasets import hospitals
-from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import BlindbayesError
+from blindbayes.io.folder import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.common import COMMON, COMMON_SIGNATURES, INDEX
+from blindbayes.report.manifest import COMMON, COMMON_SIGNATURES, INDEX
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack, receipts_text
-from blindbayes.storage.folder import read_folder, write_folder
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import StudyFile, Thresholds
+from blindbayes.testing.loopback import Loopback
 from support.consoles import Consoles
 from support.releases import RUN, release_of, released_sites, signed_by_all
 

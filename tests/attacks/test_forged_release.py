@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from blindbayes.cli.report import command
-from blindbayes.demo.loopback import Loopback
+from blindbayes.cli.commands.report import command
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import BlindbayesError, DataError
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SigningKey
+from blindbayes.io.folder import write_folder
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.common import COMMON_SIGNATURES
-from blindbayes.storage.folder import write_folder
+from blindbayes.report.manifest import COMMON_SIGNATURES
+from blindbayes.testing.loopback import Loopback
 from support.releases import released_sites, signed_by_all
 
 LIE = "Nothing can be learned from this release (forged)."
@@ -197,7 +197,7 @@ def test_a_learner_that_says_it_learned_nothing_still_needs_the_others(
 def test_a_folder_of_who_learned_nothing_holds_its_part_alone_and_says_so(
     sites: Loopback, good: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blindbayes.site.release.learners_of", lambda study: ("south",))
+    monkeypatch.setattr("blindbayes.agent.release.learners_of", lambda study: ("south",))
     for name in ("model-final.json", "model_card.md", "statement.json", "plots/priors.svg", "explain.html"):
         said = refused(verified(sites, unlearned(sites, good, name), tmp_path / name, "--partial"))
         assert f"{name} is no file that north can have" in said

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run
-from blindbayes.transport.envelope import Frame, Offer, Refused, Sealed
-from blindbayes.transport.versions import ENVELOPE
+from blindbayes.net.envelope import Frame, Offer, Refused, Sealed
+from blindbayes.net.versions import ENVELOPE
+from blindbayes.protocols.core import Role, Run
 from support.clock import bounded
 from support.mesh import STUDY, Mesh, Site
 

@@ -16,9 +16,9 @@ from blindbayes import Study
 from blindbayes.codebook import Codebook
 from blindbayes.data import count_table
 from blindbayes.errors import ProtocolError
-from blindbayes.protocol import registry
-from blindbayes.scheme.sums import SumJob
+from blindbayes.protocols import registry
 from blindbayes.study.file import Deadlines
+from blindbayes.study.tasks.sums import SumJob
 from support.sites import BOOK as WIDE
 from support.sites import Office, bounded, make_rows, paper_policy
 

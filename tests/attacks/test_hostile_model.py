@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text, load
-from blindbayes.cli.explain import command as explain_command
-from blindbayes.cli.export import command as export_command
-from blindbayes.cli.predict import command as predict_command
-from blindbayes.cli.report import command as report_command
+from blindbayes.cli.commands.explain import command as explain_command
+from blindbayes.cli.commands.export import command as export_command
+from blindbayes.cli.commands.predict import command as predict_command
+from blindbayes.cli.commands.report import command as report_command
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.model.export import to_onnx, to_pmml
+from blindbayes.naive_bayes.export import to_onnx, to_pmml
 from blindbayes.report.page import model_page
 
 BOOK = Codebook(

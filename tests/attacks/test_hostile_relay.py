@@ -10,12 +10,12 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import IntegrityError, PeerLost
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, receive
-from blindbayes.transport.envelope import EnvelopePair, Offer, Sealed, pack
-from blindbayes.transport.versions import ENVELOPE
+from blindbayes.net.envelope import EnvelopePair, Offer, Sealed, pack
+from blindbayes.net.versions import ENVELOPE
+from blindbayes.protocols.core import Role, Run, receive
 from blindbayes.wire import Message, Trust
 from support.mesh import Mesh, Site
 from support.sites import BOOK, Office, bounded

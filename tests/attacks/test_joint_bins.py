@@ -4,15 +4,15 @@ import msgspec
 import numpy as np
 import pytest
 
+from blindbayes.crypto.psi import cuckoo, okvs
 from blindbayes.errors import IntegrityError, PeerProtocolError
-from blindbayes.primitives import cuckoo, okvs
-from blindbayes.protocol import matching
-from blindbayes.protocol.joined_scores.messages import BinsCommitted, BinsFixed, BinsOffered
-from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import Entries
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.protocol.transfer.messages import CoinsAnswered, CoinsOpened
-from blindbayes.transport.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.private_join import matching
+from blindbayes.protocols.private_join.scores.messages import BinsCommitted, BinsFixed, BinsOffered
+from blindbayes.protocols.private_join.sums import roles as joined_sums
+from blindbayes.protocols.private_join.sums.inputs import Entries
+from blindbayes.protocols.two_party.transfer import roles as transfer
+from blindbayes.protocols.two_party.transfer.messages import CoinsAnswered, CoinsOpened
 from support.hidden import Case
 from support.two_party import coins
 
@@ -115,7 +115,7 @@ def test_the_session_alone_says_nothing_of_bins_and_cells(protocol, monkeypatch)
         return sessions[-1]
 
     for module in ("matching", "joined_sums"):
-        monkeypatch.setattr(f"blindbayes.protocol.{module}.roles.agree", agree)
+        monkeypatch.setattr(f"blindbayes.protocols.{module}.roles.agree", agree)
     assert both_parties(protocol).error is None
     assert len(set(names)) == 1
     assert not set(names) & set(sessions)

@@ -7,9 +7,9 @@ every lane, so the first ciphertexts of a gate differ between lanes by 0 or by t
 import numpy as np
 import pytest
 
-from blindbayes.primitives import circuits
-from blindbayes.primitives.garbling import Garbler
-from blindbayes.primitives.tweaks import Domain, TweakedHash
+from blindbayes.crypto.garbling import circuits
+from blindbayes.crypto.garbling.garbling import Garbler
+from blindbayes.crypto.tweaks import Domain, TweakedHash
 from support.two_party import coins
 
 LANES = 64
@@ -65,7 +65,7 @@ def test_the_attack_learns_nothing_from_ours():
 @pytest.mark.parametrize("make", [TweakedHash, SharedTweak])
 def test_both_garblings_compute_the_same_function(make):
     """The mutant is a working garbling: only its secrecy is gone, so no functional test could notice."""
-    from blindbayes.primitives.garbling import Evaluator
+    from blindbayes.crypto.garbling.garbling import Evaluator
 
     delta = coins("delta").words(2)
     delta[0] |= np.uint64(1)

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from blindbayes.crypto import ristretto
 from blindbayes.errors import DataError, IntegrityError, LocalProtocolError, PeerLost, ProtocolError, RunStopped
-from blindbayes.primitives import ristretto
-from blindbayes.protocol import garbled
-from blindbayes.protocol.core import Receive, Send, mark, receive_marked
-from blindbayes.protocol.joined_sums import counts
-from blindbayes.protocol.joined_sums import roles as sums
-from blindbayes.protocol.steps import fail, settle, step
+from blindbayes.protocols.core import Receive, Send, mark, receive_marked
+from blindbayes.protocols.memory import run_in_memory
+from blindbayes.protocols.private_join.sums import counts
+from blindbayes.protocols.private_join.sums import roles as sums
+from blindbayes.protocols.steps import fail, settle, step
+from blindbayes.protocols.two_party import garbled
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
-from blindbayes.transport.memory import run_in_memory
 from support.joined_people import BOOK, HOLDS, people, tables
 from support.sites import Office, bounded
 from support.two_party import coins

@@ -18,11 +18,11 @@ import pytest
 from audits.columns import attack_columns
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource, open_columns
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import Claim
-from blindbayes.privacy.column_noise import ColumnNoise, draws
-from blindbayes.privacy.evidence import epsilon_lower
+from blindbayes.dp.audit.empirical import Claim
+from blindbayes.dp.audit.lower_bounds import epsilon_lower
+from blindbayes.dp.distributed.column_noise import ColumnNoise, draws
 from blindbayes.statistics import MISSING, Layout, count_block
 from support.columns import without_missing_cells
 

@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 
 from blindbayes import Codebook, Study
+from blindbayes.agent.policy import Policy, require_study
 from blindbayes.codebook import Categorical
+from blindbayes.crypto import limbs
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.primitives import limbs
-from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
 from support.consortium import BOOK, EVERYBODY, done, edit, office
 from support.sites import Office, bounded, paper_policy

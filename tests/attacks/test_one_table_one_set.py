@@ -15,19 +15,19 @@ import msgspec
 import numpy as np
 import pytest
 
+from blindbayes.agent.backup import acknowledge, backup, restore
+from blindbayes.agent.config import Rows, SiteConfig
+from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.history import History
+from blindbayes.agent.one_set import Bound
+from blindbayes.agent.policy import Policy
+from blindbayes.agent.rollback import SharedHeads
+from blindbayes.agent.tables import Tables
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.dp.distributed.noisy_sum import WHOLE_SITE
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.estimators import load
-from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.noisy_sum import WHOLE_SITE
-from blindbayes.site.backup import acknowledge, backup, restore
-from blindbayes.site.config import Rows, SiteConfig
-from blindbayes.site.folder import SiteFolder
-from blindbayes.site.heads import SharedHeads
-from blindbayes.site.history import History
-from blindbayes.site.one_set import Bound
-from blindbayes.site.policy import Policy
-from blindbayes.site.tables import Tables
+from blindbayes.naive_bayes.estimator import load
 from blindbayes.study import Study
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Party

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from blindbayes import Study
+from blindbayes.agent import preview
+from blindbayes.agent.policy import Policy, require_study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import PrivacyError
-from blindbayes.site import preview
-from blindbayes.site.policy import Policy, require_study
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import StudyFile
 from blindbayes.study.roster import Party

@@ -19,7 +19,7 @@ import gmpy2
 import numpy as np
 import pytest
 
-from blindbayes.primitives.coins import Coins
+from blindbayes.crypto.coins import Coins
 from blindbayes_papers.huai2015.primitives.joye_libert import deal_modulus
 
 coins = Coins.seeded(b"attacks on peers".ljust(32, b"."))

@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from blindbayes.agent.policy import require_study
+from blindbayes.agent.release import outcome_of, write_release
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
-from blindbayes.protocol.core import Send
-from blindbayes.protocol.masked_sum.messages import MaskedVectorSent
-from blindbayes.protocol.pair_keys import digest_of, sign_keys
-from blindbayes.scheme.sums import SumJob
+from blindbayes.net.envelope import EnvelopePair, pack
+from blindbayes.net.identity import Card, Identity
+from blindbayes.net.journal import Begun, Journal
+from blindbayes.net.progress import Finished
+from blindbayes.protocols import registry
+from blindbayes.protocols.core import Send
+from blindbayes.protocols.memory import local_runs
+from blindbayes.protocols.pair_keys import digest_of, sign_keys
+from blindbayes.protocols.secure_sum.messages import MaskedVectorSent
 from blindbayes.simulation.site import MemorySite
-from blindbayes.site.policy import require_study
-from blindbayes.site.release import outcome_of, write_release
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.envelope import EnvelopePair, pack
-from blindbayes.transport.identity import Card, Identity
-from blindbayes.transport.journal import Begun, Journal
-from blindbayes.transport.memory import local_runs
-from blindbayes.transport.progress import Finished
+from blindbayes.study.tasks.sums import SumJob
 from blindbayes.wire import Message, _opening, decode
 from blindbayes.wire.items import has_few_items
 from blindbayes.wire.transcript import PartyCost

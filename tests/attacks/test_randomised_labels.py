@@ -13,13 +13,13 @@ from scipy.stats import binomtest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import open_columns
-from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.randomised_response import RandomisedLabels
-from blindbayes.protocol import columns as roles
-from blindbayes.protocol.shared_model.tables import to_floats
-from blindbayes.scheme.labels import randomised
+from blindbayes.dp.noise.randomised_response import RandomisedLabels
+from blindbayes.protocols.shared_training import columns as roles
+from blindbayes.protocols.shared_training.shared_model.tables import to_floats
+from blindbayes.study.tasks.labels import randomised
 from support.two_party import coins
 
 TARGETS, ROWS = 100, 2000

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from blindbayes.agent import backup as backups
+from blindbayes.agent.folder import SiteFolder
 from blindbayes.errors import ConfigError
-from blindbayes.site import backup as backups
-from blindbayes.site.folder import SiteFolder
 from support.sites import BOOK, Office
 
 PHRASE = "correct horse battery"

@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from blindbayes.agent.approvals import Approvals
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import ConfigError, PeerLost
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SigningKey
-from blindbayes.protocol import registry
-from blindbayes.site.approvals import Approvals
+from blindbayes.protocols import registry
+from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.roster import Change, Party
-from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes_papers.huai2015.oblivious_sum.session import KeySession
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousSumSetup
 from support.consortium import Consortium, office
@@ -153,7 +153,7 @@ def test_no_key_of_whoever_is_not_in_a_roster_is_in_its_masks() -> None:
 
 
 def test_signing_two_changes_of_one_roster_needs_a_word_that_one_is_dropped(tmp_path: Path) -> None:
-    from blindbayes.cli.study_roster import sign_change
+    from blindbayes.cli.commands.study_roster import sign_change
 
     async def test() -> None:
         async with office(tmp_path, ("north", "south", "west", "east", "centre")) as here:
@@ -172,7 +172,7 @@ def test_signing_two_changes_of_one_roster_needs_a_word_that_one_is_dropped(tmp_
 
 
 def test_a_forged_signature_of_a_member_is_refused() -> None:
-    from blindbayes.transport.identity import Identity
+    from blindbayes.net.identity import Identity
     from support.sites import BOOK
 
     sites = {name: Identity.generate(name) for name in ("north", "south", "west", "eve")}

@@ -15,20 +15,20 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes.cli.site import command
+from blindbayes.agent.increments import Bases, most_moved
+from blindbayes.agent.run_context import FolderSite, Work
+from blindbayes.agent.runs import read_run_id
+from blindbayes.cli.commands.site import command
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.scheme.sums import SumJob
-from blindbayes.site.bases import Bases, most_moved
-from blindbayes.site.runs import read_run_id
-from blindbayes.site.work import FolderSite, Work
 from blindbayes.statistics import Statistics
 from blindbayes.study import schemes
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
+from blindbayes.study.tasks.sums import SumJob
 from support import noisy_columns
 from support.consortium import EVERYBODY, Consortium, done, office
 from support.sites import BOOK, Office, bounded, paper_policy

@@ -17,17 +17,17 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.cli.site import command as site_command
-from blindbayes.demo.loopback import Loopback
+from blindbayes.agent import release
+from blindbayes.agent.commit_points import CONFIRMED, LEFT
+from blindbayes.agent.role_runner import most_bytes
+from blindbayes.cli.commands.site import command as site_command
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LedgerError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.ledger import Ledger
-from blindbayes.primitives.coins import Coins
-from blindbayes.site import release
-from blindbayes.site.moments import CONFIRMED, LEFT
-from blindbayes.site.role_runner import most_bytes
+from blindbayes.net.envelope import Ended, EnvelopePair, Sealed, fresh_key, pack, unpack
+from blindbayes.net.link import Link
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
-from blindbayes.transport.envelope import Ended, EnvelopePair, Sealed, fresh_key, pack, unpack
-from blindbayes.transport.link import Link
+from blindbayes.testing.loopback import Loopback
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 

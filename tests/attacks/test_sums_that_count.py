@@ -13,14 +13,14 @@ import duckdb
 import pytest
 
 from blindbayes import Study
+from blindbayes.agent.commit_points import CONFIRMED, LEFT
+from blindbayes.agent.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.protocol import registry
-from blindbayes.protocol.core import receive_all
-from blindbayes.protocol.masked_sum import graph, keys, server
-from blindbayes.site.moments import CONFIRMED, LEFT
-from blindbayes.site.policy import Policy
+from blindbayes.net.envelope import Sealed, unpack
+from blindbayes.protocols import registry
+from blindbayes.protocols.core import receive_all
+from blindbayes.protocols.secure_sum import graph, keys, server
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
-from blindbayes.transport.envelope import Sealed, unpack
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded, make_rows
 

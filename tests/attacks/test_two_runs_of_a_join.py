@@ -12,12 +12,12 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.crypto.psi import cuckoo
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives import cuckoo
-from blindbayes.protocol.joined_sums import roles
-from blindbayes.protocol.joined_sums.inputs import Entries
-from blindbayes.protocol.shared_model import roles as model
-from blindbayes.scheme import joined as scheme
+from blindbayes.protocols.private_join.sums import roles
+from blindbayes.protocols.private_join.sums.inputs import Entries
+from blindbayes.protocols.shared_training.shared_model import roles as model
+from blindbayes.study.tasks import joined as scheme
 from support.columns import without_missing_cells
 from support.two_party import coins
 

@@ -17,7 +17,7 @@ import pytest
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import PrivacyError
-from blindbayes.protocol.shared_argmax import references
+from blindbayes.protocols.shared_inference import references
 from support.column_sites import errors, office_of, pair, predict, small, train
 from support.sites import bounded
 from support.two_party import coins

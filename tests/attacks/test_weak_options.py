@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.cli.site import command as site_command
-from blindbayes.cli.study import command as study_command
+from blindbayes.agent.approval import approval_of, colluders_of
+from blindbayes.agent.policy import Policy, require_study
+from blindbayes.cli.commands.site import command as site_command
+from blindbayes.cli.commands.study import command as study_command
 from blindbayes.datasets import hospitals
-from blindbayes.demo.loopback import Loopback
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.site.approval import approval_of, colluders_of
-from blindbayes.site.policy import Policy, require_study
 from blindbayes.study import Study
 from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
+from blindbayes.testing.loopback import Loopback
 from support.sites import paper_policy
 
 BOOK = hospitals(60).codebook

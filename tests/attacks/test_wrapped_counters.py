@@ -14,22 +14,22 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.garbling import Plain
+from blindbayes.dp.audit.lower_bounds import epsilon_lower
+from blindbayes.dp.distributed.column_noise import ColumnNoise, draws
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives import limbs as lm
-from blindbayes.primitives.garbling import Plain
-from blindbayes.privacy.column_noise import ColumnNoise, draws
-from blindbayes.privacy.evidence import epsilon_lower
-from blindbayes.protocol import columns as columns_roles
-from blindbayes.protocol import shared_model
-from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.joined_sums import counts as on_counts
-from blindbayes.protocol.shared_model import Guard, ScoreLayout
-from blindbayes.protocol.shared_model.roles import attribute_bits
-from blindbayes.protocol.shared_model.tables import to_floats
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join.sums import counts as on_counts
+from blindbayes.protocols.shared_training import columns as columns_roles
+from blindbayes.protocols.shared_training import shared_model
+from blindbayes.protocols.shared_training.class_sums import RowLayout
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout
+from blindbayes.protocols.shared_training.shared_model.roles import attribute_bits
+from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows
-from blindbayes.transport.memory import local_runs, run_in_memory
 from support.columns import connect
 from support.two_party import coins
 

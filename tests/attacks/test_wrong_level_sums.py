@@ -7,11 +7,11 @@ one person for a spoilt model. Now each row counts one in a word whose sums the 
 import numpy as np
 import pytest
 
+from blindbayes.crypto.ot import trees
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives import trees
-from blindbayes.protocol.class_sums import ClassSumsSetup, attribute_holder, class_holder, roles
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.shared_training.class_sums import ClassSumsSetup, attribute_holder, class_holder, roles
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from support.two_party import coins
 
 ROWS, WORDS = 100, 3

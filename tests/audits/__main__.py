@@ -9,9 +9,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from audits.everything import audit
-from blindbayes.cli.audit import show
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import DRAWS
+from blindbayes.cli.commands.audit import show
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.audit.empirical import DRAWS
 
 
 def main() -> None:

@@ -20,15 +20,15 @@ from audits.releases import (
     audit_weights,
 )
 from blindbayes.codebook import Codebook
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import DRAWS as MECHANISM_DRAWS
-from blindbayes.privacy.audit import HARD_SHAPES, Report, audit_mechanism, audit_sensitivity
-from blindbayes.privacy.classwise import Centred
-from blindbayes.privacy.exact_events import Number, budget_floor
-from blindbayes.privacy.joint import JOINT_MECHANISMS, plan_release
-from blindbayes.privacy.mechanisms import MECHANISMS, make
-from blindbayes.privacy.released import CENTRED, WITH_DELTA
-from blindbayes.privacy.sensitivity import Query
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.sensitivity import Query
+from blindbayes.dp.audit.empirical import DRAWS as MECHANISM_DRAWS
+from blindbayes.dp.audit.empirical import HARD_SHAPES, Report, audit_mechanism, audit_sensitivity
+from blindbayes.dp.noise.exact_events import Number, budget_floor
+from blindbayes.dp.noise.knorm_histograms import Centred
+from blindbayes.dp.noise.mechanisms import MECHANISMS, make
+from blindbayes.dp.release.planner import JOINT_MECHANISMS, plan_release
+from blindbayes.dp.release.release_plan import CENTRED, WITH_DELTA
 
 
 def audit(

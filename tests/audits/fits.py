@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.lazy import lazy
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import classwise, samplers
-from blindbayes.privacy.audit import Check
+from blindbayes._lazy import lazy
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.audit.empirical import Check
+from blindbayes.dp.noise import knorm_histograms as classwise
+from blindbayes.dp.noise import samplers
 
 stats = lazy("scipy.stats")
 

@@ -17,22 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
-from blindbayes.model.parameters import estimate
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import LESS_NOISE, Check, Claim, Record, control_check, loss_check, records, statistics_of
-from blindbayes.privacy.choosing import LastChoice, Screen, permute_and_flip
-from blindbayes.privacy.classwise import Centred, Classwise
-from blindbayes.privacy.evidence import Bound, epsilon_lower
-from blindbayes.privacy.exact_events import Number, below, budget_floor
-from blindbayes.privacy.gaussian import length_delta, length_for
-from blindbayes.privacy.joint import ReleasePlan
-from blindbayes.privacy.quotient import CentredGaussian
-from blindbayes.privacy.released import WITH_DELTA
-from blindbayes.privacy.rules import all_sides
-from blindbayes.privacy.stages import Look, StagedPlan, plan_stages
-from blindbayes.privacy.weighing import Gradient
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.audit.empirical import LESS_NOISE, Check, Claim, Record, control_check, loss_check, records, statistics_of
+from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
+from blindbayes.dp.noise.centred_gaussian import CentredGaussian
+from blindbayes.dp.noise.exact_events import Number, below, budget_floor
+from blindbayes.dp.noise.gaussian import length_delta, length_for
+from blindbayes.dp.noise.knorm_histograms import Centred, Classwise
+from blindbayes.dp.release.feature_weights import Gradient
+from blindbayes.dp.release.planner import ReleasePlan
+from blindbayes.dp.release.release_plan import WITH_DELTA
+from blindbayes.dp.release.selection import LastChoice, Screen, permute_and_flip
+from blindbayes.dp.release.staged import Look, StagedPlan, plan_stages
+from blindbayes.dp.release.stumps import all_sides
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.layout import Layout
+from blindbayes.statistics.parameters import estimate
 
 Floats = npt.NDArray[np.float64]
 Tables = Sequence[npt.NDArray[Any]]

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from blindbayes.cli import main, root
 from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError
-from blindbayes.transport.identity import read_card
+from blindbayes.net.identity import read_card
 
 DATA = hospitals(300)
 

@@ -15,12 +15,12 @@ from sklearn.tree import DecisionTreeClassifier
 
 import blindbayes
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Study
+from blindbayes.agent.config import SiteConfig
 from blindbayes.cli import root
 from blindbayes.codebook import IdPart, IdRecipe
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
-from blindbayes.foreign import require_port
-from blindbayes.ledger import Ledger
-from blindbayes.site.config import SiteConfig
+from blindbayes.io.untrusted import require_port
 
 BOOK = Codebook("bought", ("no", "yes"), (Categorical("job", ("clerk", "nurse")), Numeric("age", 0, 120)), expected_rows=40)
 ROWS = pd.DataFrame({"job": ["clerk", "nurse"] * 20, "age": range(20, 60), "bought": ["no", "no", "yes", "yes"] * 10})

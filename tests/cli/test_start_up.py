@@ -14,7 +14,9 @@ from blindbayes.study.file import Party, StudyFile
 SLOW = ("sklearn", "scipy", "pandas", "ibis", "duckdb", "pyarrow", "narwhals", "matplotlib", "grpc")
 
 
-@pytest.mark.parametrize("module", ["blindbayes", "blindbayes.cli", "blindbayes.cli.site", "blindbayes.cli.study"])
+@pytest.mark.parametrize(
+    "module", ["blindbayes", "blindbayes.cli", *(f"blindbayes.cli.commands.{name}" for name in ("site", "study"))]
+)
 def test_no_slow_library_is_imported_at_the_start(module: str) -> None:
     assert imported(f"import {module}", SLOW) == []
 
@@ -25,7 +27,7 @@ def test_the_hash_of_a_study_needs_no_protocol_and_no_arrays(tmp_path: Path) -> 
     study, path = StudyFile("test", parties, book.to_dict(), hosts={"server": "north"}), tmp_path / "study.toml"
     path.write_text(study.to_toml())
     command = f"import blindbayes.cli; blindbayes.cli.root(['study', 'hash', {str(path)!r}], standalone_mode=False)"
-    assert imported(command, (*SLOW, "numpy", "cryptography", "blindbayes.cli.study")) == [study.sha256]
+    assert imported(command, (*SLOW, "numpy", "cryptography", "blindbayes.cli.commands.study")) == [study.sha256]
 
 
 def imported(code: str, modules: tuple[str, ...]) -> list[str]:
@@ -36,7 +38,7 @@ def imported(code: str, modules: tuple[str, ...]) -> list[str]:
 
 def test_the_classes_of_a_batch_are_written_without_pandas() -> None:
     code = (
-        "from blindbayes.scheme.result import classes_csv; import numpy as np; "
+        "from blindbayes.study.tasks.result import classes_csv; import numpy as np; "
         "labels = np.array(['a', None, 'b\\u00fc', ''], dtype=object); "
         ""
         "print(ascii(classes_csv(labels, 'y', {}).decode()))"

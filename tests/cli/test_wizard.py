@@ -18,14 +18,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from blindbayes.cli import root, wizard
+from blindbayes.cli import root
+from blindbayes.cli.commands import wizard
 from blindbayes.cli.drafts import template
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.protocol import registry
+from blindbayes.net.identity import Identity, pin
+from blindbayes.protocols import registry
 from blindbayes.study import schemes
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.identity import Identity, pin
 
 NAMES = ("north", "south", "west")
 CARDS = [f"{name}/card.toml" for name in NAMES]

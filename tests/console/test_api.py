@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from blindbayes.console.door import Door
+from blindbayes.console.auth import Door
 from blindbayes.console.port import _metrics_token
 from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, StudyFile

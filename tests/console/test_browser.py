@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
+from blindbayes.net.identity import speak
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from blindbayes.transport.identity import speak
 from support.column_sites import Split
 from support.consoles import NAMES, Consoles
 from support.sites import BOOK
@@ -224,7 +224,7 @@ def test_two_companies_train_over_columns_and_classify_a_batch(tmp_path: Path, p
 
 
 def test_a_card_is_pinned_by_typing_the_words_that_the_other_site_reads_out(tmp_path: Path, person: People) -> None:
-    from blindbayes.transport.identity import Identity
+    from blindbayes.net.identity import Identity
 
     east = Identity.generate("east").card
     with Consoles(tmp_path, NAMES) as office:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from blindbayes.console import code
+from blindbayes.console import qr as code
 
 HASH = sha256(b"a study").hexdigest().upper()
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from blindbayes.agent.config import SiteConfig
+from blindbayes.agent.folder import SiteFolder
 from blindbayes.console.invitations import invitation_of, invited, keep_cards
 from blindbayes.errors import ConfigError
-from blindbayes.site.config import SiteConfig
-from blindbayes.site.folder import SiteFolder
-from blindbayes.transport.identity import Identity
+from blindbayes.net.identity import Identity
 
 
 def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_path: Path, browser: Browser) -> None:

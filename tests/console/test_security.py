@@ -17,14 +17,14 @@ from urllib.parse import urlencode
 import duckdb
 import pytest
 
+from blindbayes.agent.people import Person
+from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import View
 from blindbayes.console.port import ConsolePort
-from blindbayes.console.table import CALLS
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.passwords import hash_password
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.passwords import hash_password
-from blindbayes.site.people import Person
-from blindbayes.storage.chain import GENESIS
+from blindbayes.io.chain import GENESIS
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.consoles import NAMES, Consoles
 from support.sites import BOOK, CANARY

@@ -14,16 +14,16 @@ from urllib.parse import urlencode
 import pytest
 import starlette.datastructures
 
-from blindbayes.console import door as door_module
+from blindbayes.agent.people import Person
+from blindbayes.console import auth as door_module
+from blindbayes.console.auth import Door, closed
+from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import View
-from blindbayes.console.door import Door, closed
 from blindbayes.console.first_run import FirstRun
-from blindbayes.console.table import CALLS
 from blindbayes.console.upload import fields_of, urlencoded
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.passwords import hash_password
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.passwords import hash_password
-from blindbayes.site.people import Person
 from support.consoles import NAMES, Answer, Consoles
 
 FORM = "multipart/form-data; boundary=x"

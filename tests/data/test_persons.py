@@ -18,12 +18,12 @@ from click.testing import CliRunner
 
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.persons import Persons, drawn_rows
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.estimators import NaiveBayes, load
-from blindbayes.ledger import Ledger
-from blindbayes.primitives.coins import Coins
+from blindbayes.naive_bayes.estimator import NaiveBayes, load
 from blindbayes.study import Study
 
 BOOK = Codebook(

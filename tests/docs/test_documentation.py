@@ -21,9 +21,9 @@ from playwright.sync_api import sync_playwright
 
 from blindbayes import Categorical, Codebook, Numeric, Text
 from blindbayes.cli import root
-from blindbayes.demo.ports import free_port
-from blindbayes.primitives.cuckoo import bin_count
+from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.report.spec import protocols
+from blindbayes.testing.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -251,13 +251,13 @@ def settings(section: str, below: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("section", "below", "kind", "elsewhere"),
     [
-        ("site.toml", "x", "blindbayes.site.config:SiteConfig", {"rows", "relay", "carrier", "courier", "tls", "policy"}),
-        ("site.toml", "[rows]", "blindbayes.site.config:Rows", set()),
-        ("site.toml", "[relay]", "blindbayes.site.config:RelayUse", set()),
-        ("site.toml", "[carrier]", "blindbayes.site.config:Carrier", set()),
-        ("site.toml", "[courier]", "blindbayes.site.config:AddedCourier", set()),
-        ("site.toml", "[tls]", "blindbayes.site.config:Tls", set()),
-        ("site.toml", "[policy]", "blindbayes.site.policy:Policy", set()),
+        ("site.toml", "x", "blindbayes.agent.config:SiteConfig", {"rows", "relay", "carrier", "courier", "tls", "policy"}),
+        ("site.toml", "[rows]", "blindbayes.agent.config:Rows", set()),
+        ("site.toml", "[relay]", "blindbayes.agent.config:RelayUse", set()),
+        ("site.toml", "[carrier]", "blindbayes.agent.config:Carrier", set()),
+        ("site.toml", "[courier]", "blindbayes.agent.config:AddedCourier", set()),
+        ("site.toml", "[tls]", "blindbayes.agent.config:Tls", set()),
+        ("site.toml", "[policy]", "blindbayes.agent.policy:Policy", set()),
         ("study.toml", "x", "blindbayes.study.file:StudyFile", FILE_TABLES),
         ("study.toml", "[columns]", "blindbayes.study.file:Holdings", set()),
         ("study.toml", "[[parties]]", "blindbayes.study.file:Party", set()),
@@ -287,8 +287,8 @@ def test_every_setting_of_a_file_is_on_its_page_with_its_default(
 
 
 def test_the_settings_page_is_made_from_the_one_table() -> None:
-    from blindbayes.cli.settings import STRUCTS, page
-    from blindbayes.settings import SETTINGS
+    from blindbayes.cli.commands.settings import STRUCTS, page
+    from blindbayes.study.settings import SETTINGS
 
     assert (DOCS / "settings.md").read_text(encoding="utf-8") == page(), "run `blindbayes settings > docs/settings.md`"
     named = {
@@ -303,9 +303,9 @@ def test_the_settings_page_is_made_from_the_one_table() -> None:
 
 def test_each_text_about_a_setting_stands_in_one_place() -> None:
     """Comments of both files, help of the command and questions of the wizard are the table's; nothing else repeats one."""
-    from blindbayes.cli.study import init
-    from blindbayes.settings import SETTINGS
-    from blindbayes.site.config import SiteConfig
+    from blindbayes.agent.config import SiteConfig
+    from blindbayes.cli.commands.study import init
+    from blindbayes.study.settings import SETTINGS
 
     texts = {each for found in SETTINGS.values() for each in (found.doc, found.question, found.before) if len(each) > 20}
     for path in (DOCS.parent / "src" / "blindbayes").rglob("*.py"):

@@ -13,11 +13,11 @@ import pytest
 
 from blindbayes import NaiveBayes, load
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.demo.loopback import Loopback
-from blindbayes.scheme.prediction import prediction_run
 from blindbayes.simulation.rows import RowModel
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
+from blindbayes.study.tasks.prediction import prediction_run
+from blindbayes.testing.loopback import Loopback
 from support.column_sites import QUICK, classes
 from support.sites import paper_policy
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from blindbayes.net.driver import RECEIPT
+from blindbayes.net.link import Link
 from blindbayes.study.file import Deadlines
-from blindbayes.transport.driver import RECEIPT
-from blindbayes.transport.link import Link
 from support.sites import BOOK, Office, bounded, paper_policy
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from blindbayes.report.look import style
+from blindbayes.report.theme import style
 
 SHEETS = style() + (files("blindbayes.console") / "static" / "console.css").read_text()
 LIGHT, DARK = (

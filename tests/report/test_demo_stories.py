@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.cli.report import command as report
+from blindbayes.cli.commands.report import command as report
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def told(story: str, *arguments: str) -> dict:
     """What a story printed: the demo of the wheel, or a file of examples/."""
     if story == "hospitals":
-        from blindbayes.cli.demo import command
+        from blindbayes.cli.commands.demo import command
     else:
         command = runpy.run_path(str(EXAMPLES / f"{story}.py"))[story]
     done = CliRunner().invoke(command, [*arguments, "--json"])

@@ -11,7 +11,7 @@ import pytest
 
 from blindbayes import Categorical, Codebook, Study
 from blindbayes.datasets import hospitals
-from blindbayes.protocol.masked_sum.messages import MaskedVectorSent, TotalPublished
+from blindbayes.protocols.secure_sum.messages import MaskedVectorSent, TotalPublished
 from blindbayes.report.leakage import About, leak_report
 from blindbayes.report.page import leak_page
 from blindbayes.wire.transcript import Amount, Way

@@ -15,17 +15,17 @@ import pytest
 
 from blindbayes import NaiveBayes, Study, load
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
 from blindbayes.datasets import hospitals
+from blindbayes.dp.release.intervals import Released, noise_interval, record_of
+from blindbayes.dp.release.planner import fit_parameters, plan_release
 from blindbayes.errors import ConfigError
-from blindbayes.model.explain import NoiseInterval, between
-from blindbayes.model.parameters import Histogram, Parameters
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.intervals import Released, noise_interval, record_of
-from blindbayes.privacy.joint import fit_parameters, plan_release
-from blindbayes.report.evidence import weights
 from blindbayes.report.page import model_page
+from blindbayes.report.weight_of_evidence import weights
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.intervals import NoiseInterval, between
+from blindbayes.statistics.parameters import Histogram, Parameters
 from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 from support.mechanisms import fit_by
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 from blindbayes import Categorical, Codebook, ConfigError, Ledger, NaiveBayes, Numeric, __version__
 from blindbayes.cli import root
+from blindbayes.io.folder import read_folder
 from blindbayes.report.checksums import verify_files
-from blindbayes.report.cover import Cover
-from blindbayes.report.evidence import information, weights
+from blindbayes.report.cover_sheet import Cover
 from blindbayes.report.page import model_page
 from blindbayes.report.plots import evidence_plot
-from blindbayes.storage.folder import read_folder
+from blindbayes.report.weight_of_evidence import information, weights
 
 BOOK = Codebook(
     target="outcome",

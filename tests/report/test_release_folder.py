@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from blindbayes import Study, load
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.signatures import SigningKey
 from blindbayes.datasets import hospitals
+from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SigningKey
-from blindbayes.privacy.statement import Deployment, PrivacyStatement
+from blindbayes.io.folder import read_folder
 from blindbayes.report.checksums import seal_files, verify_files
-from blindbayes.storage.folder import read_folder
 
 DATA = hospitals(900)
 ALWAYS = {

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from blindbayes import Study
-from blindbayes.cli.report import command
+from blindbayes.cli.commands.report import command
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.signatures import SigningKey
 from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError, DataError
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SigningKey
+from blindbayes.io.folder import read_folder, write_folder
+from blindbayes.net.identity import Identity
 from blindbayes.report.checksums import seal_files
-from blindbayes.storage.folder import read_folder, write_folder
-from blindbayes.transport.identity import Identity
 
 DATA = hospitals(600)
 

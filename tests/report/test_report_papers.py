@@ -12,13 +12,13 @@ import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.protocol.registry import SumSetup, coalition_of
-from blindbayes.report.evidence import MOST_RANGES, weights
+from blindbayes.protocols.registry import SumSetup, coalition_of
 from blindbayes.report.formula import value_of
 from blindbayes.report.leakage import Flow, describe_label, follows_from_sum
 from blindbayes.report.page import sequence_diagram
 from blindbayes.report.plots import evidence_plot, priors_plot
 from blindbayes.report.spec import protocols, read_spec
+from blindbayes.report.weight_of_evidence import MOST_RANGES, weights
 
 
 @pytest.mark.parametrize(

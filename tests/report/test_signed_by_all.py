@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from blindbayes import Study
-from blindbayes.cli.report import command
-from blindbayes.demo.loopback import Loopback
+from blindbayes.cli.commands.report import command
 from blindbayes.errors import BlindbayesError
+from blindbayes.io.folder import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.common import COMMON, COMMON_SIGNATURES
-from blindbayes.storage.folder import read_folder, write_folder
+from blindbayes.report.manifest import COMMON, COMMON_SIGNATURES
+from blindbayes.testing.loopback import Loopback
 from support.releases import DATA, release_of, released_sites
 
 SEALS = {"checksums", "signatures.json", COMMON, COMMON_SIGNATURES}

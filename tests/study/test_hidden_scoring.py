@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
-from blindbayes.primitives.cuckoo import bin_count
-from blindbayes.protocol.joined_sums.roles import MIN_BOUND
-from blindbayes.scheme.classify import scoring
-from blindbayes.scheme.scoring import hidden_scoring, open_keyed
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.study.tasks.classify import scoring
+from blindbayes.study.tasks.scoring import hidden_scoring, open_keyed
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
 from support.two_party import coins

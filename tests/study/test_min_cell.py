@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
 from blindbayes.study import Study
 
 BOOK = Codebook(

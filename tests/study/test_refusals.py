@@ -8,11 +8,11 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.protocol.masked_sum.params import MaskedSumParams
-from blindbayes.scheme.aligned import ClassSumsParams
-from blindbayes.scheme.joined import JoinedSumsParams
+from blindbayes.protocols.secure_sum.params import MaskedSumParams
 from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
 from blindbayes.study.fields import Model, Privacy, Thresholds
+from blindbayes.study.tasks.aligned import ClassSumsParams
+from blindbayes.study.tasks.joined import JoinedSumsParams
 from support.sites import BOOK
 
 COLUMNS = {"partition": "columns"}

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.errors import PrivacyError
-from blindbayes.privacy.distributed import dishonest
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
 from blindbayes.study import Study
 
 BOOK = Codebook("c", ("a", "b"), (Categorical("x", ("p", "q")),), max_rows=10**6)

@@ -15,14 +15,14 @@ from sklearn.naive_bayes import GaussianNB
 
 from blindbayes import Codebook, NaiveBayes, Study, load
 from blindbayes.codebook import Categorical, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count, count_table
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
-from blindbayes.ledger import Ledger
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.reference.messages import VectorShown
+from blindbayes.protocols.memory import Drop, Replace, Vanish
+from blindbayes.protocols.reference.messages import VectorShown
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
-from blindbayes.transport.memory import Drop, Replace, Vanish
 from blindbayes.wire.transcript import Keep
 from support.sums import SEED
 

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes import Study
-from blindbayes.cli.study import command
+from blindbayes.agent.policy import Policy
+from blindbayes.cli.commands.study import command
 from blindbayes.errors import ConfigError
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
 from blindbayes.report import spec as report_spec
-from blindbayes.site.policy import Policy
 from blindbayes.study import schemes
 from blindbayes.study.file import Deadlines, StudyFile
 from support.sites import BOOK, Office, bounded
@@ -45,8 +45,8 @@ import msgspec
 import numpy as np
 
 from blindbayes.errors import ConfigError
-from blindbayes.protocol.core import open_value, receive_all, send_all
-from blindbayes.protocol.registry import Smallest, Total, require_vector
+from blindbayes.protocols.core import open_value, receive_all, send_all
+from blindbayes.protocols.registry import Smallest, Total, require_vector
 from blindbayes.wire import Message, Trust, U64Array
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.primitives import limbs as lm
-from blindbayes.protocol.shared_argmax.query import SharedArgmaxSetup
-from blindbayes.protocol.shared_argmax.roles import attribute_holder, class_holder
-from blindbayes.protocol.shared_model import ScoreLayout, score
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.crypto import limbs as lm
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.roles import attribute_holder, class_holder
+from blindbayes.protocols.shared_training.shared_model import ScoreLayout, score
 from support.columns import book, draw_block, linked, to_scores
 from support.two_party import anew, coins
 

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from blindbayes.transport.carrier import CarrierCourier, Kind, read_record, record
-from blindbayes.transport.courier import Latency
+from blindbayes.net.carrier import CarrierCourier, Kind, read_record, record
+from blindbayes.net.courier import Latency
 from support.hub import MemoryHub
 
 Carried = Iterable[tuple[str, str, bytes]]

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from blindbayes import Codebook, NaiveBayes
-from blindbayes.demo.loopback import Loopback
+from blindbayes.agent.agent_run import AgentRun
 from blindbayes.errors import BlindbayesError
-from blindbayes.model.shares import ModelShare
+from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.simulation.columns import JointModel
-from blindbayes.site.agent_run import AgentRun
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.testing.loopback import Loopback
 from support.sites import Office
 
 QUICK = Deadlines(step=20, join=20, run=300)

@@ -5,16 +5,17 @@ import dataclasses
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.model.parameters import estimate
-from blindbayes.primitives import limbs as lm
-from blindbayes.privacy import column_noise
-from blindbayes.protocol import joined, shared_model
-from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.shared_model import NO_GUARD, ScoreLayout, plain_tables
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.scheme import guards
+from blindbayes.crypto import limbs as lm
+from blindbayes.dp.distributed import column_noise
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join import joined
+from blindbayes.protocols.shared_training import shared_model
+from blindbayes.protocols.shared_training.class_sums import RowLayout
+from blindbayes.protocols.shared_training.shared_model import NO_GUARD, ScoreLayout, plain_tables
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.statistics.parameters import estimate
+from blindbayes.study.tasks import guards
 from support.two_party import coins
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.primitives import limbs as lm
-from blindbayes.protocol import shared_model
-from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores import roles as joined_scores
-from blindbayes.protocol.joined_scores.roles import NONE, HelperInput, JoinedScoresSetup, ScorerInput
-from blindbayes.protocol.joined_sums.roles import MIN_BOUND
+from blindbayes.crypto import limbs as lm
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join.joined import JoinSetup
+from blindbayes.protocols.private_join.scores import roles as joined_scores
+from blindbayes.protocols.private_join.scores.roles import NONE, HelperInput, JoinedScoresSetup, ScorerInput
+from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
+from blindbayes.protocols.shared_training import shared_model
 from blindbayes.statistics import MISSING
-from blindbayes.transport.memory import local_runs, run_in_memory
 from support.two_party import coins
 
 FEATURES = {

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from blindbayes.errors import ConfigError, PeerLost
-from blindbayes.transport.courier import Latency, Listener
+from blindbayes.net.courier import Latency, Listener
 
 Filter = Callable[[str, str, bytes], list[bytes]]
 """(sender, receiver, frame) -> the frames that arrive: none, one, changed, several."""

@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
-from blindbayes.protocol.masked_sum import keys
-from blindbayes.transport.memory import (
-    Fault,
-    Outcome,
-    local_runs,
-)
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols import registry
+from blindbayes.protocols.memory import Fault, Outcome, local_runs
+from blindbayes.protocols.secure_sum import keys
 from support.sums import SEED, names, pooled, random_vectors, run_sum
 
 SENDS_VECTOR = 4  # the effect of a contributor that sends its masked vector

@@ -7,8 +7,8 @@ from typing import Any
 from unittest import mock
 
 from blindbayes import NaiveBayes
-from blindbayes.privacy import fitting
-from blindbayes.privacy.stages import plan_stages
+from blindbayes.dp.release import private_fit as fitting
+from blindbayes.dp.release.staged import plan_stages
 
 
 def fit_by(mechanism: str | None, model: NaiveBayes, *data: Any) -> NaiveBayes:

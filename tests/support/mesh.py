@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run
-from blindbayes.transport.driver import RoleDriver
-from blindbayes.transport.envelope import EnvelopePair
-from blindbayes.transport.identity import Identity
-from blindbayes.transport.journal import Begun, Journal
-from blindbayes.transport.link import Link
-from blindbayes.transport.progress import Finished
-from blindbayes.transport.router import Router
-from blindbayes.transport.sessions import Timing
+from blindbayes.crypto.coins import Coins
+from blindbayes.net.driver import RoleDriver
+from blindbayes.net.envelope import EnvelopePair
+from blindbayes.net.identity import Identity
+from blindbayes.net.journal import Begun, Journal
+from blindbayes.net.link import Link
+from blindbayes.net.progress import Finished
+from blindbayes.net.router import Router
+from blindbayes.net.sessions import Timing
+from blindbayes.protocols.core import Role, Run
 from support.hub import MemoryHub
 
 STUDY = "ab" * 32

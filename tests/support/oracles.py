@@ -7,11 +7,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.primitives import limbs as lm
-from blindbayes.privacy.losses import renyi_log_delta
-from blindbayes.protocol.shared_argmax.compare_all import sign_circuit, winner_circuit
-from blindbayes.protocol.shared_model.score_layout import ScoreLayout
-from blindbayes.protocol.shared_model.tables import Tables
+from blindbayes.crypto import limbs as lm
+from blindbayes.dp.noise.pld import renyi_log_delta
+from blindbayes.protocols.shared_inference.compare_all import sign_circuit, winner_circuit
+from blindbayes.protocols.shared_training.shared_model.score_layout import ScoreLayout
+from blindbayes.protocols.shared_training.shared_model.tables import Tables
 
 
 def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:

@@ -1,5 +1,5 @@
 """As much of NVIDIA FLARE's interface as our component touches, in one process: for the component's own tests and for changed
-engines. The real one is in `tests/couriers/test_flare.py`."""
+engines. The real one is in `tests/net/test_flare.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As much of Flower's interface as our app touches, in one process. The real one is in `tests/couriers/test_flower.py`."""
+"""As much of Flower's interface as our app touches, in one process. The real one is in `tests/net/test_flower.py`."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from blindbayes import Study
 from blindbayes.datasets import hospitals
-from blindbayes.demo.loopback import Loopback
+from blindbayes.io.folder import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.common import COMMON_SIGNATURES, signed_by
+from blindbayes.report.manifest import COMMON_SIGNATURES, signed_by
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack, receipts_text
-from blindbayes.storage.folder import read_folder, write_folder
+from blindbayes.testing.loopback import Loopback
 
 DATA = hospitals(600)
 RUN = "ab" * 16

@@ -13,8 +13,8 @@ import os
 import threading
 from collections.abc import Iterator
 
-from blindbayes.primitives import coins
-from blindbayes.primitives.coins import Coins
+from blindbayes.crypto import coins
+from blindbayes.crypto.coins import Coins
 
 _READ, _FRESH = coins._System.read, Coins.fresh_seed
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.errors import LocalProtocolError
-from blindbayes.protocol.core import Effect, Open, Receive, ReceiveAll, Role, Send
-from blindbayes.protocol.steps import Done, step
+from blindbayes.protocols.core import Effect, Open, Receive, ReceiveAll, Role, Send
+from blindbayes.protocols.steps import Done, step
 from blindbayes.wire import decode, encode
 from blindbayes.wire.transcript import Delivery
 

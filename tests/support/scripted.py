@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blindbayes.primitives.coins import Coins
+from blindbayes.crypto.coins import Coins
 
 
 class Script:

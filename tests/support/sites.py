@@ -13,15 +13,15 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from blindbayes.agent.agent import Agent
+from blindbayes.agent.agent_run import AgentRun
+from blindbayes.agent.policy import Policy, allowed_protocols
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.demo.loopback import Loopback
-from blindbayes.site.agent import Agent
-from blindbayes.site.agent_run import AgentRun
-from blindbayes.site.policy import Policy, allowed_protocols
+from blindbayes.net.envelope import Sealed, unpack
+from blindbayes.net.sessions import Timing
 from blindbayes.study import schemes
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.envelope import Sealed, unpack
-from blindbayes.transport.sessions import Timing
+from blindbayes.testing.loopback import Loopback
 from support.clock import bounded as bounded
 from support.hub import MemoryHub
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
+from blindbayes.protocols.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.report.formula import value_of
-from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 
 SEED = bytes(range(32))

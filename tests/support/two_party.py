@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from blindbayes.primitives.circuits import to_bits
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.oprf import Owner
-from blindbayes.primitives.softspoken import OtSenderSetup, SenderStream, plant
-from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.joined_sums.counts import Count, Executions
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.garbling.circuits import to_bits
+from blindbayes.crypto.ot.softspoken import OtSenderSetup, SenderStream, plant
+from blindbayes.crypto.psi.oprf import Owner
+from blindbayes.crypto.tweaks import TweakedHash
+from blindbayes.protocols.private_join.sums.counts import Count, Executions
 
 JOIN_MESSAGES = (
     "SeedsChosen",
@@ -74,7 +74,7 @@ def count_pair(number, bits=20, other=None):
 class RecordingHash(TweakedHash):
     """Counts how often each (domain, tweak index) is hashed."""
 
-    kernel = None  # which make the same hashes without telling (tests/kernels)
+    kernel = None  # which make the same hashes without telling (tests/crypto/kernels)
 
     def __init__(self, session: bytes) -> None:
         super().__init__(session)

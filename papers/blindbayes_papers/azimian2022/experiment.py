@@ -16,11 +16,11 @@ from dataclasses import asdict, fields
 
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.registry import SumSetup, simulate_roles
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.registry import SumSetup, simulate_roles
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.azimian2022.chain_sum import BUILDER, PROTOCOL, roles

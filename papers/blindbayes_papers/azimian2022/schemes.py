@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from blindbayes.crypto import signatures
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import ConfigError
-from blindbayes.primitives import signatures
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SigningKey
 from blindbayes_papers.primitives.paillier import Ciphertext, PrivateKey, PublicKey
 
 Cells = Literal["all", "record", "present"]

@@ -19,8 +19,8 @@ from functools import partial
 import gmpy2
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.noise import samplers
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import samplers
 
 _GRAIN = 1 << 24  # beta comes from floating point and is rounded up to this grain
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from blindbayes.primitives.coins import Coins
+from blindbayes.crypto.coins import Coins
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.huai2015.attacks import Attack, Decryption, counts_from_products, decryption_times, run_attacks
 from blindbayes_papers.huai2015.columns import COLUMN_METHODS, column_figure

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes_papers.datasets import load_dataset
 from blindbayes_papers.huai2015.diluted import DilutedNoise
 from blindbayes_papers.huai2015.oblivious_sum.membership import Views, pattern

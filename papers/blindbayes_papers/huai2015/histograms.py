@@ -13,35 +13,35 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from blindbayes._lazy import lazy
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
+from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.dp.accounting.statement import NOT_PROTECTED, tuning_words
+from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
+from blindbayes.dp.noise.mechanisms import DiscreteLaplace
+from blindbayes.dp.release.intervals import record_of
+from blindbayes.dp.release.planner import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
+from blindbayes.dp.release.release_plan import Cut
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
-from blindbayes.lazy import lazy
-from blindbayes.model.file import ModelRecord
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.accounting import Spend
-from blindbayes.privacy.intervals import record_of
-from blindbayes.privacy.joint import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
-from blindbayes.privacy.mechanisms import DiscreteLaplace
-from blindbayes.privacy.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
-from blindbayes.privacy.released import Cut
-from blindbayes.privacy.statement import NOT_PROTECTED, tuning_words
-from blindbayes.protocol.columns import require_holders
-from blindbayes.protocol.core import Role, Run
+from blindbayes.naive_bayes.model_file import ModelRecord
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.shared_training.columns import require_holders
 from blindbayes.report.leakage import About, LeakReport
-from blindbayes.scheme.columns import dry_run_columns, line_up, require_record, tell_holdings
-from blindbayes.scheme.job import Charge, CountingJob, Site
-from blindbayes.scheme.result import Learned, Result, about_run, leakage_of, report_run
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts, NoParams, Scheme
 from blindbayes.study.study import Study
-from blindbayes.transport.memory import Outcome
+from blindbayes.study.tasks.columns import dry_run_columns, line_up, require_record, tell_holdings
+from blindbayes.study.tasks.job import Charge, CountingJob, Site
+from blindbayes.study.tasks.result import Learned, Result, about_run, leakage_of, report_run
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 
 if TYPE_CHECKING:
-    from blindbayes import estimators
+    from blindbayes.naive_bayes import estimator as estimators
 else:
-    estimators = lazy("blindbayes.estimators")
+    estimators = lazy("blindbayes.naive_bayes.estimator")
 
 MINER = "miner"
 OPENED = "noisy_histograms"

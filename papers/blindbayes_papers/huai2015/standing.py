@@ -16,11 +16,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import pair_keys
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
+from blindbayes.protocols import pair_keys
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.wire import KeyMessage
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
 from blindbayes_papers.huai2015.oblivious_sum.messages import CiphertextsSent, KeyAnnounced

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.joined_sums.roles import MIN_BOUND
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes_papers.kikuchi2011 import measure
 from blindbayes_papers.kikuchi2011 import page as written
 from blindbayes_papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup

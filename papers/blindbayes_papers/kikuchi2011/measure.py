@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.protocol.core import Role
-from blindbayes.protocol.joined import connect
-from blindbayes.protocol.joined_sums import roles as joined_sums
-from blindbayes.protocol.joined_sums.inputs import Entries
-from blindbayes.protocol.joined_sums.roles import MIN_BOUND, JoinedSumsSetup, LabelShares, RowShares
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
+from blindbayes.protocols.core import Role
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.private_join.joined import connect
+from blindbayes.protocols.private_join.sums import roles as joined_sums
+from blindbayes.protocols.private_join.sums.inputs import Entries
+from blindbayes.protocols.private_join.sums.roles import MIN_BOUND, JoinedSumsSetup, LabelShares, RowShares
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes_papers.kikuchi2011 import distorted_intersection
 from blindbayes_papers.kikuchi2011.distorted_intersection import comparison
 from blindbayes_papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup, Kind

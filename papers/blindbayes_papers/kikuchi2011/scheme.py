@@ -15,24 +15,24 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.limbs import Limbs
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.model.parameters import Histogram, Parameters
-from blindbayes.model.shares import ModelShare
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.limbs import Limbs
-from blindbayes.protocol.columns import ColumnsSetup, training_name
-from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.joined_sums.inputs import merge
-from blindbayes.scheme.aligned import count_local, require_held
-from blindbayes.scheme.columns import holdings_of, require_learner
-from blindbayes.scheme.joined import keyed_digest
-from blindbayes.scheme.scoring import whole_tables
-from blindbayes.scheme.shared import ShareScheme
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.private_join.sums.inputs import merge
+from blindbayes.protocols.shared_training.columns import ColumnsSetup, training_name
+from blindbayes.statistics.parameters import Histogram, Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
+from blindbayes.study.tasks.aligned import count_local, require_held
+from blindbayes.study.tasks.columns import holdings_of, require_learner
+from blindbayes.study.tasks.joined import keyed_digest
+from blindbayes.study.tasks.scoring import whole_tables
+from blindbayes.study.tasks.shared import ShareScheme
 from blindbayes_papers.kikuchi2011.distorted_intersection.roles import alice, bob
 
 LEAK = (

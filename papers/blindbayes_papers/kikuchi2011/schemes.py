@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import LocalProtocolError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.primitives.paillier import Ciphertext, PrivateKey, PublicKey
 
 ITEM_BITS = 64

@@ -35,8 +35,8 @@ from typing import Any, TypeAlias
 import gmpy2
 from gmpy2 import gcd, invert, is_prime, mpz, powmod
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
 
 DEFAULT_BITS = 3072
 MINIMUM_BITS = 2048

@@ -21,22 +21,22 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Feature, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.model.parameters import estimate
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import Role, Run
-from blindbayes.scheme import aligned
-from blindbayes.scheme.aligned import columns_of, count_local, require_held, whole_block
-from blindbayes.scheme.job import Charge
-from blindbayes.scheme.prediction import PredictionJob, PredictionTerms
-from blindbayes.scheme.shared import ShareScheme
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows, Statistics
+from blindbayes.statistics.parameters import estimate
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure
 from blindbayes.study.study import Study
+from blindbayes.study.tasks import aligned
+from blindbayes.study.tasks.aligned import columns_of, count_local, require_held, whole_block
+from blindbayes.study.tasks.job import Charge
+from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms
+from blindbayes.study.tasks.shared import ShareScheme
 from blindbayes_papers.primitives import unsafe_keys
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed

@@ -18,12 +18,12 @@ import numpy as np
 from gmpy2 import mpz
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import columns as ours
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.protocol.core import Role, Run
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.shared_training import columns as ours
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import CodedRows
-from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes_papers.primitives.paillier import DEFAULT_BITS, PrivateKey, generate_keypair
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.opened_ratio import roles as opened_ratio

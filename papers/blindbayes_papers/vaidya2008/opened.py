@@ -14,28 +14,28 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes._lazy import lazy
 from blindbayes.codebook import Numeric
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, honest_survivors
+from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, SEVERAL_SITES
+from blindbayes.dp.noise.exact_events import budget_floor
+from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.release.private_fit import data_domain
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
-from blindbayes.lazy import lazy
-from blindbayes.model.file import ModelRecord
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.distributed import DistributedNoise, honest_survivors
-from blindbayes.privacy.exact_events import budget_floor
-from blindbayes.privacy.fitting import data_domain
-from blindbayes.privacy.mechanisms import Price
-from blindbayes.privacy.noisy_sum import REFUSALS, SEVERAL_RECORDS, SEVERAL_SITES
-from blindbayes.privacy.statement import NOT_PROTECTED, PrivacyStatement
-from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.registry import SumSetup
-from blindbayes.scheme.job import Charge, Site
-from blindbayes.scheme.ratio import RatioJob, RatioScheme
-from blindbayes.scheme.result import Result, about_run, leakage_of, report_run
+from blindbayes.naive_bayes.model_file import ModelRecord
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.registry import SumSetup
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Facts
 from blindbayes.study.study import Study
-from blindbayes.transport.memory import Outcome
+from blindbayes.study.tasks.job import Charge, Site
+from blindbayes.study.tasks.ratio import RatioJob, RatioScheme
+from blindbayes.study.tasks.result import Result, about_run, leakage_of, report_run
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.opened_ratio.roles import (
     FINE_BITS,
@@ -47,9 +47,9 @@ from blindbayes_papers.vaidya2008.opened_ratio.roles import (
 )
 
 if TYPE_CHECKING:
-    from blindbayes import estimators
+    from blindbayes.naive_bayes import estimator as estimators
 else:
-    estimators = lazy("blindbayes.estimators")
+    estimators = lazy("blindbayes.naive_bayes.estimator")
 
 
 class OpenedRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,24 +22,24 @@ from typing import Any, Literal
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
-from blindbayes.estimators import NaiveBayes
-from blindbayes.model.file import ModelRecord, dump_model
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.statement import Deployment
-from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.registry import SumSetup
+from blindbayes.naive_bayes.estimator import NaiveBayes
+from blindbayes.naive_bayes.model_file import ModelRecord, dump_model
+from blindbayes.naive_bayes.release import model_files, run_files
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.registry import SumSetup
 from blindbayes.report.leakage import LeakReport, leak_report
-from blindbayes.report.release import model_files, run_files
-from blindbayes.scheme.job import CountingJob, Site, refused_reading
-from blindbayes.scheme.result import Leak, RunResult, leakage_of
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Exposure, Scheme
 from blindbayes.study.study import Study
 from blindbayes.study.summing import FEWEST_EXACT
-from blindbayes.transport.memory import Outcome
+from blindbayes.study.tasks.job import CountingJob, Site, refused_reading
+from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 from blindbayes_papers.primitives import unsafe_keys

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
-from blindbayes.model.shares import KeptShare, read_share
+from blindbayes.naive_bayes.shares import KeptShare, read_share
 from blindbayes_papers.primitives.paillier import PrivateKey, PublicKey
 from blindbayes_papers.vaidya2008.scalar_product import HeldShare, ScalarProductSetup
 from blindbayes_papers.vaidya2008.scalar_product.training import Moments

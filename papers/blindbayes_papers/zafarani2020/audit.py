@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.audit import Check, Claim, audit_mechanism, audit_sensitivity, control_check, loss_check
-from blindbayes.privacy.evidence import Bound, epsilon_lower
-from blindbayes.privacy.mechanisms import make
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.audit.empirical import Check, Claim, audit_mechanism, audit_sensitivity, control_check, loss_check
+from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
+from blindbayes.dp.noise.mechanisms import make
 from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 
 PER_PARAMETER: tuple[Literal["smooth", "global"], ...] = ("smooth", "global")

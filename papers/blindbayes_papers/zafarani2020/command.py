@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from blindbayes.cli import train
+from blindbayes.cli.commands import train
 
 _PAGE = """Fit a model on one table as `train` does, with noise on each parameter (Zafarani and Clifton 2020, corrected).
 

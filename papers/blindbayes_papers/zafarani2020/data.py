@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import encode
-from blindbayes.privacy.forecast import in_cells
+from blindbayes.dp.release.forecast import in_cells
 from blindbayes.statistics import CodedRows
 from blindbayes_papers.datasets import load_dataset
 from blindbayes_papers.declared import DECLARED

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 from blindbayes.codebook import Codebook
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.sources import is_source
 from blindbayes.data.table import read_block
+from blindbayes.dp.accounting.statement import SIDE_CHANNELS, PrivacyStatement
+from blindbayes.dp.release.private_fit import ALONE, data_domain, persons_domain
 from blindbayes.errors import ConfigError
-from blindbayes.estimators import NaiveBayes
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.fitting import ALONE, data_domain, persons_domain
-from blindbayes.privacy.statement import SIDE_CHANNELS, PrivacyStatement
+from blindbayes.naive_bayes.estimator import NaiveBayes
 from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 
 SMOOTH_SIDE_CHANNELS = (

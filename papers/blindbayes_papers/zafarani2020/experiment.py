@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.joint import ReleasePlan, fit_parameters, plan_release
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.release.planner import ReleasePlan, fit_parameters, plan_release
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.zafarani2020.data import STATES, Rows, load_rows, synthetic_census

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.noise.exact_events import Integers, Number, positive
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.exact_events import Integers, Number, positive
 
 LIMIT = 1 << 62
 _MAX_POWER = 64

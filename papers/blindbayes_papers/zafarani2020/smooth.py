@@ -39,14 +39,14 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.sensitivity import ADJACENCY, BlockKind, Query
+from blindbayes.dp.noise import samplers
+from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling, positive
+from blindbayes.dp.noise.mechanisms import Price, make
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.model.parameters import Gaussian, Histogram, Parameters, Term
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import samplers
-from blindbayes.privacy.exact_events import Number, budget_floor, cost_ceiling, positive
-from blindbayes.privacy.mechanisms import Price, make
-from blindbayes.privacy.sensitivity import ADJACENCY, BlockKind, Query
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes_papers.zafarani2020 import heavy_tails
 
 Codes = npt.NDArray[np.int64]

@@ -16,11 +16,12 @@ from typing import Any
 
 import click
 
-from blindbayes import __version__, extensions
-from blindbayes.cli.border import bordered
+from blindbayes import __version__
+from blindbayes import _extensions as extensions
+from blindbayes._lazy import missing_extra
 from blindbayes.cli.log import set_up_logging
+from blindbayes.cli.terminal import bordered
 from blindbayes.errors import BlindbayesError
-from blindbayes.lazy import missing_extra
 
 COMMANDS = {
     "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
@@ -55,7 +56,7 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
-            module = import_module(f"blindbayes.cli.{cmd_name}")
+            module = import_module(f"blindbayes.cli.commands.{cmd_name}")
         elif cmd_name in extensions.added(extensions.COMMANDS):
             module = extensions.load(extensions.COMMANDS, cmd_name)
         else:
@@ -68,7 +69,7 @@ class _Commands(click.Group):
             near = difflib.get_close_matches(args[0], known, n=1)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         if args[:2] == ["study", "hash"]:  # without the other commands of its group, which load every protocol
-            alone = click.Group(args[0], [import_module("blindbayes.cli.study_hash").show_hash])
+            alone = click.Group(args[0], [import_module("blindbayes.cli.commands.study_hash").show_hash])
             return args[0], _with_examples(alone), args[1:]
         return super().resolve_command(ctx, args)
 
@@ -91,7 +92,7 @@ def root(context: click.Context, version: bool, verbose: int) -> None:
     if version:
         click.echo(f"blindbayes, version {__version__}")
         if verbose:
-            click.echo(import_module("blindbayes.kernels").describe())
+            click.echo(import_module("blindbayes.crypto.kernels").describe())
         context.exit()
     if context.invoked_subcommand is None:
         context.fail("Missing command.")

@@ -13,7 +13,7 @@ import msgspec
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.transport.identity import Card, pinned, read_card
+from blindbayes.net.identity import Card, pinned, read_card
 
 T = TypeVar("T")
 

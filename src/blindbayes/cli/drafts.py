@@ -11,7 +11,7 @@ import click
 import tomlkit
 
 from blindbayes.codebook import Codebook
-from blindbayes.storage.files import write_whole
+from blindbayes.io.files import write_whole
 
 
 def template(book: Codebook) -> str:

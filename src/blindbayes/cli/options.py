@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from blindbayes.agent.folder import SiteFolder
 from blindbayes.cli import print_json
-from blindbayes.site.folder import SiteFolder
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW_FOLDER = click.Path(file_okay=False, path_type=Path)

@@ -9,7 +9,7 @@ from typing import IO, Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from blindbayes.foreign import shown
+from blindbayes.io.untrusted import shown
 
 
 class Screen(Console):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from blindbayes.foreign import bytes_of, read_toml
+from blindbayes.io.untrusted import bytes_of, read_toml
 
 if TYPE_CHECKING:
     from blindbayes.data import Source

@@ -40,7 +40,7 @@ from blindbayes.codebook.features import (
 )
 from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import bytes_of, convert, read_toml
+from blindbayes.io.untrusted import bytes_of, convert, read_toml
 
 _FORMULA = re.compile(r"\s*[=+@-].*(\w\(|['\w]!)")  # that calls something, or names another sheet, file or program
 _INFERENCE = "blindbayes.data.infer"

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import require_seen
+from blindbayes.io.untrusted import require_seen
 
 MAX_NAME_LENGTH = 256
 MAX_CODE = 2**46  # what the statistics' two-limb squares carry exactly

@@ -12,7 +12,7 @@ import tomlkit
 import tomlkit.items
 
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import read_toml
+from blindbayes.io.untrusted import read_toml
 
 _COMMENTS = {
     "format": "A blindbayes codebook: public facts only. Never fill it from private rows: bounds and categories read off\n"

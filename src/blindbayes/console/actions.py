@@ -6,16 +6,16 @@ import asyncio
 from datetime import date
 from typing import Any
 
+from blindbayes.agent import preview
+from blindbayes.agent.agent_run import AgentRun
+from blindbayes.agent.people import require_reason
 from blindbayes.console.calls import Desk
 from blindbayes.console.facts import find_study, lanes
 from blindbayes.console.invitations import keep_cards
 from blindbayes.errors import ConfigError
-from blindbayes.site import preview
-from blindbayes.site.agent_run import AgentRun
-from blindbayes.site.people import require_reason
-from blindbayes.storage.files import make_private_folder, write_whole
+from blindbayes.io.files import make_private_folder, write_whole
+from blindbayes.net.identity import Card, speak
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.identity import Card, speak
 
 _MOST_STUDIES = 200
 

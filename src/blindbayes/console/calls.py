@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from blindbayes.console.door import Visitor
+from blindbayes.agent.agent import Agent
+from blindbayes.agent.people import MAY, ROLES, Act, account
+from blindbayes.console.auth import Visitor
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.foreign import convert, read_json_table
-from blindbayes.site.agent import Agent
-from blindbayes.site.people import MAY, ROLES, Act, account
+from blindbayes.io.untrusted import convert, read_json_table
 
 log = logging.getLogger("blindbayes.console")
 

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from blindbayes.agent.agent import Agent
+from blindbayes.agent.runs import require_run_id
 from blindbayes.console.invitations import invitation_of
 from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.io.folder import read_folder
 from blindbayes.report.checksums import verify_files
 from blindbayes.report.pdf import pdf_of
-from blindbayes.site.agent import Agent
-from blindbayes.site.runs import require_run_id
-from blindbayes.storage.folder import read_folder
 
 # A release's page stands alone: within the console it gets an origin of its own, so that a script in it reaches nothing.
 _ALONE = (

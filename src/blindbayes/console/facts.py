@@ -9,16 +9,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from blindbayes.agent import preview
+from blindbayes.agent.agent import Agent
+from blindbayes.agent.agent_run import AgentRun
+from blindbayes.agent.approval import approval_of, learners_of
+from blindbayes.agent.client import substance
+from blindbayes.agent.folder import SiteFolder
 from blindbayes.console.calls import Desk, Missing
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
-from blindbayes.site import preview
-from blindbayes.site.agent import Agent
-from blindbayes.site.agent_run import AgentRun
-from blindbayes.site.approval import approval_of, learners_of
-from blindbayes.site.client import substance
-from blindbayes.site.folder import SiteFolder
+from blindbayes.net.identity import speak
 from blindbayes.study.file import StudyFile
-from blindbayes.transport.identity import speak
 
 T = TypeVar("T")
 PAGE = 50

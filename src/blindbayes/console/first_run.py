@@ -12,19 +12,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from blindbayes.agent.config import Rows, SiteConfig
+from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.policy import Policy
+from blindbayes.console.auth import Door, Guard, Visitor, closed, cookie
 from blindbayes.console.calls import arguments
-from blindbayes.console.door import Door, Guard, Visitor, closed, cookie
 from blindbayes.console.invitations import keep_cards
 from blindbayes.console.pages import static_file
 from blindbayes.console.server import listen
+from blindbayes.console.strings import WORD
 from blindbayes.console.upload import urlencoded
-from blindbayes.console.words import WORD
 from blindbayes.errors import BlindbayesError
-from blindbayes.report.look import look
-from blindbayes.site.config import Rows, SiteConfig
-from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import Policy
-from blindbayes.transport.identity import Identity
+from blindbayes.net.identity import Identity
+from blindbayes.report.theme import look
 
 
 class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tomlkit
 
+from blindbayes.agent.folder import SiteFolder
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.foreign import bytes_of, read_toml
-from blindbayes.site.folder import SiteFolder
-from blindbayes.storage.files import make_private_folder, write_whole
-from blindbayes.transport.identity import Card
+from blindbayes.io.files import make_private_folder, write_whole
+from blindbayes.io.untrusted import bytes_of, read_toml
+from blindbayes.net.identity import Card
 
 FORMAT = "blindbayes.invitation/1"
 _MOST = 100

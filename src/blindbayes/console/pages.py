@@ -15,19 +15,19 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, compile_path
 
-from blindbayes.console import code
+from blindbayes.agent.agent import Agent
+from blindbayes.console import qr as code
+from blindbayes.console.auth import COOKIE, Door, Visitor, cookie, path_of
+from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import Action, Desk, Missing, View, arguments, settle
-from blindbayes.console.door import COOKIE, Door, Visitor, cookie, path_of
 from blindbayes.console.downloads import downloads, may_download
 from blindbayes.console.facts import badges
 from blindbayes.console.live import Live, event
-from blindbayes.console.table import CALLS
+from blindbayes.console.strings import NAVIGATION, WORD, plain
 from blindbayes.console.upload import urlencoded
-from blindbayes.console.words import NAVIGATION, WORD, plain
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.report.look import look, style
 from blindbayes.report.prose import to_html
-from blindbayes.site.agent import Agent
+from blindbayes.report.theme import look, style
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 

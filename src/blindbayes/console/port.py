@@ -12,18 +12,18 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from blindbayes import __version__
+from blindbayes.agent.agent import Agent
+from blindbayes.console.auth import Door, Guard, closed, is_api
+from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import api_route, describe, refused, unexpected
-from blindbayes.console.door import Door, Guard, closed, is_api
 from blindbayes.console.first_run import FirstRun
 from blindbayes.console.pages import Pages
 from blindbayes.console.probes import probes
 from blindbayes.console.server import Listening, listen
-from blindbayes.console.table import CALLS
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import convert, read_json_table
-from blindbayes.primitives.coins import Coins
-from blindbayes.site.agent import Agent
-from blindbayes.storage.files import read_private, write_whole
+from blindbayes.io.files import read_private, write_whole
+from blindbayes.io.untrusted import convert, read_json_table
 
 
 class _For(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from blindbayes.agent.agent import Agent
+from blindbayes.agent.metrics import numbers
 from blindbayes.errors import BlindbayesError
-from blindbayes.site.agent import Agent
-from blindbayes.site.numbers import numbers
 
 _KIND = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 

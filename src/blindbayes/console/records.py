@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
+from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.policy import Policy
+from blindbayes.agent.release import check_release
+from blindbayes.agent.runs import require_run_id
 from blindbayes.console.calls import Desk, Missing
 from blindbayes.console.facts import budget, find_study, inbox, paged
 from blindbayes.console.invitations import invited
-from blindbayes.console.words import EVENTS, plain
+from blindbayes.console.strings import EVENTS, plain
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.foreign import read_json_table
-from blindbayes.settings import line_of
-from blindbayes.site.folder import SiteFolder
-from blindbayes.site.policy import Policy
-from blindbayes.site.release import check_release
-from blindbayes.site.runs import require_run_id
-from blindbayes.storage.folder import read_folder
+from blindbayes.io.folder import read_folder
+from blindbayes.io.untrusted import read_json_table
+from blindbayes.study.settings import line_of
 
 _VOUCHED = {
     "made_by": "makers",

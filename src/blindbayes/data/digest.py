@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes.crypto.tweaks import Block128, TweakedHash
 from blindbayes.data.engines import engine_of, fetched
 from blindbayes.data.libraries import pa, pc
 from blindbayes.data.sources import Source, _safely
-from blindbayes.primitives.tweaks import Block128, TweakedHash
 
 _STREAMED = ("csv", "excel", "parquet")  # read by this process anyway, and hashed as they come
 _TEXT = {"duckdb": "VARCHAR", "postgres": "TEXT", "pyspark": "STRING"}

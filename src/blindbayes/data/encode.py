@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
+from blindbayes.crypto.kernels import active
+from blindbayes.crypto.kernels.counts import MAX_GRID
+from blindbayes.data.bag_of_words import read_texts
 from blindbayes.data.libraries import pa, pc
 from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.values import (
@@ -30,10 +33,7 @@ from blindbayes.data.values import (
     plain_text,
     untyped,
 )
-from blindbayes.data.words import read_texts
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.kernels import active
-from blindbayes.kernels.counts import MAX_GRID
 from blindbayes.statistics import MISSING, Bags, CodedRows, cells_of
 
 _SHORT = 60  # characters of a number that is read without looking at its form

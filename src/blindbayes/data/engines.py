@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from blindbayes._lazy import need
 from blindbayes.data.libraries import ibis, pa
 from blindbayes.data.values import NUMBER_PATTERN
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import need
 
 PASSED = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 SCHEMES = {"duckdb": "duckdb", "postgres": "postgres", "postgresql": "postgres", "spark": "pyspark", "sc": "pyspark"}

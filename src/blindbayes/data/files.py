@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from blindbayes._lazy import need
+from blindbayes.crypto.kernels import Kernels, active
+from blindbayes.crypto.kernels.cells import MAX_COLUMNS, PADDING, CellScanner, Stop
 from blindbayes.data.libraries import pa, pacsv, pc, pq
 from blindbayes.data.values import written_text
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.kernels import Kernels, active
-from blindbayes.kernels.cells import MAX_COLUMNS, PADDING, CellScanner, Stop
-from blindbayes.lazy import need
 
 PACKED = (".gz", ".bz2", ".zst", ".xz", ".zip")
 TEXT = (".csv", ".tsv", ".txt")

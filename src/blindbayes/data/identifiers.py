@@ -25,10 +25,10 @@ from datetime import date
 from functools import partial
 from typing import Any
 
+from blindbayes._lazy import need
 from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.data.libraries import pa, pc
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.lazy import need
 
 DIGEST_BYTES = 16
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")

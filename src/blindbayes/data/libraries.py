@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blindbayes.lazy import lazy
+from blindbayes._lazy import lazy
 
 if TYPE_CHECKING:
     import ibis

@@ -7,10 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import DataError, IntegrityError
-from blindbayes.foreign import read_json_table
-from blindbayes.primitives.signatures import SigningKey, verify
-from blindbayes.report.common import (
+from blindbayes.io.untrusted import read_json_table
+from blindbayes.report.cover_sheet import Cover
+from blindbayes.report.manifest import (
     AGAIN,
     CLAIMS,
     COMMON,
@@ -22,7 +23,6 @@ from blindbayes.report.common import (
     claims_of,
     signatures_text,
 )
-from blindbayes.report.cover import Cover
 from blindbayes.report.page import index_page
 
 CHECKSUMS, SIGNATURES = "checksums", "signatures.json"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from blindbayes.protocol.registry import Coalition, SumSetup, coalition_of
+from blindbayes.protocols.registry import Coalition, SumSetup, coalition_of
 from blindbayes.report.spec import Spec, added_labels, read_spec
 from blindbayes.wire import Message, Trust
 from blindbayes.wire.transcript import Amount, SentMessage, Way

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from blindbayes.model.explain import COVERAGE, NoiseInterval, between
-from blindbayes.model.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
-from blindbayes.protocol import registry
-from blindbayes.report.cover import OFFICER, Cover
-from blindbayes.report.evidence import information, weights
+from blindbayes.protocols import registry
+from blindbayes.report.cover_sheet import OFFICER, Cover
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
-from blindbayes.report.look import render
 from blindbayes.report.plots import bracket, plain
 from blindbayes.report.prose import to_html
+from blindbayes.report.theme import render
+from blindbayes.report.weight_of_evidence import information, weights
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.intervals import COVERAGE, NoiseInterval, between
+from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
 from blindbayes.wire import Trust
 
 _MOST_ROWS = 48  # more steps than this are drawn by kind

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from blindbayes._lazy import need
 from blindbayes.errors import DataError
-from blindbayes.foreign import read_json_table
-from blindbayes.lazy import need
+from blindbayes.io.untrusted import read_json_table
 from blindbayes.report.checksums import CHECKSUMS, Verified
-from blindbayes.report.cover import OFFICER
+from blindbayes.report.cover_sheet import OFFICER
 from blindbayes.report.prose import BlockOfText, blocks
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from html import escape
 
 import numpy as np
 
-from blindbayes.model.explain import NoiseInterval, between
-from blindbayes.model.parameters import Gaussian, Parameters
-from blindbayes.report.evidence import Weight, information, weights
+from blindbayes.report.weight_of_evidence import Weight, information, weights
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.intervals import NoiseInterval, between
+from blindbayes.statistics.parameters import Gaussian, Parameters
 
 _MOST_VALUES = 30  # of all features
 _FONT = 'font-family="system-ui,sans-serif" font-size="13"'

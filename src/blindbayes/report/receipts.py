@@ -16,9 +16,9 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import DataError, IntegrityError
-from blindbayes.foreign import convert, read_json_table
-from blindbayes.primitives.signatures import SigningKey, verify
+from blindbayes.io.untrusted import convert, read_json_table
 
 RECEIPTS = "receipts.json"
 _CONTEXT = b"blindbayes receipt v1\n"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.resources
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from blindbayes import extensions
+from blindbayes import _extensions as extensions
 from blindbayes.errors import ConfigError
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +46,25 @@ class Spec:
 
 
 @cache
-def _folders() -> dict[str, Traversable]:
-    """Where protocols stand, each in a folder of its own with its SPEC.md."""
+def _pages() -> dict[str, str]:
+    """Return the text of every SPEC.md by the protocol that its title names."""
     added = {module.rpartition(".")[0] for module in extensions.added(extensions.SCHEMES).values()}
-    rooms = [folder for room in (*sorted(added), "blindbayes.protocol") for folder in importlib.resources.files(room).iterdir()]
-    listed = [importlib.resources.files(module) for module in registry.known().values()]  # wherever a protocol's folder stands
-    return {folder.name: folder for folder in (*rooms, *listed) if (folder / "SPEC.md").is_file()}
+    packages = ("blindbayes.protocols", *sorted(added), *registry.known().values())
+    texts = [page.read_text("utf-8") for package in packages for page in _spec_files(importlib.resources.files(package))]
+    return {text.partition("\n")[0].removeprefix("# ").split()[0].rstrip(":"): text for text in texts}
+
+
+def _spec_files(folder: Traversable) -> Iterator[Traversable]:
+    for each in folder.iterdir():
+        if each.name == "SPEC.md":
+            yield each
+        elif each.is_dir():
+            yield from _spec_files(each)
 
 
 def protocols() -> tuple[str, ...]:
     """Every protocol that has a SPEC.md, by name."""
-    return tuple(sorted(_folders()))
+    return tuple(sorted(_pages()))
 
 
 @cache
@@ -66,7 +75,7 @@ def added_labels() -> dict[str, str]:
 
 def read_spec(name: str) -> Spec:
     """The SPEC.md of a protocol."""
-    if name not in _folders():
+    if name not in _pages():
         extensions.refuse_missing(name)
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(protocols())}")
-    return Spec(name, (_folders()[name] / "SPEC.md").read_text("utf-8"))
+    return Spec(name, _pages()[name])

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes._lazy import lazy
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
-from blindbayes.lazy import lazy
-from blindbayes.model.shares import ModelShare
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.aligned import class_counts_of, columns_of
-from blindbayes.scheme.prediction import PredictionJob, PredictionTerms, Request, prediction_run
-from blindbayes.scheme.result import Prediction, about_columns
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.shared_training.class_sums import RowLayout
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.simulation.run import run_jobs
 from blindbayes.simulation.site import MemorySite
 from blindbayes.statistics import Statistics, names_of
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.tasks.aligned import class_counts_of, columns_of
+from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms, Request, prediction_run
+from blindbayes.study.tasks.result import Prediction, about_columns
 
 if TYPE_CHECKING:
-    from blindbayes import estimators
+    from blindbayes.naive_bayes import estimator as estimators
 else:
-    estimators = lazy("blindbayes.estimators")
+    estimators = lazy("blindbayes.naive_bayes.estimator")
 
 
 class JointModel:

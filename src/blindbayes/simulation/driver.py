@@ -6,18 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from blindbayes.agent.policy import Policy, require_agreement
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
-from blindbayes.scheme.job import Job
-from blindbayes.scheme.result import JointResult, Result
-from blindbayes.scheme.sums import require_base
+from blindbayes.protocols.memory import Fault, Outcome
 from blindbayes.simulation.joined import model_of
 from blindbayes.simulation.run import run_jobs
 from blindbayes.simulation.site import OPEN, MemorySite, key_of
-from blindbayes.site.policy import Policy, require_agreement
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
-from blindbayes.transport.memory import Fault, Outcome
+from blindbayes.study.tasks.job import Job
+from blindbayes.study.tasks.result import JointResult, Result
+from blindbayes.study.tasks.sums import require_base
 from blindbayes.wire.transcript import Keep
 
 

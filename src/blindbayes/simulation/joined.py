@@ -1,4 +1,4 @@
-"""Models over identifiers that do not line up, in one process. See protocol/joined_sums/SPEC.md.
+"""Models over identifiers that do not line up, in one process. See protocols/private_join/sums/SPEC.md.
 
 Training leaves a `LeftJoinedModel` or a `JoinedModel` (inner join), which exists only as shares. `predict` classifies
 instances that the parties bring in one order, as for rows that line up; `score` everybody that one party knows, over the
@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.logarithm import ln_error
 from blindbayes.errors import ConfigError
-from blindbayes.model.shares import ModelShare
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.logarithm import ln_error
-from blindbayes.protocol.class_sums import RowLayout
-from blindbayes.protocol.joined import JoinSetup
-from blindbayes.protocol.joined_scores.roles import Scope
-from blindbayes.scheme.aligned import columns_of
-from blindbayes.scheme.result import Prediction
-from blindbayes.scheme.scoring import open_keyed
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.private_join.joined import JoinSetup
+from blindbayes.protocols.private_join.scores.roles import Scope
+from blindbayes.protocols.shared_training.class_sums import RowLayout
 from blindbayes.simulation.columns import JointModel
 from blindbayes.simulation.rows import RowModel
 from blindbayes.statistics import Statistics, names_of
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.tasks.aligned import columns_of
+from blindbayes.study.tasks.result import Prediction
+from blindbayes.study.tasks.scoring import open_keyed
 
 
 class HiddenScores(JointModel):

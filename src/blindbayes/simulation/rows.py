@@ -8,16 +8,16 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import DataError
-from blindbayes.model.shares import ModelShare
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.private_ratio.shares import SharedRowsSetup
-from blindbayes.scheme.classify import RowsAsked
-from blindbayes.scheme.result import Prediction
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.shared_rows.shares import SharedRowsSetup
 from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.tasks.classify import RowsAsked
+from blindbayes.study.tasks.result import Prediction
 
 
 class RowModel(JointModel):

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SigningKey
-from blindbayes.scheme.job import Job
-from blindbayes.transport.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.signatures import SigningKey
+from blindbayes.protocols.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.study.tasks.job import Job
 from blindbayes.wire.transcript import Keep
 
 

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from blindbayes.agent.policy import Policy, require_cost, require_matches_revealed, require_rows
 from blindbayes.codebook import Codebook
+from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.persons import Persons
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LocalProtocolError
-from blindbayes.ledger import Ledger
-from blindbayes.model.shares import KeptShare
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.columns import ColumnsSetup
-from blindbayes.scheme.audits import require_answers
-from blindbayes.scheme.columns import keys_of, require_own
-from blindbayes.scheme.job import Charge, State
-from blindbayes.scheme.prediction import Request
-from blindbayes.site.policy import Policy, require_cost, require_matches_revealed, require_rows
+from blindbayes.naive_bayes.shares import KeptShare
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
+from blindbayes.study.tasks.audits import require_answers
+from blindbayes.study.tasks.columns import keys_of, require_own
+from blindbayes.study.tasks.job import Charge, State
+from blindbayes.study.tasks.prediction import Request
 
 OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
 """Whatever the study says."""

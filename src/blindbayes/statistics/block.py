@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Feature, Numeric
+from blindbayes.crypto.kernels import Kernels, active
+from blindbayes.crypto.kernels.counts import MOMENTS, read_moments
 from blindbayes.errors import DataError
-from blindbayes.kernels import Kernels, active
-from blindbayes.kernels.counts import MOMENTS, read_moments
 from blindbayes.statistics.bags import Bags, count_words
 from blindbayes.statistics.layout import CellGroup, Layout
 from blindbayes.statistics.statistics import Statistics

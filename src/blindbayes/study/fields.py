@@ -13,7 +13,7 @@ import msgspec
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
-from blindbayes.foreign import bytes_of, convert, read_toml
+from blindbayes.io.untrusted import bytes_of, convert, read_toml
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.roster import Change, Party, Roster, rosters_of
 

@@ -18,15 +18,15 @@ import tomlkit
 
 from blindbayes.codebook import MAX_NAME_LENGTH
 from blindbayes.codebook.toml import multiline
+from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.foreign import require_seen
-from blindbayes.primitives.signatures import SigningKey, verify
-from blindbayes.protocol.registry import SumSetup
-from blindbayes.settings import annotate, no_none
+from blindbayes.io.untrusted import require_seen
+from blindbayes.protocols.registry import SumSetup
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.fields import Deadlines, Duplicates, Model, Privacy, StudyFields, Thresholds
 from blindbayes.study.roster import Change, Party, require_party, steps_of
+from blindbayes.study.settings import annotate, no_none
 from blindbayes.study.study import Study
 
 __all__ = ["Deadlines", "Duplicates", "Model", "Party", "Privacy", "StudyFile", "Thresholds"]

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.foreign import NAME
+from blindbayes.io.untrusted import NAME
 
 if TYPE_CHECKING:
-    from blindbayes.primitives.signatures import SigningKey
+    from blindbayes.crypto.signatures import SigningKey
 
 _HEX = set("0123456789abcdef")
 
@@ -119,7 +119,7 @@ class Roster:
 
     def require_signed(self, change: Change, *, complete: bool = True) -> tuple[str, ...]:
         """Whose signatures are missing on the change that led here. Raises for a wrong one, and if `complete` for a missing."""
-        from blindbayes.primitives.signatures import verify  # hashes are compared often, and need no keys
+        from blindbayes.crypto.signatures import verify  # hashes are compared often, and need no keys
 
         for name, signature in change.signatures.items():
             try:

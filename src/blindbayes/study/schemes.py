@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_or
 
 import msgspec
 
-from blindbayes import extensions
+from blindbayes import _extensions as extensions
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
 from blindbayes.study.agreement import Agreement
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 Partition = Literal["rows", "columns"]
 
-SUMS = "blindbayes.scheme.sums"
+SUMS = "blindbayes.study.tasks.sums"
 OTHERS = {
-    "private_ratio": "blindbayes.scheme.ratio",
-    "class_sums": "blindbayes.scheme.aligned",
-    "joined_sums": "blindbayes.scheme.joined",
+    "private_ratio": "blindbayes.study.tasks.ratio",
+    "class_sums": "blindbayes.study.tasks.aligned",
+    "joined_sums": "blindbayes.study.tasks.joined",
 }
 
 

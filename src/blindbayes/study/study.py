@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from blindbayes.codebook import Codebook
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.persons import Persons, require_identifier, require_rows_per_person
+from blindbayes.dp.noise.exact_events import budget_floor
+from blindbayes.dp.noise.randomised_response import LARGEST, RandomisedLabels
+from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.exact_events import budget_floor
-from blindbayes.privacy.randomised_response import LARGEST, RandomisedLabels
-from blindbayes.privacy.released import require_small_delta
 from blindbayes.study import schemes
 from blindbayes.study.fields import Model, Privacy, Thresholds
 from blindbayes.study.schemes import Partition, Scheme

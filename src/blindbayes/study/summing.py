@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 
 from blindbayes.codebook import Codebook
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, dishonest
+from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.distributed import DistributedNoise, dishonest
-from blindbayes.privacy.noisy_sum import NoisySum
-from blindbayes.protocol import registry
+from blindbayes.protocols import registry
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study.schemes import Scheme
 from blindbayes.wire import U64Array

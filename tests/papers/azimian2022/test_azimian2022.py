@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.azimian2022 import experiment as azimian2022
 from blindbayes_papers.azimian2022 import measure as azimian2022_measure
 from blindbayes_papers.azimian2022 import page as azimian2022_page

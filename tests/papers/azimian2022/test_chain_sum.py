@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.registry import SumSetup, simulate_roles, spec
-from blindbayes.transport.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
+from blindbayes.protocols.memory import Drop, Duplicate, Fault, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
+from blindbayes.protocols.registry import SumSetup, simulate_roles, spec
 from blindbayes.wire import Message, U64Array, decode
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.azimian2022.chain_sum import BUILDER, PROTOCOL, roles

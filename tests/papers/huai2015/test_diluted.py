@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.noise import pld as losses
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy import losses
 from blindbayes_papers.huai2015.diluted import DilutedNoise
 
 NOISE = DilutedNoise(Fraction(1), 1e-4, 5, 3, 8)

@@ -15,8 +15,8 @@ import pytest
 
 from blindbayes import Codebook, Study
 from blindbayes.codebook import Categorical
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.distributed import DistributedNoise
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes_papers.huai2015 import columns
 from blindbayes_papers.huai2015 import experiment as huai2015
 from blindbayes_papers.huai2015 import figure as fig

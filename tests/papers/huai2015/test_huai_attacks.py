@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import pytest
 
-from blindbayes.primitives.coins import Coins
+from blindbayes.crypto.coins import Coins
 from blindbayes_papers.huai2015 import attacks
 
 

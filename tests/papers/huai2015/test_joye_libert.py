@@ -10,9 +10,9 @@ from functools import lru_cache
 import gmpy2
 import pytest
 
+from blindbayes.crypto import ristretto
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, PeerProtocolError
-from blindbayes.primitives import ristretto
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.huai2015.primitives.joye_libert import DEFAULT_BITS, JoyeLibert, deal_modulus
 from blindbayes_papers.huai2015.primitives.ristretto_sum import MAX_BOUND, ORDER, Cells, RistrettoSum
 

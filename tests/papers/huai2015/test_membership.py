@@ -7,8 +7,8 @@ import math
 
 import pytest
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, Views, most_rekeyed, pattern
 
 STEPS = 10_000

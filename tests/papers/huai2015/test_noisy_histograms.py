@@ -12,9 +12,9 @@ import blindbayes_papers.huai2015.noisy_histograms as package
 from audits.releases import audit_plan_sensitivity
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
-from blindbayes.ledger import Ledger
-from blindbayes.transport.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
 from blindbayes_papers.huai2015.histograms import NoisyColumns
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes_papers.huai2015.noisy_histograms.messages import HistogramsReleased

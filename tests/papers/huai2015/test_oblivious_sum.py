@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from blindbayes.crypto import signatures
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
-from blindbayes.primitives import signatures
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.distributed import DistributedNoise
-from blindbayes.protocol import registry
-from blindbayes.protocol.core import Role, Run, Send, receive_all
+from blindbayes.protocols import registry
+from blindbayes.protocols.core import Role, Run, Send, receive_all
+from blindbayes.protocols.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.report.spec import read_spec
 from blindbayes.study import Study
 from blindbayes.study.file import Party, StudyFile
-from blindbayes.transport.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.wire import Big, Message, decode
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.huai2015 import private_maximum as maximum

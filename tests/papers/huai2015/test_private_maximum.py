@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from blindbayes.agent.policy import Policy
 from blindbayes.errors import ConfigError
-from blindbayes.site.policy import Policy
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy, Thresholds
 from support.consortium import BOOK, EVERYBODY, Consortium, done, edit, office

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import registry
-from blindbayes.transport.memory import local_runs, run_in_memory
+from blindbayes.protocols import registry
+from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.huai2015.oblivious_sum.messages import CiphertextsSent

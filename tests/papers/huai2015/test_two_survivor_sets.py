@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blindbayes.agent.approval import colluders_of, require_strength
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.errors import PrivacyError
-from blindbayes.primitives.coins import Coins
-from blindbayes.privacy.distributed import dishonest
-from blindbayes.protocol import registry
-from blindbayes.protocol.core import Role, Run, Send, receive_all
+from blindbayes.protocols import registry
+from blindbayes.protocols.core import Role, Run, Send, receive_all
+from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.report.leakage import follows_from_sum
-from blindbayes.site.approval import colluders_of, require_strength
 from blindbayes.study import Study
 from blindbayes.study.file import Party, StudyFile
-from blindbayes.transport.memory import local_runs, run_in_memory
 from blindbayes_papers.huai2015.oblivious_sum import miner as miner_module
 from blindbayes_papers.huai2015.oblivious_sum.contributor import enrol, survivors_payload
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups

@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import binom
 
 from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.site.policy import Policy
 from blindbayes.study.schemes import scheme
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, posterior
 from support.two_party import coins

@@ -12,8 +12,8 @@ from scipy.stats import binom
 import blindbayes_papers.kikuchi2011.distorted_intersection as distorted
 import blindbayes_papers.kikuchi2011.set_intersection as plain
 from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
-from blindbayes.protocol.transfer import roles as transfer
-from blindbayes.transport.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.kikuchi2011.distorted_intersection import ThinningSetup, comparison, entropy, error, posterior
 from blindbayes_papers.kikuchi2011.distorted_intersection.comparison import ComparisonSetup, alice_factor, bob_factor, factors

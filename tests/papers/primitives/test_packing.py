@@ -68,7 +68,7 @@ def test_a_total_that_no_honest_parties_reach_is_refused() -> None:
 
 
 def test_a_uniform_total_is_refused_by_the_guard_bits() -> None:
-    from blindbayes.primitives.coins import Coins
+    from blindbayes.crypto.coins import Coins
 
     coins = Coins.seeded(bytes(32))
     packing = Packing([(0, 2**60 - 1, 3)], 3 * 60 + GUARD_BITS)  # every field value is allowed: only the guard can refuse

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.primitives.paillier import PrivateKey, PublicKey, generate_keypair
 
 VECTORS = json.loads((pathlib.Path(__file__).parent / "vectors" / "paillier.json").read_text())

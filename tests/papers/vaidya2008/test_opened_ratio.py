@@ -11,12 +11,12 @@ import pytest
 import blindbayes_papers.vaidya2008.opened_ratio as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
-from blindbayes.model.parameters import estimate
-from blindbayes.protocol import garbled
-from blindbayes.protocol.private_ratio.messages import MaskSent, VectorMasked
+from blindbayes.protocols.memory import Drop, Replace, Tamper, local_runs, run_in_memory
+from blindbayes.protocols.shared_rows.messages import MaskSent, VectorMasked
+from blindbayes.protocols.two_party import garbled
 from blindbayes.statistics import CodedRows, Layout, count_block
+from blindbayes.statistics.parameters import estimate
 from blindbayes.study import Study
-from blindbayes.transport.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.vaidya2008.opened_ratio.messages import RatiosGarbled, RatiosTold
 from blindbayes_papers.vaidya2008.opened_ratio.roles import (

@@ -11,9 +11,9 @@ import pytest
 from adversary.arena import Arena
 from adversary.deviations import systematic
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.prg import expand
-from blindbayes.protocol.core import Role, Run
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.prg import expand
+from blindbayes.protocols.core import Role, Run
 from blindbayes_papers.vaidya2008.opened_ratio.roles import PrivateRatioSetup, contributor, first_party, second_party
 
 BOOK = Codebook("c", ("a", "b"), (Categorical("x", ("p", "q")),), max_rows=1000)

@@ -12,9 +12,9 @@ import pytest
 
 from blindbayes import Codebook, NaiveBayes, Result, Study, load
 from blindbayes.codebook import Categorical, Numeric
+from blindbayes.dp.accounting.ledger import Ledger
+from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.ledger import Ledger
-from blindbayes.privacy.statement import PrivacyStatement
 from blindbayes.report.spec import read_spec
 from blindbayes_papers.vaidya2008.opened import OpenedJob, _Noise
 from blindbayes_papers.vaidya2008.opened_ratio.roles import PrivateRatioSetup, coarse_bits

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PrivacyError
-from blindbayes.primitives.coins import Coins
-from blindbayes.transport.memory import Outcome, local_runs, run_in_memory
+from blindbayes.protocols.memory import Outcome, local_runs, run_in_memory
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.opened_ratio.roles import (
     PrivateRatioSetup,

@@ -12,9 +12,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
-from blindbayes.protocol import registry
-from blindbayes.protocol.core import Role, Run
-from blindbayes.transport.memory import Drop, Replace, Vanish, local_runs, run_in_memory
+from blindbayes.protocols import registry
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.memory import Drop, Replace, Vanish, local_runs, run_in_memory
 from blindbayes.wire.transcript import Delivery, Keep
 from blindbayes_papers.vaidya2008.ring_sum import cycles, roles
 from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed
@@ -264,7 +264,7 @@ def test_a_dropped_message_names_its_sender() -> None:
 
 
 def test_local_runs_need_no_signatures_here() -> None:
-    from blindbayes.primitives.coins import Coins
+    from blindbayes.crypto.coins import Coins
 
     runs = local_runs(names(3), coins=Coins.seeded(bytes(32)), signed=False)
     assert runs["site0"].signer is None

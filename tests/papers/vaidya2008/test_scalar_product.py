@@ -15,10 +15,10 @@ from gmpy2 import invert
 import blindbayes_papers.vaidya2008.scalar_product as route
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.garbling import Plain
 from blindbayes.errors import ConfigError, DataError, IntegrityError, PeerProtocolError, PrivacyError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.garbling import Plain
-from blindbayes.transport.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
+from blindbayes.protocols.memory import Duplicate, Replace, Swap, local_runs, run_in_memory
 from blindbayes.wire import Trust, decode
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.primitives.paillier import PublicKey, generate_keypair

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
+from blindbayes.crypto import ristretto
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import ristretto
 from blindbayes_papers.primitives.paillier import generate_keypair
 from blindbayes_papers.vaidya2008.primitives import naor_pinkas
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly

@@ -15,9 +15,9 @@ from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError, PrivacyError
-from blindbayes.model.parameters import Gaussian, estimate
-from blindbayes.model.shares import ModelShare
-from blindbayes.scheme.aligned import whole_block
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.statistics.parameters import Gaussian, estimate
+from blindbayes.study.tasks.aligned import whole_block
 from blindbayes_papers.primitives.paillier import generate_keypair
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.columns import PrintedModel, PrintedScoring

@@ -9,7 +9,7 @@ import pytest
 from blindbayes import Codebook, NaiveBayes, Study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.model.parameters import Gaussian, estimate
+from blindbayes.statistics.parameters import Gaussian, estimate
 from support.two_party import coins
 
 TOY = {"key_bits": 512, "toy_keys": True, "degree": 10}

@@ -15,8 +15,8 @@ from sklearn.base import clone
 from blindbayes import NaiveBayes, load
 from blindbayes.cli import main
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.ledger import Ledger
 from blindbayes_papers.zafarani2020.command import command
 from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 

@@ -10,8 +10,8 @@ import pytest
 from scipy.integrate import quad
 
 from audits import fits
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.zafarani2020 import heavy_tails
 
 DRAWS = 10_000

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.primitives.coins import Coins
 from blindbayes.statistics import MISSING, CodedRows
 from blindbayes_papers.zafarani2020 import smooth
 from blindbayes_papers.zafarani2020.audit import SMALL_BOOK, audit_parameters, audit_per_parameter

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import ConfigError
-from blindbayes.privacy.joint import plan_release
 from blindbayes_papers import PAPERS, reproduce
 from blindbayes_papers.command import command
 from blindbayes_papers.declared import DECLARED

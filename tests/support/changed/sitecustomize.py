@@ -23,16 +23,16 @@ if os.environ.get("PLANTED"):
         getattr(planted, name)(pytest.MonkeyPatch())
 
 if os.environ.get("STOLEN"):
-    from blindbayes.primitives import aead, shamir
-    from blindbayes.primitives.agreement import AgreementKey
-    from blindbayes.primitives.coins import Coins
-    from blindbayes.primitives.prg import add_masks
-    from blindbayes.protocol import pair_keys
-    from blindbayes.protocol.core import Role, Send, receive, receive_all
-    from blindbayes.protocol.masked_sum import graph, keys, roles
-    from blindbayes.protocol.masked_sum import messages as wire
-    from blindbayes.protocol.masked_sum.server import _Recovery
-    from blindbayes.protocol.registry import Total
+    from blindbayes.crypto import aead, shamir
+    from blindbayes.crypto.coins import Coins
+    from blindbayes.crypto.key_agreement import AgreementKey
+    from blindbayes.crypto.prg import add_masks
+    from blindbayes.protocols import pair_keys
+    from blindbayes.protocols.core import Role, Send, receive, receive_all
+    from blindbayes.protocols.registry import Total
+    from blindbayes.protocols.secure_sum import graph, keys, roles
+    from blindbayes.protocols.secure_sum import messages as wire
+    from blindbayes.protocols.secure_sum.server import _Recovery
 
     SERVER = keys.SERVER
 

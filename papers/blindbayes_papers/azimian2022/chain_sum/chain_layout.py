@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 import numpy as np
 
+from blindbayes.crypto import prg
 from blindbayes.errors import ConfigError
-from blindbayes.primitives import prg
-from blindbayes.protocol.registry import SumSetup
+from blindbayes.protocols.registry import SumSetup
 
 COMPLETE_UP_TO = 32
 SPARSE_NEIGHBOURS = 8

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from blindbayes.crypto import aead, signatures
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import PUBLIC_BYTES, AgreementKey
+from blindbayes.crypto.signatures import SIGNATURE_BYTES
 from blindbayes.errors import ConfigError, DataError, IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import aead, signatures
-from blindbayes.primitives.agreement import PUBLIC_BYTES, AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.signatures import SIGNATURE_BYTES
-from blindbayes.protocol import pair_keys
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocols import pair_keys
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all
+from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 from blindbayes_papers.azimian2022.chain_sum.chain_layout import ChainLayout, neighbours_of
 from blindbayes_papers.azimian2022.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed

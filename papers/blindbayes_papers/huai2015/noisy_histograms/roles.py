@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive_all
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive_all
 from blindbayes_papers.huai2015.noisy_histograms.messages import HistogramsReleased
 
 LABEL = "noisy_histograms"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from blindbayes.crypto import signatures
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, PeerProtocolError
-from blindbayes.primitives import signatures
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Send, receive, send_all
+from blindbayes.protocols.core import Role, Send, receive, send_all
 from blindbayes.wire import Big, U64Array
 from blindbayes_papers.huai2015.oblivious_sum.messages import (
     CiphertextsSent,

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from blindbayes.crypto import signatures
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
-from blindbayes.primitives import signatures
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import pair_keys
-from blindbayes.protocol.core import Role, Send, open_value, receive_all, send_all
-from blindbayes.protocol.registry import Total
+from blindbayes.protocols import pair_keys
+from blindbayes.protocols.core import Role, Send, open_value, receive_all, send_all
+from blindbayes.protocols.registry import Total
 from blindbayes_papers.huai2015.oblivious_sum.contributor import learn_key, learn_scheme, survivors_payload
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
 from blindbayes_papers.huai2015.oblivious_sum.messages import (

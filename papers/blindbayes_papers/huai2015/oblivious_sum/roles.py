@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run
-from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_vector
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_vector
 from blindbayes.wire import U64Array
 from blindbayes_papers.huai2015.oblivious_sum.contributor import contributor, dealer
 from blindbayes_papers.huai2015.oblivious_sum.membership import Views

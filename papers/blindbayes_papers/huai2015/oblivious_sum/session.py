@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from blindbayes.crypto import aead
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import aead
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol import pair_keys
+from blindbayes.protocols import pair_keys
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
 from blindbayes_papers.huai2015.oblivious_sum.messages import RosterNamed
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousEncryption, ObliviousSumSetup

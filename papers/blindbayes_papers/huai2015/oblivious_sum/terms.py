@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError
-from blindbayes.primitives.agreement import AgreementKey
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Run
-from blindbayes.protocol.pair_keys import digest_of, require_keys, scope_of
-from blindbayes.protocol.registry import SumSetup, require_options
+from blindbayes.protocols.core import Run
+from blindbayes.protocols.pair_keys import digest_of, require_keys, scope_of
+from blindbayes.protocols.registry import SumSetup, require_options
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
 from blindbayes_papers.huai2015.oblivious_sum.params import ObliviousSumParams
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert

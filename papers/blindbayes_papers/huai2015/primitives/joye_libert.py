@@ -30,9 +30,9 @@ from typing import Any
 import gmpy2
 from gmpy2 import gcd, invert, mpz, powmod_sec
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.prg import expand_bytes
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.prg import expand_bytes
 from blindbayes_papers.primitives import paillier
 from blindbayes_papers.primitives.packing import Packing
 

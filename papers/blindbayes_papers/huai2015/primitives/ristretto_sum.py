@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from blindbayes.crypto import ristretto
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.prg import expand_bytes
+from blindbayes.crypto.sodium import rbcl
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import ristretto
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.prg import expand_bytes
-from blindbayes.sodium import rbcl
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
 MAX_BOUND = 1 << 36

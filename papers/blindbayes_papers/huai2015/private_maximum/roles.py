@@ -12,10 +12,10 @@ Everybody learns the maximum; it is exact, so it is no private release of the si
 
 from __future__ import annotations
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all, send_all
-from blindbayes.protocol.registry import SumSetup
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all, send_all
+from blindbayes.protocols.registry import SumSetup
 from blindbayes_papers.huai2015.oblivious_sum.contributor import enrol
 from blindbayes_papers.huai2015.oblivious_sum.messages import BitSent, BitShown
 from blindbayes_papers.huai2015.oblivious_sum.miner import enrol_all

@@ -14,15 +14,15 @@ from typing import Literal
 
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.circuits import Number
+from blindbayes.crypto.garbling.garbling import Evaluator, Garbler, Gates, Plain
+from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
+from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.circuits import Number
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain
-from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.transfer.roles import agree
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive
+from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes.wire import ClearMessage, MaskedMessage, U64Array
 from blindbayes_papers.kikuchi2011.distorted_intersection.roles import ThinningSetup
 

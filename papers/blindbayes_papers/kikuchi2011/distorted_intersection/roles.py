@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import DataError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.transfer.roles import agree
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive
+from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes_papers.kikuchi2011.set_intersection.groups import RISTRETTO, CommutingGroup
 from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 from blindbayes_papers.kikuchi2011.set_intersection.roles import cut, require_distinct

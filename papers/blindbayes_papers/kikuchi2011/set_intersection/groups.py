@@ -11,9 +11,9 @@ from typing import Protocol
 
 import gmpy2
 
+from blindbayes.crypto import ristretto
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
-from blindbayes.primitives import ristretto
-from blindbayes.primitives.coins import Coins
 
 
 class CommutingGroup(Protocol):

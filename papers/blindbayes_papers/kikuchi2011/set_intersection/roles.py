@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import DataError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive
-from blindbayes.protocol.transfer.roles import agree
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive
+from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes_papers.kikuchi2011.set_intersection.groups import RISTRETTO, CommutingGroup
 from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blindbayes.protocol.garbled import BitsChosen, TablesGarbled
+from blindbayes.protocols.two_party.garbled import BitsChosen, TablesGarbled
 from blindbayes.wire import ClearMessage, EncryptedMessage, Marked, U64Array
 
 

@@ -11,18 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.circuits import Number
+from blindbayes.crypto.garbling.garbling import Evaluator, Garbler, Gates, Plain, Wires
+from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
+from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.circuits import Number
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Plain, Wires
-from blindbayes.primitives.softspoken import OtReceiver, OtSender
-from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import Role, Run, Send, mark, open_value, receive, receive_marked
-from blindbayes.protocol.garbled import receive_step, send_step
-from blindbayes.protocol.private_ratio.split import collect_masked, collect_masks, deal, others
-from blindbayes.protocol.shared_model.score_layout import dyadic
-from blindbayes.protocol.transfer import roles as transfer
+from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive, receive_marked
+from blindbayes.protocols.shared_rows.split import collect_masked, collect_masks, deal, others
+from blindbayes.protocols.shared_training.shared_model.score_layout import dyadic
+from blindbayes.protocols.two_party.garbled import receive_step, send_step
+from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.layout import CellGroup
 from blindbayes.wire import U64Array

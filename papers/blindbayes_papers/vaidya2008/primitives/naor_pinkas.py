@@ -15,10 +15,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from blindbayes.crypto import ristretto
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ristretto import POINT_BYTES
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import ristretto
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.ristretto import POINT_BYTES
 
 MESSAGE_BYTES = 16
 BOX_BYTES = POINT_BYTES + MESSAGE_BYTES

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from functools import cache
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import LocalProtocolError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.primitives.paillier import Ciphertext, PublicKey
 from blindbayes_papers.vaidya2008.primitives.scalar_product import answer, combine
 

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Sequence
 
 from gmpy2 import mpz
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.primitives.coins import Coins
 from blindbayes_papers.primitives.paillier import Ciphertext, PublicKey
 
 STATISTICAL = 64

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from blindbayes.primitives.prg import expand
+from blindbayes.crypto.prg import expand
 
 
 def most_rings(parties: int) -> int:

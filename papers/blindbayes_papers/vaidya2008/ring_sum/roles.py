@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all
+from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.ring_sum.cycles import most_rings, ring, seating
 from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed, TotalTold

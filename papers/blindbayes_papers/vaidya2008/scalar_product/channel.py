@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from blindbayes.crypto import ristretto
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.circuits import Number
+from blindbayes.crypto.garbling.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives import ristretto
-from blindbayes.primitives.circuits import Number
-from blindbayes.primitives.coins import Coins
-from blindbayes.primitives.garbling import Evaluator, Garbler, Gates, Wires
-from blindbayes.primitives.tweaks import TweakedHash
-from blindbayes.protocol.core import K, Role, Run, Send, mark, receive, receive_marked
-from blindbayes.protocol.transfer.roles import agree
+from blindbayes.protocols.core import K, Role, Run, Send, mark, receive, receive_marked
+from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes.wire import U64Array
 from blindbayes_papers.primitives.paillier import DEFAULT_BITS, Ciphertext, PrivateKey, PublicKey, generate_keypair
 from blindbayes_papers.vaidya2008.primitives import naor_pinkas

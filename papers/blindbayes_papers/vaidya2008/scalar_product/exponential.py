@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.circuits import Number
-from blindbayes.primitives.garbling import Gates
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.circuits import Number
+from blindbayes.crypto.garbling.garbling import Gates
 from blindbayes_papers.vaidya2008.scalar_product.logarithm import FRACTION
 
 HEIGHT = 32

@@ -17,11 +17,11 @@ from functools import cache, partial
 
 import numpy as np
 
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.circuits import Number
+from blindbayes.crypto.garbling.garbling import Gates
 from blindbayes.errors import LocalProtocolError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.circuits import Number
-from blindbayes.primitives.garbling import Gates
-from blindbayes.protocol.core import Role
+from blindbayes.protocols.core import Role
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly
 from blindbayes_papers.vaidya2008.primitives.scalar_product import STATISTICAL, draw_mask, room_bits
 from blindbayes_papers.vaidya2008.scalar_product.channel import Channel

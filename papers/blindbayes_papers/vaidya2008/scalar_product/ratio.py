@@ -21,10 +21,10 @@ from typing import Literal
 
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, PeerProtocolError
-from blindbayes.primitives.coins import Coins
-from blindbayes.protocol.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocol.registry import SumSetup
+from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all
+from blindbayes.protocols.registry import SumSetup
 from blindbayes.wire import U64Array
 from blindbayes_papers.primitives.paillier import PrivateKey
 from blindbayes_papers.vaidya2008.ring_sum.cycles import ring, seating

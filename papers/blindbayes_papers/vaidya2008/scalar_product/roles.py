@@ -9,11 +9,11 @@ from fractions import Fraction
 from functools import partial
 from typing import TypeAlias
 
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.circuits import Number
+from blindbayes.crypto.garbling.garbling import Gates
 from blindbayes.errors import DataError, LocalProtocolError
-from blindbayes.primitives import circuits as c
-from blindbayes.primitives.circuits import Number
-from blindbayes.primitives.garbling import Gates
-from blindbayes.protocol.core import Role, open_value
+from blindbayes.protocols.core import Role, open_value
 from blindbayes_papers.primitives.paillier import Ciphertext
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly
 from blindbayes_papers.vaidya2008.primitives import scalar_product as sp

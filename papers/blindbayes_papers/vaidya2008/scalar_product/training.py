@@ -13,7 +13,7 @@ from typing import TypeAlias
 from gmpy2 import invert, mpz
 
 from blindbayes.errors import DataError, LocalProtocolError
-from blindbayes.protocol.core import Role
+from blindbayes.protocols.core import Role
 from blindbayes_papers.primitives.paillier import Ciphertext
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly
 from blindbayes_papers.vaidya2008.primitives import scalar_product as sp

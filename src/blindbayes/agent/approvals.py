@@ -1,0 +1,152 @@
+"""Studies that a site's people said yes to: `approved/<hash>.toml`, each for a number of runs, with one roster.
+
+Which roster was approved last, and until which day, stands in the audit log. A file that holds another one, such as an older
+one from a backup, counts as not approved; a file whose changes do not go on from it is never approved.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from blindbayes.agent.audit_log import AuditLog
+from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
+from blindbayes.io.files import make_private_folder, write_whole
+from blindbayes.study.file import StudyFile
+
+ENDED = "the day until which this study was approved is over"
+
+
+def today() -> date:
+    """The day in UTC: an approval counts to the end of its last one."""
+    return datetime.now(UTC).date()
+
+
+@dataclass(slots=True)
+class Approvals:
+    """The folder `approved/`."""
+
+    folder: Path
+    audit: AuditLog
+    _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
+
+    def approve(self, study: StudyFile, *, runs: int | None = None, until: date | None = None, who: str | None = None) -> None:
+        """Say yes to a study with its newest roster, for a number of runs from now on, to the end of a day.
+
+        Without a number: one more, and without a day: for good; if only the roster is new, as many and as long as was left.
+        """
+        self.require_next(study)
+        folder, path = make_private_folder(self.folder), self.folder / f"{study.sha256}.runs"
+        if runs is not None or self.roster_of(study.sha256) in (None, study.roster.sha256) or not path.exists():
+            write_whole(path, str(self._used(study.sha256) + (1 if runs is None else runs)).encode())
+        elif until is None:
+            until = self.until(study.sha256)
+        write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
+        now, day = study.roster, None if until is None else until.isoformat()
+        self.audit.append("approved", study=study.sha256, runs=runs, until=day, roster=now.sha256, change=now.number, who=who)
+
+    def runs_left(self, sha256: str) -> int:
+        """How many more runs of a study are approved."""
+        found = self.find(sha256)
+        return 0 if found is None or self.is_over(sha256) else max(0, found[1] - self._used(sha256))
+
+    def _used(self, sha256: str) -> int:
+        return sum(entry["study"] == sha256 for entry in self.audit.of("event", "computing"))
+
+    def _runs(self, sha256: str) -> int | None:
+        try:
+            return int((self.folder / f"{sha256}.runs").read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _last(self, study: str) -> dict[str, Any] | None:
+        return next((entry for entry in reversed(self.audit.of("event", "approved")) if entry["study"] == study), None)
+
+    def roster_of(self, study: str) -> str | None:
+        """The hash of the roster of a study that was approved last, by the audit log."""
+        last = self._last(study)
+        return None if last is None else str(last.get("roster", study))
+
+    def until(self, study: str) -> date | None:
+        """The last day of a study's approval; None: it has none."""
+        day = (self._last(study) or {}).get("until")
+        return None if day is None else date.fromisoformat(day)
+
+    def is_over(self, study: str) -> bool:
+        last = self.until(study)
+        return last is not None and today() > last
+
+    def require_in_time(self, study: str) -> None:
+        """Refuse what would begin or open something after the last day of the approval."""
+        if self.is_over(study):
+            raise PrivacyError(f"{ENDED} ({self.until(study)}, UTC): `blindbayes site approve` it once more")
+
+    def require_next(self, study: StudyFile) -> None:
+        """Refuse a roster that is not signed, or does not go on from the one that was approved last."""
+        study.require_changes()
+        last = self.roster_of(study.sha256)
+        if last is None or study.at(last) is not None:
+            return
+        known = self.stored(study.sha256)
+        if known is None or len(study.changes) < len(known.changes):
+            raise ConfigError(
+                "this file has an older roster than the one approved here, or another one: ask the others for the file with "
+                "all changes"
+            )
+        at = next(n for n, roster in enumerate(known.rosters) if study.rosters[n].sha256 != roster.sha256)
+        both = sorted(set(known.changes[at - 1].signatures) & set(study.changes[at - 1].signatures))
+        raise ConfigError(
+            f"change {at} of the roster in this file is another one than the change {at} that is approved here: the roster has "
+            f"two futures, and {', '.join(both) or 'nobody'} signed both. Nothing was approved; talk to the others"
+        )
+
+    def revoke(self, sha256: str, *, who: str | None = None, why: str | None = None) -> None:
+        """Take an approval back."""
+        path = self.folder / f"{sha256}.toml"
+        if not _is_hash(sha256) or not path.exists():
+            raise ConfigError("no study of that hash is approved here")
+        path.unlink()
+        (self.folder / f"{sha256}.runs").unlink(missing_ok=True)
+        self.audit.append("revoked", study=sha256, who=who, why=why)
+
+    def find(self, sha256: str) -> tuple[StudyFile, int] | None:
+        """The approved study of that hash and for how many runs in all, or None. Unknown and unapproved are one."""
+        study, runs = self.stored(sha256), self._runs(sha256)
+        if study is None or runs is None or study.roster.sha256 != self.roster_of(sha256):
+            return None
+        return study, runs
+
+    def find_roster(self, roster: str) -> tuple[StudyFile, int] | None:
+        """The approved study whose newest roster has that hash."""
+        found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
+        return next((each for each in found if each is not None and each[0].roster.sha256 == roster), None)
+
+    def stored(self, sha256: str) -> StudyFile | None:
+        """The study in the folder, whether or not its roster is the approved one."""
+        if not _is_hash(sha256):
+            return None
+        path = self.folder / f"{sha256}.toml"
+        try:
+            if path.name not in os.listdir(path.parent):  # a name that was there once may be cached: ask for none
+                return None
+            changed = path.stat().st_mtime_ns
+            if self._read.get(sha256, (None,))[0] != changed:
+                study = StudyFile.from_toml(path)
+                study.require_changes()
+                self._read[sha256] = (changed, study)
+            study = self._read[sha256][1]
+        except (BlindbayesError, OSError, ValueError):
+            return None
+        return study if study.sha256 == sha256 else None
+
+    def all(self) -> list[StudyFile]:
+        found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
+        return [each[0] for each in found if each is not None]
+
+
+def _is_hash(text: str) -> bool:
+    """True for 64 hexadecimal digits: a hash becomes the name of a file."""
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")

@@ -1,0 +1,254 @@
+"""A site's folder as one sealed file, and back. What comes back is behind: it says so, and nothing runs until people have.
+
+**Consistent.** Audit log and ledger are read while both are held, so that no charge is missing that the log speaks of.
+Journals and keys of runs under way stay out: a run that went on since may not be replayed with the same coins.
+
+**Sealed.** A tar in pieces of one MiB, each AES-GCM under a key that scrypt makes of the passphrase; number and end of the
+pieces are bound, so that none can be changed, dropped or moved.
+
+**Behind.** `restore` writes `restored` into the log, and takes approvals back: for how many runs they are good is not known.
+Both are done before there is a site: whenever it is killed, none is left that does not know.
+The agent refuses every run until `acknowledge` books the worst case: what may have been spent since the backup, and what exact
+sums and classifications may have told. Peers that saw newer heads refuse on their own, until their people forget them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from blindbayes.agent.folder import SiteFolder
+from blindbayes.crypto.aead import TAG_BYTES, seal, unseal
+from blindbayes.crypto.coins import Coins
+from blindbayes.errors import ConfigError, IntegrityError
+from blindbayes.io.files import make_private_folder, sync
+
+_MAGIC = b"blindbayes backup 1\n"
+_PIECE = 1 << 20
+_LEAST_PASSPHRASE = 12
+_MOST_FILES, _MOST_BYTES = 1 << 20, 1 << 36
+_DRAFT = ".restoring"
+_LEFT_OUT = {"operator.token", "agent.lock", "carrier.sock", "audit.log"}
+
+
+def _key(passphrase: str, salt: bytes) -> bytes:
+    if len(passphrase) < _LEAST_PASSPHRASE:
+        raise ConfigError(f"a passphrase for a backup has at least {_LEAST_PASSPHRASE} characters: it holds the site's keys")
+    return Scrypt(salt=salt, length=32, n=1 << 15, r=8, p=1).derive(passphrase.encode())
+
+
+class _Sealing(io.RawIOBase):
+    """Writes pieces."""
+
+    def __init__(self, out: IO[bytes], key: bytes) -> None:
+        self._out, self._key, self._held, self._number = out, key, bytearray(), 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._held += data
+        while len(self._held) > _PIECE:
+            self._piece(bytes(self._held[:_PIECE]), b"more")
+            del self._held[:_PIECE]
+        return len(data)
+
+    def finish(self) -> None:
+        self._piece(bytes(self._held), b"last")
+
+    def _piece(self, body: bytes, mark: bytes) -> None:
+        self._out.write(seal(self._key, body, associated=_MAGIC + mark, nonce=self._number))
+        self._number += 1
+
+
+def _opened(file: IO[bytes], key: bytes) -> Iterator[bytes]:
+    """The pieces; raises `IntegrityError` for anything changed or missing."""
+    number, held = 0, file.read(_PIECE + TAG_BYTES)
+    while True:
+        following = file.read(_PIECE + TAG_BYTES)
+        yield unseal(key, held, associated=_MAGIC + (b"more" if following else b"last"), nonce=number)
+        if not following:
+            return
+        number, held = number + 1, following
+
+
+def _belongs(path: Path, folder: Path) -> bool:
+    inner = path.relative_to(folder)
+    if path.is_symlink() or not path.is_file() or inner.name.startswith(".") or str(inner) in _LEFT_OUT:
+        return False
+    return inner.parts[0] != "runs" or inner.name in ("outcome.json", "evidence")
+
+
+def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = None) -> int:
+    """Write the folder to a new file `out`; how many files it holds."""
+    by = home.people.require("manage", who)
+    salt = Coins.system().bytes(16)
+    key = _key(passphrase, salt)
+    try:
+        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise ConfigError(f"{out.name} exists already; nothing was overwritten") from None
+    try:
+        home.audit.append("backed up", who=by)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + salt)
+            sealing = _Sealing(file, key)
+            with tarfile.open(fileobj=cast(IO[bytes], sealing), mode="w|", format=tarfile.PAX_FORMAT) as tar:
+                ledger = home.ledger.path.resolve()
+                with home.audit.held() as log, home.ledger.held() as spent:
+                    count = _add(tar, "audit.log", log) + _add(tar, home.config.ledger, spent)
+                for path in sorted(home.folder.rglob("*")):
+                    if _belongs(path, home.folder) and path.resolve() != ledger:
+                        with contextlib.suppress(FileNotFoundError):  # a run that ended in the meantime
+                            count += _add(tar, path.relative_to(home.folder).as_posix(), path.read_bytes())
+                            _require_room(count, tar.offset)
+            sealing.finish()
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        out.unlink(missing_ok=True)
+        raise
+    return count
+
+
+def _require_room(files: int, size: int) -> None:
+    if files > _MOST_FILES or size > _MOST_BYTES:
+        raise ConfigError(f"a backup holds at most {_MOST_FILES} files and {_MOST_BYTES >> 30} GiB; take old releases out")
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> int:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o600
+    tar.addfile(entry, io.BytesIO(content))
+    return 1
+
+
+def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
+    """Bring a backup back into a new folder. Nothing runs there before `acknowledge`.
+
+    It is unpacked, checked and marked in a hidden folder within; site.toml, which makes a folder a site, moves out last.
+    """
+    draft = make_private_folder(folder) / _DRAFT
+    if any(folder.iterdir()) and (not draft.exists() or (folder / "site.toml").exists()):
+        raise ConfigError(f"{folder.name} is not empty: a backup is brought back into a new folder, never over an old one")
+    try:
+        draft.mkdir(mode=0o700)
+    except FileExistsError:
+        raise ConfigError(f"{folder.name} is no site: a restore did not end there, or runs still; empty it first") from None
+    try:
+        with file.open("rb") as source:
+            if source.read(len(_MAGIC)) != _MAGIC:
+                raise ConfigError(f"{file.name} is no backup of a site")
+            key = _key(passphrase, source.read(16))
+            _unpack(_opened(source, key), draft)
+        home = SiteFolder.open(draft)
+        home.audit.verify()
+        home.ledger.verify()
+        last = home.audit.entries()[-1]
+        home.audit.append("restored", of=last["time"], at=last["number"])
+        for study in home.approvals.all():
+            home.approvals.revoke(study.sha256, why="the site came back from a backup")
+        for path in (*draft.rglob("*"), draft):
+            sync(path)
+        for path in sorted(draft.iterdir(), key=lambda path: path.name == "site.toml"):
+            sync(folder)  # what came before is there before what follows
+            path.rename(folder / path.name)
+        draft.rmdir()
+        sync(folder)
+        sync(folder.resolve().parent)
+    except IntegrityError:
+        raise ConfigError("the passphrase does not open the backup, or it was changed; nothing can be used of it") from None
+    except (tarfile.TarError, ValueError, IndexError, FileExistsError, NotADirectoryError):
+        raise ConfigError(f"{file.name} holds no folder of a site") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return SiteFolder.open(folder)
+
+
+def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
+    class Reader(io.RawIOBase):
+        held = b""
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            if not self.held:
+                self.held = next(pieces, b"")
+            part = self.held[: len(buffer)]
+            self.held = self.held[len(part) :]
+            buffer[: len(part)] = part
+            return len(part)
+
+    with tarfile.open(fileobj=io.BufferedReader(Reader()), mode="r|") as tar:
+        size = 0
+        for number, entry in enumerate(tar, 1):
+            parts = PurePosixPath(entry.name).parts
+            content = tar.extractfile(entry)
+            size += entry.size
+            _require_room(number, size)
+            if not entry.isreg() or entry.issparse() or content is None or not parts or {"..", "/"} & set(parts):
+                raise ConfigError("the backup holds something that is no file of a site")
+            target = make_private_folder(folder.joinpath(*parts[:-1])) / parts[-1]
+            handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as out:
+                while piece := content.read(_PIECE):
+                    out.write(piece)
+                out.flush()
+                os.fsync(out.fileno())
+    for _ in pieces:  # the last piece proves that none is missing
+        pass
+
+
+def acknowledge(
+    home: SiteFolder,
+    why: str,
+    *,
+    nothing_ran: bool = False,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    who: str | None = None,
+) -> dict[str, Any]:
+    """Record what is known of the time since the backup, and book the worst case of the rest.
+
+    `nothing_ran`: no run of any kind began or went on since, by the logs of the other sites. `epsilon` and `delta`: what all
+    runs since cost together, by the studies that the other sites ran with this one; where one is None, all that is left of it
+    counts as spent. Nothing is worked out from this folder's own policy, which is as old as the backup. Unless nothing ran,
+    exact sums are refused for tables that the log does not bind, and shares of models are destroyed.
+    """
+    from blindbayes.agent.people import require_reason
+
+    by, reason = home.people.require("approve", who), require_reason(why)
+    if home.history.behind() is None:
+        raise ConfigError("this site did not come back from a backup, or its people said so before")
+    if nothing_ran and (runs := home.history.unended()):
+        raise ConfigError(
+            f"run {runs[0][:16]} was under way at the backup, and what it opened afterwards is not in this log: leave "
+            "nothing_ran out, and give epsilon and delta where they are known"
+        )
+    if nothing_ran and (epsilon or delta):
+        raise ConfigError("if nothing ran since the backup, nothing was spent: leave epsilon and delta out")
+    if not all(0 <= (each or 0.0) < math.inf for each in (epsilon, delta)):
+        raise ConfigError("epsilon and delta are what was spent: 0 or more")
+    balance = home.ledger.balance()
+    left = (float(balance.epsilon) - balance.spent_epsilon, float(balance.delta) - balance.spent_delta)
+    spent = (0.0, 0.0) if nothing_ran else (epsilon, delta)
+    booked = [max(rest if each is None else min(rest, each), 0.0) for rest, each in zip(left, spent, strict=True)]
+    if not booked[0]:
+        booked = [0.0, 0.0]  # no release has a delta alone, and without an epsilon left none can follow
+    else:
+        home.ledger.book(*booked, purpose="lost with a disk: the worst case")
+    if not nothing_ran:
+        for share in home.shares.all():
+            home.shares.destroy(share["run"], who=by)
+    home.audit.append("acknowledged", why=reason, who=by, epsilon=booked[0], delta=booked[1], exact_sums=nothing_ran)
+    return {"epsilon": booked[0], "delta": booked[1], "left": home.ledger.balance().left}

@@ -1,0 +1,77 @@
+"""The operator's side of the operator's port."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from blindbayes.errors import ConfigError
+from blindbayes.io.files import read_private
+from blindbayes.io.untrusted import read_json
+
+
+def substance(text: str) -> str:
+    """A line of progress without its clock: what is new when this is new."""
+    return re.sub(r", \d+ (s|min) to deadline", "", text)
+
+
+class OperatorClient:
+    """Talks to the agent of a site's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        if not (folder / "operator.token").exists():
+            raise ConfigError(f"the agent of this site is not running: start it with `blindbayes site serve --config {folder}`")
+        self.address, _, self._token = read_private(folder / "operator.token").decode().partition(" ")
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """One call of the site's API; the decoded answer. What the agent refused has `state` refused."""
+        payload = None if body is None else json.dumps(body)
+        status, text = self._exchange(method, f"/api{path}", payload, {"Authorization": f"Bearer {self._token}"})
+        found = read_json(text, "the agent's answer")
+        if status != 200 and (not isinstance(found, dict) or found.get("state") != "refused"):
+            raise ConfigError(f"the agent refused: {found.get('message', status)}")
+        return found
+
+    def ready(self) -> str | None:
+        """None, or why the agent is not ready: for probes, which wait five seconds."""
+        status, text = self._exchange("GET", "/readyz", None, {}, timeout=5)
+        return None if status == 200 else text
+
+    def _exchange(
+        self, method: str, path: str, payload: str | None, headers: dict[str, str], timeout: float = 60
+    ) -> tuple[int, str]:
+        host, _, port = self.address.rpartition(":")
+        connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
+        try:
+            connection.request(method, path, payload, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            raise ConfigError("the agent of this site does not answer: start it again with `blindbayes site serve`") from None
+        finally:
+            connection.close()
+
+    def follow(self, run: dict[str, Any], tell: Any = None) -> dict[str, Any]:
+        """Wait for the end of a run; `tell` gets every line of progress that says something new."""
+        text = ""
+        while run["state"] not in ("done", "failed", "refused"):
+            if substance(run["text"]) != substance(text):
+                text = run["text"]
+                if tell is not None:
+                    tell(text)
+            try:
+                run = self.call("GET", f"/runs/{run['run']}?after={quote(text)}")
+                time.sleep(0.02)
+            except KeyboardInterrupt:
+                if tell is not None:
+                    tell(
+                        "\nThe agent goes on without you: `blindbayes site status` says how the run ends, and what it leaves is"
+                    )
+                    tell(f"releases/{run['run']} in the site's folder.")
+                raise
+        return run

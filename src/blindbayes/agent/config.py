@@ -1,0 +1,121 @@
+"""`site.toml`: what the agent listens on, where the rows are, what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import tomlkit
+
+from blindbayes.agent.environment import expanded, overridden
+from blindbayes.agent.policy import Policy
+from blindbayes.errors import ConfigError
+from blindbayes.io.untrusted import NAME, convert, read_toml, require_port
+from blindbayes.study.settings import annotate, no_none
+
+
+class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the rows are: a path, or a database URL with `table`. Relative paths start at the site's folder.
+
+    `map` makes columns of the codebook from the table's own; what is None of a text file is decided by its header. `spark`
+    holds settings of the session that is begun for a table of Spark.
+    """
+
+    source: str
+    name: str = "rows"
+    table: str | None = None
+    extra_columns: str = "refuse"
+    delimiter: str | None = None
+    quote: str = '"'
+    encoding: str | None = None
+    decimal: str = "."
+    names: tuple[str, ...] | None = None
+    map: dict[str, Any] = {}
+    spark: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ConfigError("name under [rows] has at most 40 small letters, digits or dashes, a letter first")
+
+
+class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The relay's card, and the sites that are reached through it."""
+
+    card: str
+    sites: tuple[str, ...]
+
+
+class Carrier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine that carries the frames: where its process meets the agent, and what the engine calls the other sites."""
+
+    socket: str = "carrier.sock"
+    latency: Literal["milliseconds", "seconds"] = "seconds"
+    sites: dict[str, str] = {}
+
+
+class AddedCourier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A courier that an installed package adds (`extensions`), and what it is told."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PEM files: the authority's certificates, and the chain that it made for this site's key (`blindbayes site request`)."""
+
+    authority: str
+    certificate: str
+
+
+class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`site.toml`."""
+
+    listen: str | None = None
+    operator: str = "127.0.0.1:7441"
+    metrics: str | None = None
+    rows: Rows | None = None
+    relay: RelayUse | None = None
+    carrier: Carrier | None = None
+    courier: AddedCourier | None = None
+    tls: Tls | None = None
+    policy: Policy = Policy()
+    ledger: str = "ledger.jsonl"
+    journal_quota_mb: int = 4096
+    proxy: str | None = None
+    least_free_mb: int = 256
+    keep_releases_days: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("listen", "operator", "metrics"):
+            if (place := getattr(self, name)) is not None:
+                require_port(place, name)
+        host = self.operator.rpartition(":")[0].strip("[]")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            raise ConfigError("the operator's port is for this machine only: use 127.0.0.1")
+        if self.proxy is not None:
+            require_port(self.proxy.removeprefix("http://"), "proxy")
+        others = (self.listen, self.relay, self.tls, self.proxy, self.courier)
+        if self.carrier is not None and others != (None,) * 5:
+            raise ConfigError("with [carrier] an engine carries all frames: leave out listen, proxy, [relay], [tls], [courier]")
+        if self.courier is not None and others[:4] != (None,) * 4:
+            raise ConfigError("with [courier] a package carries all frames: leave out listen, proxy, [relay] and [tls]")
+
+    @classmethod
+    def read(cls, path: Path) -> SiteConfig:
+        try:
+            table = overridden(read_toml(path.read_bytes(), path.name))
+            return convert(expanded(table, path.parent), cls, path.name)
+        except FileNotFoundError:
+            raise ConfigError(
+                f"there is no {path.name}; name the site's folder with --config, or make a site with `blindbayes site init`"
+            ) from None
+
+    def to_toml(self, name: str) -> bytes:
+        """The file of a new site."""
+        fields = no_none(msgspec.to_builtins(self))
+        document = tomlkit.document()
+        document.add(tomlkit.comment(f"site {name}; see `blindbayes site --help`"))
+        for key in sorted(fields, key=lambda key: isinstance(fields[key], dict)):
+            document[key] = fields[key]
+        return tomlkit.dumps(annotate(document, "site")).encode()

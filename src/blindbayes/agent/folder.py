@@ -1,0 +1,183 @@
+"""A site's folder: configuration, keys, pins, approvals, runs, audit log.
+
+site.toml           what the agent listens on, where the rows are, what is allowed
+card.toml keys/     who this site is                peers/      whom it knows
+people.toml         who may decide                  refused/    studies its people said no to
+approved/<hash>     studies its people said yes to  runs/<id>/  journals of runs under way, outcomes of ended ones
+audit.log           what happened                   releases/   what runs ended in
+shares/<run>.share  this site's shares of models over columns, by training run; never part of a release
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from blindbayes.agent.approvals import Approvals
+from blindbayes.agent.audit_log import AuditLog
+from blindbayes.agent.config import SiteConfig
+from blindbayes.agent.decisions import Decisions
+from blindbayes.agent.history import History
+from blindbayes.agent.increments import Bases
+from blindbayes.agent.lock import sole_agent
+from blindbayes.agent.one_set import Bound
+from blindbayes.agent.payments import Payments
+from blindbayes.agent.people import People
+from blindbayes.agent.policy import require_rate
+from blindbayes.agent.runs import RunFolders
+from blindbayes.agent.shares import ShareFolder
+from blindbayes.agent.tables import Tables
+from blindbayes.dp.accounting.ledger import Ledger
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.io.files import make_private_folder, sync, write_whole
+from blindbayes.net.identity import Card, Identity, pin, pinned, read_card, require_name
+from blindbayes.study.file import StudyFile
+
+_AT_START = ("listen", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # what an agent reads once
+
+
+@dataclass(slots=True)
+class SiteFolder:
+    """One site's folder, and a part for each thing that lies in it."""
+
+    folder: Path
+    config: SiteConfig
+    audit: AuditLog = field(init=False)
+    ledger: Ledger = field(init=False)
+    approvals: Approvals = field(init=False)
+    people: People = field(init=False)
+    decisions: Decisions = field(init=False)
+    history: History = field(init=False)
+    payments: Payments = field(init=False)
+    bases: Bases = field(init=False)
+    runs: RunFolders = field(init=False)
+    shares: ShareFolder = field(init=False)
+    tables: Tables = field(init=False)
+    promised: dict[tuple[str, str], Callable[[], None]] = field(init=False, repr=False, default_factory=dict)  # not paid yet
+    deciding: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.audit = AuditLog(self.folder / "audit.log")
+        self.ledger = Ledger(self.folder / self.config.ledger)
+        self.approvals = Approvals(self.folder / "approved", self.audit)
+        self.people = People(self.folder / "people.toml", self.audit)
+        self.decisions = Decisions(self.folder / "refused", self.config, self.audit, self.approvals, self.people)
+        self.history = History(self.audit)
+        self.payments = Payments(self.ledger)
+        self.bases = Bases(self.folder / "bases")
+        self.runs = RunFolders(self.folder / "runs")
+        self.shares = ShareFolder(self.folder / "shares", self.audit, self.history)
+        self.tables = Tables(self.folder, self.config.rows)
+
+    @classmethod
+    def open(cls, config_path: Path) -> SiteFolder:
+        """The folder around a site.toml."""
+        path = config_path / "site.toml" if config_path.is_dir() else config_path
+        config = SiteConfig.read(path)
+        return cls(path.parent.resolve(), config)
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        name: str,
+        *,
+        config: SiteConfig,
+        address: str = "",
+        passphrase: str | None = None,
+        epsilon: str = "10",
+        delta: str = "0.00001",
+        succeeds: SiteFolder | None = None,
+    ) -> tuple[SiteFolder, Identity]:
+        """A new site: keys, card, site.toml, and a ledger with its budget; or the ledger and the log of the site it succeeds.
+
+        That one is a site no longer: its site.toml gets another name before this one has its own.
+        """
+        require_name(name)
+        make_private_folder(folder)
+        identity = Identity.create(folder, name, address=address, passphrase=passphrase)
+        home, facts = cls(folder.resolve(), config), {"identity": identity.card.identity.hex()}
+        if succeeds is None:
+            Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
+        else:
+            facts["succeeds"] = read_card(succeeds.folder / "card.toml").identity.hex()
+            with sole_agent(succeeds.folder), succeeds.audit.held() as log, succeeds.ledger.held() as spent:
+                write_whole(home.audit.path, log, replace=False)
+                write_whole(home.ledger.path, spent, replace=False)
+                (succeeds.folder / "site.toml").rename(succeeds.folder / "site.toml.succeeded")
+                sync(succeeds.folder)
+        write_whole(folder / "site.toml", config.to_toml(name), replace=False)
+        home.audit.append("site made", site=name, fingerprint=identity.card.words, **facts)
+        return home, identity
+
+    def reload(self) -> list[str]:
+        """Take up what site.toml says now, where that needs no restart; the names of what does."""
+        new, old = SiteConfig.read(self.folder / "site.toml"), self.config
+        later = [name for name in _AT_START if getattr(new, name) != getattr(old, name)]
+        self.config = msgspec.structs.replace(new, **{name: getattr(old, name) for name in _AT_START})
+        self.decisions.config = self.config
+        self.tables = Tables(self.folder, self.config.rows)
+        return later
+
+    def note_policy(self, who: str) -> list[str]:
+        """Write the policy and the table's name into the log if they are others than the log says; what changed."""
+        rules = [f"{name} = {value!r}" for name, value in sorted(msgspec.structs.asdict(self.config.policy).items())]
+        if self.config.rows is not None:
+            rules.append(f"[rows] name = {self.config.rows.name!r}")
+        last = self.audit.of("event", "policy")
+        changed = sorted(set(rules) - set(last[-1]["rules"] if last else ()))
+        if not last or last[-1]["rules"] != rules:
+            self.audit.append("policy", rules=rules, changed=changed if last else [], who=who)
+        return changed if last else []
+
+    def peers(self) -> dict[str, Card]:
+        """Pinned sites."""
+        return pinned(self.folder)
+
+    def bound(self) -> Bound:
+        """What exact sums this site may still take part in; with the names that it knows other sites by."""
+        return replace(self.history.bound(), names={card.identity.hex(): name for name, card in self.peers().items()})
+
+    def pin(self, card: Card, *, replace: bool = False, who: str | None = None) -> None:
+        """Trust a card whose words were compared."""
+        by = self.people.require("manage", who)
+        pin(self.folder, card, replace=replace)
+        facts = {"fingerprint": card.words, "identity": card.identity.hex()}
+        self.audit.append("pinned", site=card.name, **facts, who=by)
+
+    def relay(self) -> Card | None:
+        if self.config.relay is None:
+            return None
+        return read_card(self.folder / self.config.relay.card)
+
+    def require_space(self) -> None:
+        """Refuse to begin with a disk that is nearly full: a run that cannot be written down is burned, and may be paid for."""
+        if shutil.disk_usage(self.folder).free < self.config.least_free_mb * 1024**2:
+            raise ConfigError(f"less than {self.config.least_free_mb} MB are free for the site's folder (least_free_mb)")
+
+    def remove_old_releases(self, now: float) -> list[str]:
+        """What `keep_releases_days` says; the runs whose releases are gone."""
+        days, gone = self.config.keep_releases_days, list[str]()
+        if days is None:
+            return gone
+        for path in sorted((self.folder / "releases").glob("*")):
+            if path.is_dir() and not path.is_symlink() and path.stat().st_mtime < now - days * 86400:
+                self.audit.append("release removed", run=path.name)
+                shutil.rmtree(path)
+                gone.append(path.name)
+        return gone
+
+    def require_leave(self, study: StudyFile, now: float) -> None:
+        """The last look before a run computes: still approved, for one more run, and not too many today."""
+        found = self.approvals.find(study.sha256)
+        if found is not None and found[0].at(study.roster.sha256) is None:
+            found = None
+        if found is None or len(self.history.starts(study.sha256)) >= found[1]:
+            raise PrivacyError("the study's approval was taken back or used up")
+        self.approvals.require_in_time(study.sha256)
+        require_rate(self.config.policy, self.history.starts(), now)

@@ -1,0 +1,123 @@
+"""What a run may go on from: the statistics that this site put into earlier runs, and the totals that it learned.
+
+A run with a base adds to an earlier result: its id begins with the name of that run, so that all sites know it. A site's vector
+is then what changed since that run: its statistics now less those that it put in, whichever rows came or went. Both files are
+sealed with the site's own key, never leave its folder and are never overwritten: study and whole id make their name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
+from blindbayes.crypto.aead import seal_fresh, unseal_fresh
+from blindbayes.crypto.prg import derive_key
+from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
+from blindbayes.io.files import make_private_folder, read_private, write_whole
+from blindbayes.io.untrusted import read_json_table
+from blindbayes.statistics import Layout, Statistics
+from blindbayes.study.tasks.result import Earlier
+
+
+@dataclass(frozen=True)
+class KeptTotal:
+    """See `scheme.result.Earlier`: a total that this site learned, with all that it adds up."""
+
+    statistics: Statistics
+    total: npt.NDArray[Any] | None
+    shares: int
+    runs: int
+    spent: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """The folder `bases/`: `<study>.<run>.counted` and `<study>.<run>.total`. Files of an older form are not read."""
+
+    folder: Path
+
+    def keep_counted(self, key: bytes, study: str, run_id: str, statistics: Statistics) -> None:
+        """What this site puts into a run, before anything of it leaves."""
+        fields = {"codebook": statistics.codebook.sha256, "words": [int(word) for word in statistics.words]}
+        self._write(key, f"{study}.{run_id}.counted", fields)
+
+    def counted(self, key: bytes, study: str, run_id: str, codebook: Codebook) -> Statistics:
+        """What this site put into a run."""
+        fields = self._read(key, f"{study}.{run_id}.counted")
+        if fields is None or fields["codebook"] != codebook.sha256:
+            raise ConfigError(
+                "what this site put into the run that this one goes on from is not kept here; run it "
+                "without a base, which begins a new line"
+            )
+        return _statistics(codebook, fields["words"])
+
+    def keep_total(self, key: bytes, study: str, run_id: str, found: Earlier) -> None:
+        """What this site learned of a run, added to all before."""
+        total = None if found.total is None else [int(value) for value in found.total]
+        fields = {"codebook": found.statistics.codebook.sha256, "total": total, "shares": found.shares, "runs": found.runs}
+        words = [int(word) for word in found.statistics.words]
+        self._write(key, f"{study}.{run_id}.total", {**fields, "words": words, "spent": list(found.spent)})
+
+    def total(self, key: bytes, study: str, run_id: str, codebook: Codebook) -> KeptTotal | None:
+        """What this site learned of a run, if it did."""
+        fields = self._read(key, f"{study}.{run_id}.total")
+        if fields is None or fields["codebook"] != codebook.sha256:
+            return None
+        total = None if fields["total"] is None else np.array(fields["total"], dtype=np.int64)
+        spent = (float(fields["spent"][0]), float(fields["spent"][1]))
+        return KeptTotal(_statistics(codebook, fields["words"]), total, fields["shares"], fields["runs"], spent)
+
+    def has_total(self, study: str, run_id: str) -> bool:
+        """Whether this site learned the total of a run."""
+        return (self.folder / f"{study}.{run_id}.total").exists()
+
+    def _write(self, key: bytes, name: str, fields: dict[str, Any]) -> None:
+        known = self._read(key, name)
+        if known is None:
+            sealed = seal_fresh(derive_key(key, "bases", name.encode()), json.dumps(fields).encode(), associated=name.encode())
+            write_whole(make_private_folder(self.folder) / name, sealed, replace=False)
+        elif json.dumps(known, sort_keys=True) != json.dumps(fields, sort_keys=True):  # a run taken up again keeps the same
+            raise LocalProtocolError("what a run put in or told is kept already, and is something else: it stays")
+
+    def _read(self, key: bytes, name: str) -> dict[str, Any] | None:
+        if not (self.folder / name).exists():
+            return None
+        try:
+            raw = read_private(self.folder / name)
+            plain = unseal_fresh(derive_key(key, "bases", name.encode()), raw, associated=name.encode())
+        except IntegrityError:
+            raise LocalProtocolError("a file in the site's folder bases/ is damaged, or not this site's") from None
+        return read_json_table(plain, "a base", most_bytes=1 << 30)
+
+
+def _statistics(codebook: Codebook, words: Sequence[int]) -> Statistics:
+    return Statistics.from_words(Layout(codebook), np.array(words, dtype=np.uint64))
+
+
+def most_moved(since: Sequence[int | None], gone: Sequence[bool] = ()) -> int:
+    """The most of these releases that one stay of a record in this site's table can move.
+
+    Release i tells how this site's statistics changed since release `since[i]`, or all of them (None; -1: since one that is not
+    among these). A record that is in the table from release a up to, not including, release b is there at release i if
+    a <= i < b and the site had not taken its rows back then (`gone[i]`). It moves release i if it is there at i or at
+    since[i], not at both. So a line of changes costs it two, however long; each time that the site takes its rows back or
+    brings them again costs one more, and so does each release that no later one goes on from.
+    """
+    count = len(since)
+    here = 1 - np.array(gone or [False] * count, dtype=np.int64)
+    weights, both = here.copy(), np.zeros((count + 1, count + 1), dtype=np.int64)
+    for i, at in enumerate(since):
+        if at is not None and at >= 0:
+            weights[at] += here[at]
+            both[at, i + 1] = here[at] * here[i]
+    before = np.concatenate([[0], np.cumsum(weights)])
+    pairs = both[::-1].cumsum(axis=0)[::-1].cumsum(axis=1)  # [a, b]: of those told as changes, both of them in the stay
+    moved = before[None, :] - before[:, None] - 2 * pairs
+    return int(moved.max()) + sum(at == -1 for at in since)

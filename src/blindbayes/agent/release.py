@@ -1,0 +1,110 @@
+"""From what the roles of a run returned to the release folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from blindbayes.agent.approval import classifies, learners_of
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.io.files import make_private_folder, sync
+from blindbayes.io.folder import write_folder
+from blindbayes.net.identity import Identity
+from blindbayes.net.progress import Finished
+from blindbayes.protocols.memory import Outcome
+from blindbayes.report.checksums import seal_files
+from blindbayes.report.manifest import RUN, STUDY, common_of
+from blindbayes.report.receipts import RECEIPTS, receipts_text
+from blindbayes.report.verification import Named, Vouched, vouched
+from blindbayes.study.file import StudyFile
+from blindbayes.wire.transcript import Cost, Keep, Transcript
+
+
+def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
+    """The roles of this site as a driver's outcome. Rounds and other sites' cost are not seen from here."""
+    transcript = Transcript(Keep.COUNTS, received={name: Counter(each.received) for name, each in finished.items()})
+    for each in finished.values():  # a message between two seats of this site is seen twice, and is one
+        transcript.traffic |= {way: amount for way, amount in each.traffic.items() if way not in transcript.traffic}
+    cost = Cost(parties={name: each.cost for name, each in finished.items()})
+    cost.messages = sum(each.cost.sent for each in finished.values())
+    cost.bytes = sum(each.cost.sent_bytes for each in finished.values())
+    outputs = {name: each.value for name, each in finished.items()}
+    opened = {name: each.opened for name, each in finished.items()}
+    return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
+
+
+def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tuple[StudyFile, Vouched]:
+    """Return the study of a release folder and who vouches for what, by the reader's own keys. See `report.vouching`."""
+    study = study_of(files)
+    named = Named(
+        study.roster.sha256,
+        {party.name: bytes.fromhex(party.identity) for party in study.members},
+        {role: study.host(role) for role in study.seats},
+        study.contributors,
+        study.setting.quorum_size if study.study.scheme.facts.sums else len(study.contributors),
+        learners_of(study),
+        classifies(study),
+    )
+    return study, vouched(files, named, keys)
+
+
+def study_of(files: Mapping[str, bytes]) -> StudyFile:
+    """Return the study of a release folder; it must be the one that run.json names."""
+    if RUN not in files or STUDY not in files:
+        raise ConfigError(
+            "no site took part in this release: it is a simulation in one process, or of one table, so nobody can vouch for it "
+            "but whoever made it. `blindbayes report show` compares its files with their checksums"
+        )
+    try:
+        study = StudyFile.from_text(files[STUDY].decode())
+    except UnicodeDecodeError:
+        raise DataError(f"{STUDY} is not readable; ask for the release again") from None
+    study.require_signatures()
+    study.require_changes()
+    if study.sha256 != common_of(files).facts["study"]:
+        raise DataError(f"{STUDY} is not the study of this run; ask for the release again")
+    return study
+
+
+def write_release(
+    folder: Path,
+    run_id: str,
+    study: StudyFile,
+    result: Callable[[], Any],
+    lost: Sequence[str] = (),
+    identity: Identity | None = None,
+    receipts: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Write a release, signed by this site, whole or not at all, with the receipts of the run's roles as they were sent.
+
+    A run that is resumed finds it written.
+    """
+    final = folder / run_id
+    if final.exists():
+        return final
+    draft = folder / f".{run_id}.draft"
+    shutil.rmtree(draft, ignore_errors=True)
+    make_private_folder(folder)
+    found = result()
+    made: dict[str, bytes] = found.files()
+    known = {"study": study.sha256, "codebook": study.book.sha256, "run": run_id, "title": study.title, **found.known}
+    if study.study.scheme.facts.sums:
+        known["went_on_without"] = list(lost)
+    made["run.json"] = (json.dumps(known, indent=2) + "\n").encode()
+    made["study.toml"] = study.to_toml().encode()
+    if receipts:
+        identities = {role: study.identity(role) for role in study.seats}
+        included = known.get("included")
+        left_out = None if included is None else set(study.contributors) - set(included)
+        made[RECEIPTS] = receipts_text(study.roster.sha256, run_id, identities, receipts, left_out)
+    write_folder(draft, seal_files(made, None if identity is None else {identity.name: identity.signing}))
+    for path in sorted(draft.rglob("*")):  # the run's end follows, and with it goes the journal that could write it again
+        sync(path)
+    sync(draft)
+    draft.rename(final)
+    sync(folder)
+    return final

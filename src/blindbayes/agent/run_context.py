@@ -1,0 +1,352 @@
+"""A run at this site: its job, the study file it belongs to, and the folder of the site that it reads, pays and writes in."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.increments import most_moved
+from blindbayes.agent.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
+from blindbayes.agent.release import outcome_of, write_release
+from blindbayes.agent.runs import RunId, read_run_id
+from blindbayes.codebook import Codebook
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.persons import Persons
+from blindbayes.data.sources import Source
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.io.chain import is_rehearsal
+from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead
+from blindbayes.net.events import log_event
+from blindbayes.net.identity import Identity
+from blindbayes.net.progress import Finished
+from blindbayes.protocols import registry
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.statistics import Statistics
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks.audits import require_answers
+from blindbayes.study.tasks.job import Bounded, Charge, Job, State
+from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms, Request
+
+
+class FolderSite:
+    """See `scheme.job.Site`: a site's folder, as the job of one run sees it."""
+
+    def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile, run_id: str = "") -> None:
+        self.home, self.study, self.run_id = home, study, run_id
+        self.base = read_run_id(run_id, study.study.scheme.facts).base if run_id else None
+        self._gone = home.history.has_withdrawn(study.sha256)
+        self._counted: Statistics | None = None
+        self._rows: tuple[str | None, str] = (None, "")
+        self._since: str | None = None  # the run whose statistics were really subtracted
+        self._identity = identity if isinstance(identity, Identity) else None
+        self.name = identity if isinstance(identity, str) else identity.name
+        self._source: Source | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """The site's keys. A dry run has none, and needs none."""
+        if self._identity is None:
+            raise RuntimeError("a dry run has no keys")
+        return self._identity
+
+    @property
+    def key(self) -> bytes:
+        return bytes(32) if self._identity is None else self._identity.storage_key
+
+    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
+        """The exact statistics of this site's rows: of none, once its people took them back."""
+        tables = self.home.tables
+        if self._gone:
+            return Statistics.zero(codebook)
+        if total or self._identity is None:
+            return tables.count(codebook, total=total, persons=persons)
+        stamp = tables.stamp()
+        self._rows = digest, _ = tables.digest(self.key), tables.name
+        found = tables.count(codebook, total=total, persons=persons)
+        # An exact sum of rows that the log does not name could be compared with none.
+        changed = tables.digest(self.key) != digest if stamp is None else tables.stamp() != stamp
+        if changed:
+            raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
+        return found
+
+    def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
+        """What this site put into the run that this one goes on from."""
+        if self.base is None or self.name not in self.study.contributors:
+            return None
+        if self.study.study.rows_per_person is not None:
+            raise ConfigError("with rows_per_person a run has no base: which of a person's rows were counted is not kept")
+        sha256, history = self.study.sha256, self.home.history
+        since = history.since(sha256, self.base, self.study.party(self.name).identity, but=self.run_id)
+        if since is None:
+            return None
+        found, begun = self.home.bases.counted(self.key, sha256, since, codebook), history.computed(sha256, since)
+        if begun is None or begun["data"] != self._digest(found):
+            raise LocalProtocolError("what is kept of an earlier run is not what the audit log says that it told")
+        self._since = since
+        return found
+
+    def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
+        """The total that this run adds to, as this site kept it; whether it lacks it."""
+        sha256 = self.study.sha256
+        run = None if self.base is None else self.home.history.named(sha256, self.base)
+        found = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
+        return found, self.base is not None and found is None
+
+    def keep_total(self, found: Any) -> None:
+        self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, found)
+
+    def columns(self, agreement: Agreement) -> ColumnSource:
+        self.close()
+        self._source, found = self.home.tables.open_columns(self.study, self.name)
+        return found
+
+    def require_rows(self, agreement: Agreement, rows: int) -> None:
+        if not self._gone:
+            require_rows(self.home.config.policy, self.study, rows)
+
+    def require_price(self, charge: Charge | None) -> None:
+        require_cost(self.home.config.policy, charge)
+
+    def state(self, statistics: Statistics) -> State:
+        """By digests that mean nothing without the site's key."""
+        self._counted = statistics
+        return State(self._digest(statistics), *self._rows)
+
+    def _digest(self, statistics: Statistics) -> str:
+        words = statistics.words.tobytes()
+        return hashlib.blake2b(words, key=self.key, digest_size=32, person=b"blindbayes data").hexdigest()
+
+    def authorise_and_charge(
+        self,
+        agreement: Agreement,
+        run_id: str,
+        charge: Charge | None,
+        *,
+        state: State | None = None,
+        quorum_size: int | None = None,
+        exact: bool = False,
+        overlap_with: Sequence[str] = (),
+        answers: int = 0,
+    ) -> None:
+        """Approval, rate, one table one set, bits about the overlap, ledger; then the log says so. Once per run."""
+        home, study, policy = self.home, self.study, self.home.config.policy
+        if home.history.has_computed(run_id):
+            return
+        now = time.time()
+        home.require_leave(study, now)
+        require_there(home, study, self.base)
+        if home.history.has_withdrawn(study.sha256) != self._gone:
+            raise PrivacyError("the site took its rows back, or brought them again, while the run began: ask again")
+        facts: dict[str, Any] = {"exact": exact}
+        if self.base is not None:
+            facts |= {"base": self.base, "since": self._since}
+        if state is not None and quorum_size is not None:
+            if exact:
+                self._require_exact(state)
+                facts |= {"table": state.table, "rows": state.rows}
+            facts |= {
+                "withdrawn": self._gone,
+                "codebook": study.book.sha256,
+                "data": state.statistics,
+                "fewest": quorum_size,
+                "moments": True,
+                "waits_for_all": registry.waits_for_all(study.protocol, study.setting),
+                "contributors": [study.party(name).identity for name in study.contributors],
+            }
+        else:
+            partners = [study.party(name).identity for name in overlap_with]
+            require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
+            require_answers(study.study, answers, home.history.classified(study.sha256))
+            facts |= {"partition": "columns", "overlap_bits_with": partners, "answers": answers}
+        by_stays = self._since is not None and study.study.unit == "record"  # else it pays in full
+        if charge is not None and (not by_stays or self._costs_more()):
+            home.payments.pay(charge, study, run_id, ", for one stay of a record" if by_stays else "")
+        if exact:
+            home.payments.note_exact(study, run_id)
+        if self._counted is not None and study.study.scheme.facts.goes_on and not is_rehearsal():
+            home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
+        home.audit.append("computing", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
+        log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
+
+    def _require_exact(self, state: State) -> None:
+        """The rule on exact sums; of a sum of changes, whose others may bring none, also that it is not all of this table."""
+        home, since = self.home, list[str | None]()
+        if state.rows is None and not self._gone:
+            raise LocalProtocolError("an exact sum needs the digest of the rows that are in it")
+        if self._gone:
+            raise PrivacyError(
+                "an exact sum of changes would show what this site takes back, its whole table. Run it with an epsilon, or "
+                "leave the rows in earlier totals: `blindbayes site withdraw --undo`"
+            )
+        if self.base is not None:
+            begun = home.history.computed(self.study.sha256, self._since)
+            if begun is None or begun.get("table", "rows") != state.table:
+                raise PrivacyError(
+                    "an exact sum of changes could be all statistics of a site that is new in it, or has another table now. "
+                    "Run it without a base, or with an epsilon"
+                )
+            since.append(begun.get("rows"))
+        own = self.identity.card.identity.hex()
+        facts = (state.table, state.rows)
+        home.bound().require(home.config.policy, self.study, own, *facts, statistics=state.statistics, since=since)
+
+    def _costs_more(self) -> bool:
+        """Whether a run that tells changes can cost a stay of a record more than the ledger was charged for the study."""
+        history, own = self.home.history, {"run": self.run_id, "since": self._since, "withdrawn": self._gone}
+        told = [*history.releases(self.study.sha256, self.study.party(self.name).identity), own]
+        moved = most_moved(history.lines(told), [bool(entry.get("withdrawn")) for entry in told])
+        return moved > self.home.payments.count(self.study.sha256)
+
+    def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
+        identities = [self.study.party(name).identity for name in included]
+        self.home.audit.append("opened", run=run_id, study=self.study.sha256, included=identities)
+        log_event("run_opened", run=run_id, study=self.study.sha256, sites=len(identities))
+
+    def keep_share(self, run_id: str, share: KeptShare) -> None:
+        """In the site's folder, and nowhere else."""
+        self.home.shares.keep(run_id, share)
+
+    # -- classifications: see `scheme.job.AnsweringSite` ---------------------------------------------------------------
+
+    def share_of(self, model: str) -> KeptShare:
+        """This site's share of a model; an error if there is none, or if it is another study's."""
+        share: KeptShare = self.home.shares.load(model, getattr(self.study.study.scheme, "share_kind", ModelShare))
+        if share.study != self.study.sha256:
+            raise ConfigError("that model belongs to another study: name the study that it was trained under")
+        if share.party != self.name:
+            raise ConfigError("the share file is another party's; each site classifies with its own")
+        return share
+
+    def instances(self, request: Request, columns: ColumnsSetup) -> ColumnSource | int:
+        """The table that its people named. Of its columns those that the study gives this site are read, and the identifier's
+        where people are matched by it; all others are left unread."""
+        held = columns.owners[self.name]
+        if request.count is not None:
+            if held:
+                raise ConfigError("this site holds columns of the model: name its instances with --table")
+            if request.keep:
+                raise ConfigError("--keep copies columns of --table, and this site brings none")
+            return request.count
+        self.close()
+        self._source = source = self.home.tables.open_batch(request.rows or "", request.table)
+        if missing := [name for name in (*held, *request.keep) if name not in source.columns]:
+            raise DataError(f"the instances lack column {missing[0]!r}; add it")
+        if columns.codebook.target in request.keep or "row" in request.keep:
+            raise ConfigError(f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own")
+        source.require_order()
+        if request.keep:
+            source.table  # noqa: B018 - one copy: what is kept stands beside what is classified
+        rows = source.count()
+        if not held and request.to is None:
+            return rows
+        features = tuple(feature for feature in columns.codebook.features if feature.name in held)
+        return ColumnSource(columns.codebook, features, False, rows, source)
+
+    def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
+        """Columns of the instances, as they are."""
+        if self._source is None:
+            return {}
+        kept = self._source.table.select(*names).to_pyarrow()
+        if kept.num_rows != rows:
+            raise DataError("the instances changed while they were read; ask again")
+        return {name: kept.column(name) for name in names}
+
+    def require_matches_revealed(self) -> None:
+        require_matches_revealed(self.home.config.policy)
+
+    def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
+        """Enough of the budget is left."""
+        share.require_budget(count, run_id, known=self.home.history.classified(share.study, but=run_id))
+
+    def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
+        """Approval, budget, log."""
+        home = self.home
+        if home.approvals.find(study) is None:
+            raise PrivacyError("the study's approval was taken back")
+        home.approvals.require_in_time(study)
+        home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(study, but=run_id))
+        if home.history.has_computed(run_id):
+            return
+        home.audit.append("classifying", run=run_id, study=study, model=model, instances=count)
+        log_event("run_computing", run=run_id, study=study, instances=count)
+
+    def close(self) -> None:
+        if self._source is not None:
+            with suppress(Exception):
+                self._source.close()
+            self._source = None
+
+
+class Work:
+    """One run at this site: its `job`, and how it is finished, in a thread."""
+
+    def __init__(self, study: StudyFile, site: FolderSite, job: Job, run_id: str) -> None:
+        self.study, self.site, self.job, self.run_id = study, site, job, run_id
+
+    @property
+    def most_bytes(self) -> int | None:
+        """What one role may send another, if the job knows."""
+        return self.job.most_bytes() if isinstance(self.job, Bounded) else None
+
+    def finish(self, finished: Mapping[str, Finished]) -> Path | None:
+        """Keep what the roles returned, then write the release, if there is something to release."""
+        outcome = outcome_of(finished)
+        self.job.keep(outcome.outputs)
+        folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
+        receipts = {role: raw for each in finished.values() for role, raw in each.receipts.items()}
+        made = partial(self.job.result, outcome)
+        return write_release(folder, self.run_id, self.study, made, lost, self.site.identity, receipts)
+
+    def close(self) -> None:
+        """Let go of sources. Called in any case."""
+        self.site.close()
+
+
+def require_there(home: SiteFolder, study: StudyFile, base: str | None) -> None:
+    """A site that took its rows back takes part in what can tell them as gone, and in nothing else."""
+    if base is None and home.history.has_withdrawn(study.sha256):
+        raise PrivacyError("this site took its rows back: it takes part in runs with a base only, until it leaves")
+
+
+def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
+    """What a run's id says, if this site may take part in such a run. No two runs of a study have one name."""
+    found = read_run_id(run_id, study.study.scheme.facts)
+    if home.history.named(study.sha256, found.name) not in (None, run_id):
+        raise PrivacyError("another run of this study has that name")
+    require_there(home, study, found.base)
+    return found
+
+
+def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
+    """The name of an earlier run of the study whose total this site learned."""
+    name = read_run_id(base, study.study.scheme.facts).name
+    run = home.history.named(study.sha256, name)
+    if run is None or not home.bases.has_total(study.sha256, run):
+        raise ConfigError(
+            "this site learned no total of that run: name another, ask the site that did, or run the study without a base"
+        )
+    return name
+
+
+def work_of(
+    home: SiteFolder, identity: Identity, run_id: str, study: StudyFile, request: Mapping[str, Any] | None = None
+) -> Work:
+    """The work of a run: a classification if its people asked for one, else what the study says."""
+    kind = run_of(home, study, run_id).kind
+    site = FolderSite(home, identity, study, run_id)
+    if kind == "training":
+        return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
+    if request is None:
+        raise ConfigError("a classification begins where this site's people ask for it")
+    terms, asked = PredictionTerms.of(study.agreement, run_id), Request.from_dict(request)
+    if asked.to is not None and asked.rows is None and not study.study.scheme.facts.aligned:
+        raise ConfigError("to score people by identifier every site names its table with --table")
+    job: type[PredictionJob] = getattr(study.study.scheme, "prediction", PredictionJob)
+    return Work(study, site, job(terms, site, run_id, asked), run_id)

@@ -1,0 +1,113 @@
+"""A site's runs on disk: `runs/<id>/` holds the journals of a run under way and the outcome of an ended one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from blindbayes.errors import ConfigError
+from blindbayes.io.files import erase, make_private_folder, write_whole
+from blindbayes.io.untrusted import read_json_table
+from blindbayes.study.schemes import Facts
+
+NAME = 32  # digits of a run's own name, of a model and of a base
+
+
+def require_run_id(run_id: str) -> str:
+    """A run's id, fit to be the name of a file."""
+    if not 16 <= len(run_id) <= 64 or not set(run_id) <= set("0123456789abcdef"):
+        raise ConfigError("a run id has 16 to 64 hexadecimal digits")
+    return run_id
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """A run's id, as the scheme of its study reads it."""
+
+    kind: Literal["training", "prediction"]
+    name: str  # its own: later runs of the study go on from it by this name
+    base: str | None = None  # the name of the run that a training goes on from
+    model: str = ""  # that a classification asks
+
+
+def read_run_id(run_id: str, facts: Facts) -> RunId:
+    """The one place where an id is taken apart. Whoever proposes a run chooses its id: what its form may not say is refused."""
+    name, before = run_id[-NAME:], run_id[:NAME]
+    if set(run_id) <= set("0123456789abcdef"):
+        if len(run_id) == NAME:
+            return RunId("training", name)
+        if len(run_id) == 2 * NAME and facts.goes_on:
+            return RunId("training", name, base=before)
+        if len(run_id) == 2 * NAME and facts.shares:
+            return RunId("prediction", name, model=before)
+    raise ConfigError("no run of this study can have that id")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolders:
+    """The folder `runs/`."""
+
+    root: Path
+
+    def folder(self, run_id: str) -> Path:
+        """Where a run's journals and outcome lie."""
+        return self.root / require_run_id(run_id)
+
+    def outcome(self, run_id: str) -> dict[str, Any] | None:
+        """How a run ended, if it did."""
+        try:
+            found = read_json_table((self.folder(run_id) / "outcome.json").read_bytes(), "outcome.json")
+        except FileNotFoundError:
+            return None
+        except ConfigError:  # an end that cannot be read is an end
+            return {"state": "failed", "message": "how the run ended cannot be read"}
+        return found
+
+    def end(self, run_id: str, outcome: dict[str, Any]) -> None:
+        """Write a run's end. After this the run id is used up for ever."""
+        folder = make_private_folder(self.folder(run_id))
+        write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
+
+    def keep_evidence(self, run_id: str, evidence: bytes) -> None:
+        """What another site signed and what does not fit it: for people, and for whoever is to judge."""
+        write_whole(make_private_folder(self.folder(run_id)) / "evidence", evidence)
+
+    def keep_request(self, run_id: str, request: msgspec.Struct) -> None:
+        """What this site's people asked for, for a run that is taken up again."""
+        write_whole(make_private_folder(self.folder(run_id)) / "request.json", msgspec.json.encode(request))
+
+    def request(self, run_id: str) -> dict[str, Any] | None:
+        """What this site's people asked for, if the run is a classification."""
+        try:
+            return read_json_table((self.folder(run_id) / "request.json").read_bytes(), "request.json")
+        except FileNotFoundError:
+            return None
+
+    def erase_leftovers(self) -> None:
+        """A crash between the end of a run and the erasure of its journals leaves keys behind: destroy them."""
+        for path in sorted((self.root).glob("*/outcome.json")):
+            self.erase_journals(path.parent.name)
+
+    def erase_journals(self, run_id: str) -> None:
+        """Destroy what could replay a run: the keys first."""
+        for path in self.folder(run_id).glob("*/key"):
+            erase(path)
+        for path in self.folder(run_id).glob("*/journal"):
+            path.unlink(missing_ok=True)
+        erase(self.folder(run_id) / "request.json")  # it may name a database with its password
+
+    def interrupted(self) -> list[str]:
+        """Runs with a journal and no end."""
+        return [
+            path.name
+            for path in sorted((self.root).glob("*"))
+            if not (path / "outcome.json").exists() and self.has_begun(path.name)
+        ]
+
+    def has_begun(self, run_id: str) -> bool:
+        """Whether a run has a journal."""
+        return any(self.folder(run_id).glob("*/journal"))

@@ -1,0 +1,78 @@
+"""A site's shares of models over columns: `shares/<training run>.share`; never part of a release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blindbayes.agent.audit_log import AuditLog
+from blindbayes.agent.history import History
+from blindbayes.agent.runs import require_run_id
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.io.files import erase, make_private_folder
+from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead
+
+
+@dataclass(frozen=True, slots=True)
+class ShareFolder:
+    """The folder `shares/`."""
+
+    folder: Path
+    audit: AuditLog
+    history: History
+
+    def _share_path(self, run_id: str) -> Path:
+        return self.folder / f"{require_run_id(run_id)}.share"
+
+    def keep(self, run_id: str, share: KeptShare) -> None:
+        """Keep what a training run left here, bound to that run. A run that is taken up again finds it kept, or destroyed."""
+        if self.history.was_destroyed(run_id):
+            share.wipe()
+            raise ConfigError("this site's share of that model was destroyed; a run that goes on does not bring it back")
+        path = make_private_folder(self.folder) / self._share_path(run_id).name
+        if not path.exists():
+            share.save(path)
+
+    def load(self, run_id: str, kind: type[Any] = ModelShare) -> Any:
+        """This site's share of the model of a training run, of the kind that its scheme keeps."""
+        path = self._share_path(run_id)
+        if not path.exists():
+            raise ConfigError(
+                "this site holds no share of that model: it was destroyed, or the training run is another one; "
+                "`blindbayes site shares` lists what there is"
+            )
+        found = kind.load(path)
+        if found.public.get("run") != run_id:
+            raise ConfigError("the share file belongs to another training run; was it renamed?")
+        if self.history.was_destroyed(run_id):
+            raise ConfigError(
+                "this site's share of that model was destroyed, and the file is a copy: `blindbayes site destroy` it too"
+            )
+        return found
+
+    def all(self) -> list[dict[str, Any]]:
+        """What there is to classify with: study, training run, queries. No value."""
+        found = []
+        for path in sorted(self.folder.glob("*.share")):
+            if self.history.was_destroyed(path.stem):  # a copy that came back, from a backup for example
+                continue
+            share = self.load(path.stem, ShareHead)
+            spent = max(share.spent, self.history.classified(share.study))
+            found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": spent})
+        return found
+
+    def destroy(self, run_id: str, *, who: str | None = None) -> None:
+        """Erase this site's share: without it nobody can classify with that model any more."""
+        path = self._share_path(run_id)
+        if not self.history.was_destroyed(run_id):
+            try:
+                study = self.load(run_id, ShareHead).study
+            except DataError:  # damaged: it goes all the same
+                study = ""
+            # Said first: whatever a crash leaves behind, or a backup brings back, is not used again.
+            self.audit.append("destroyed", run=run_id, study=study, **({} if who is None else {"who": who}))
+        elif not path.exists():
+            raise ConfigError("this site holds no share of that model: it was destroyed before")
+        for each in (path, path.with_name(path.name + ".spent")):
+            erase(each)

@@ -1,0 +1,110 @@
+"""`blindbayes audit`: try to refute a privacy claim."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
+from blindbayes.codebook import Codebook
+from blindbayes.dp.accounting.sensitivity import Query
+from blindbayes.dp.audit.empirical import Report, audit_estimator, audit_sensitivity, worst_pairs
+from blindbayes.dp.noise.exact_events import budget_floor
+from blindbayes.errors import ConfigError, PrivacyError
+
+
+@click.command(name="audit")
+@click.option("--epsilon", default="1", show_default=True, help="The claim under test.")
+@click.option("--delta", default=1e-6, show_default=True, help="Its delta.")
+@click.option("--codebook", required=True, type=click.Path(dir_okay=False), help="Its worst-case tables are tried.")
+@click.option("--estimator", metavar="MODULE:FACTORY", help="Audit what FACTORY(epsilon) returns, by its fit(X, y).")
+@click.option(
+    "--adjacency",
+    type=click.Choice(["add or remove", "substitute"]),
+    default="add or remove",
+    show_default=True,
+    help="The neighbours that an estimator's claim is about.",
+)
+@click.option("--draws", type=click.IntRange(min=200), default=2000, show_default=True, help="Samples per table.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    epsilon: str,
+    delta: float,
+    codebook: str,
+    estimator: str | None,
+    adjacency: Any,
+    draws: int,
+    as_json: bool,
+) -> None:
+    """Try to refute a privacy claim: of an estimator on worst-case neighbours of a codebook, or of the codebook's sensitivity.
+
+    Without --estimator the sensitivity of the codebook's statistics is enumerated. Ends with exit code 4 if the claim is
+    refuted. (Our own mechanisms are audited by `make audit` in the repository.)
+
+    Examples:
+      blindbayes audit --codebook codebook.toml
+      blindbayes audit --estimator mypackage.models:make --codebook codebook.toml --epsilon 1 --delta 0
+    """
+    claimed, book = budget_floor(epsilon), Codebook.from_toml(codebook)
+    if estimator is None:
+        report = Report(f"the sensitivity of {codebook}")
+        report.checks += audit_sensitivity(Query(book))
+    else:
+        factory = _factory(estimator)
+        report = Report(f"{estimator} at epsilon {float(claimed):g}, {adjacency}")
+        report.checks += audit_estimator(
+            lambda: factory(float(claimed)),
+            worst_pairs(book),
+            epsilon=float(claimed),
+            delta=delta,
+            adjacency=adjacency,
+            draws=draws,
+        )
+    if as_json:
+        print_json(_finite(report.to_dict()))
+    else:
+        show(report)
+    if report.verdict != "not refuted":
+        failed = report.failures or report.blind_spots
+        hint = "" if report.failures else "; raise --draws"
+        raise PrivacyError(f"the claim is {report.verdict}: {len(failed)} check(s) failed, first {failed[0].name!r}{hint}")
+
+
+def _factory(path: str) -> Callable[[float], Any]:
+    module, _, name = path.partition(":")
+    try:
+        factory: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"--estimator {path!r} names nothing that can be imported: write MODULE:FACTORY") from error
+    if not callable(factory):
+        raise ConfigError(f"--estimator {path!r} is no function of epsilon")
+    return factory  # type: ignore[no-any-return]
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: a certain distinction is written as text."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return "infinity" if isinstance(value, float) and math.isinf(value) else value
+
+
+def show(report: Report) -> None:
+    """Print a report as a table."""
+    console = Screen()
+    table = Table(title=escape(f"Audit of {report.subject}"), title_justify="left")
+    for column in ("part", "check", "found", ""):
+        table.add_column(column, overflow="fold")
+    for check in report.checks:
+        verdict = "ok" if check.passed else "blind" if check.control else "REFUTED"
+        table.add_row(check.part, escape(check.name), escape(check.found), verdict)
+    console.print(table, markup=False)
+    console.print(f"{report.verdict}, at 99.9% confidence for each attack. An audit never proves privacy; PROOFS.md does.")

@@ -1,0 +1,207 @@
+"""`blindbayes codebook`: make, check and show codebooks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
+from blindbayes.cli.tables import opened, table_options
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.io.files import write_whole
+
+_LEAK = (
+    "This codebook was made from the rows of the table: its bounds and categories are facts about single records.\n"
+    "Use it only if that table is public. From private rows it is a leak that no noise repairs."
+)
+
+
+@click.group()
+def command() -> None:
+    """Make, check and show codebooks: the public facts about columns.
+
+    Example:
+      blindbayes codebook draft published_sample.csv --target class --out codebook.toml
+      blindbayes codebook check codebook.toml --data visits.parquet
+    """
+
+
+@command.command("show")
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(path: str, as_json: bool) -> None:
+    """Print a codebook and its hash.
+
+    Example:
+      blindbayes codebook show codebook.toml
+    """
+    codebook = Codebook.from_toml(path)
+    if as_json:
+        print_json({"sha256": codebook.sha256, **codebook.to_dict()})
+        return
+    console = Screen()
+    target, classes = escape(codebook.target), escape(", ".join(codebook.classes))
+    console.print(f"class column [bold]{target}[/]: {classes}", highlight=False)
+    console.print(f"sha256 {codebook.sha256}", highlight=False)
+    table = Table("feature", "kind", "domain", "optional")
+    for feature in codebook.features:
+        if isinstance(feature, Categorical):
+            shown = ", ".join(feature.values[:6]) + (f", ... ({feature.size} values)" if feature.size > 6 else "")
+            table.add_row(escape(feature.name), "categorical", escape(shown), "yes" if feature.optional else "")
+        elif isinstance(feature, Text):
+            shown = (
+                ", ".join(feature.words[:6]) + f", ... ({feature.size} words)" if feature.words else f"{feature.size} buckets"
+            )
+            bound = f"; at most {feature.most_words} of a document" if feature.most_words else ""
+            kind = f"text, {feature.model}"
+            table.add_row(escape(feature.name), kind, escape(shown + bound), "yes" if feature.optional else "")
+        else:
+            domain = f"{feature.low:g} to {feature.high:g} by {feature.precision:g} {feature.unit}".rstrip()
+            kind = f"numeric, {feature.bins} bins" if feature.bins else "numeric"
+            table.add_row(escape(feature.name), kind, escape(domain), "yes" if feature.optional else "")
+    console.print(table)
+
+
+@command.command("hash")
+@click.argument("path", type=click.Path(dir_okay=False))
+def hash_(path: str) -> None:
+    """Print a codebook's SHA-256, to compare by phone.
+
+    Example:
+      blindbayes codebook hash codebook.toml
+    """
+    click.echo(Codebook.from_toml(path).sha256)
+
+
+@command.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of codebook files.
+
+    Example:
+      blindbayes codebook schema > codebook.schema.json
+    """
+    print_json(json_schema())
+
+
+@command.command("draft")
+@click.argument("data", type=click.Path())
+@click.option("--target", required=True, help="The class column.")
+@click.option("--keep", multiple=True, help="A column that looks like persons or free text, and should be in all the same.")
+@click.option("--drop", multiple=True, help="A column to leave out.")
+@click.option("--bins", type=int, help="Cut every number into this many equal cells, instead of choosing for each.")
+@click.option("--missing", multiple=True, help="A text that stands for a missing value; may be given several times.")
+@click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="No table may hold more rows.")
+@table_options
+@click.option("--out", type=click.Path(dir_okay=False), help="Write here instead of printing.")
+def draft(
+    data: str,
+    target: str,
+    keep: tuple[str, ...],
+    drop: tuple[str, ...],
+    bins: int | None,
+    missing: tuple[str, ...],
+    max_rows: int,
+    out: str | None,
+    **reading: Any,
+) -> None:
+    """Draft a codebook from a PUBLIC sample, with a reason for each choice.
+
+    Categories are those of the sample; bounds are rounded outwards; skewed numbers get cells, heavy tails a log scale.
+    Columns that look like persons (record numbers, e-mails, phone numbers, free text) are left out and named.
+
+    Example:
+      blindbayes codebook draft published_sample.csv --target class --out codebook.toml
+    """
+    from blindbayes.data.draft import draft_codebook
+    from blindbayes.data.sources import read_public
+
+    public = read_public(opened(data, **reading), text=(target,), missing=missing)
+    made = draft_codebook(public, target, keep=keep, drop=drop, bins=bins, max_rows=max_rows, missing=missing)
+    screen = Screen(stderr=True)
+    _write(made.codebook, out, made.to_toml())
+    if out is not None:
+        table = Table("column", "described as", "why")
+        for feature in made.codebook.features:
+            numbers = "numbers in cells" if isinstance(feature, Numeric) and feature.bins else "numbers"
+            kind = numbers if isinstance(feature, Numeric) else "categorical"
+            table.add_row(escape(feature.name), kind, escape(made.reasons[feature.name]))
+        for name, why in made.left_out.items():
+            table.add_row(escape(name), "[bold]left out[/]", escape(why))
+        screen.print(table)
+    elif made.left_out:
+        screen.print(f"left out: {', '.join(made.left_out)}", highlight=False, markup=False)
+    screen.print(_LEAK, style="bold red")
+
+
+@command.command("from-dictionary")
+@click.argument("dictionary", type=click.Path(dir_okay=False))
+@click.option("--target", required=True, help="The class column.")
+@click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="No table may hold more rows.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write here instead of printing.")
+def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None) -> None:
+    """From a data dictionary: a CSV with name, kind, values (a|b|c), low, high, precision, bins, optional.
+
+    Example:
+      blindbayes codebook from-dictionary columns.csv --target class --out codebook.toml
+    """
+    _write(Codebook.from_dictionary(dictionary, target, max_rows=max_rows), out)
+
+
+@command.command("check")
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--data", help="A CSV or Parquet path or a database URL to hold against the codebook.")
+@click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
+@table_options
+@click.option("--show-codes", is_flag=True, help="List unmapped codes on this screen. They come from rows: look, do not copy.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (counts only).")
+def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_json: bool, **reading: Any) -> None:
+    """Check a codebook, and what in a table does not fit it. Nothing leaves this machine.
+
+    Example:
+      blindbayes codebook check codebook.toml --data visits.parquet
+    """
+    codebook = Codebook.from_toml(path)
+    if data is None:
+        if as_json:
+            print_json({"ok": True, "sha256": codebook.sha256})
+        else:
+            click.echo(f"the codebook is well formed; sha256 {codebook.sha256}")
+        return
+    from blindbayes.cli.progress import counting
+    from blindbayes.data import check as check_data
+
+    with opened(data, **reading) as source, counting("checking") as tell:
+        report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=tell)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        console = Screen()
+        table = Table("column", "missing", "unmapped", "unreadable", "out of bounds", "problem")
+        for column in report.columns:
+            numbers = (column.missing, column.unmapped, column.unreadable, column.out_of_bounds)
+            table.add_row(escape(column.name), *(str(number) for number in numbers), escape(column.problem))
+        console.print(f"{report.rows} rows", highlight=False)
+        console.print(table)
+        if show_codes:
+            for column in report.columns:
+                for code, rows in column.unmapped_codes.most_common(20):
+                    console.print(f"  {column.name}: {code!r} in {rows} rows", highlight=False, markup=False)
+    if not report.ok:
+        raise DataError("the table does not fit the codebook; mend the columns above, or the codebook")
+
+
+def _write(codebook: Codebook, out: str | None, text: str | None = None) -> None:
+    text = text or codebook.to_toml()
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    if Path(out).exists():
+        raise ConfigError(f"{out!r} exists; choose another path or move it away")
+    write_whole(Path(out), text.encode(), private=False, replace=False)
+    click.echo(f"codebook written to {out}; sha256 {codebook.sha256}")

@@ -1,0 +1,127 @@
+"""`blindbayes ledger`: open, show and verify the record of privacy spent."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from blindbayes.cli import print_json
+from blindbayes.cli.screen import Screen
+from blindbayes.dp.accounting.accountant import Composition
+from blindbayes.dp.accounting.ledger import Balance, Head, Ledger
+
+_MOST_SHOWN = 1000  # a table on a screen takes a millisecond and more for each
+
+
+@click.group(name="ledger")
+def command() -> None:
+    """The record of privacy spent: append-only, hash-chained, charged before every release.
+
+    Example:
+      blindbayes ledger init ledger.jsonl --epsilon 2
+      blindbayes ledger show ledger.jsonl
+      blindbayes ledger verify ledger.jsonl
+    """
+
+
+@command.command()
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--epsilon", required=True, help="Ceiling on epsilon, for example 1 or 0.5.")
+@click.option("--delta", default="0", show_default=True, help="Ceiling on delta; above zero for Gaussian noise.")
+@click.option("--unit", default="one record", show_default=True, help="What is protected, as the releases name it.")
+@click.option(
+    "--composition",
+    type=click.Choice(get_args(Composition)),
+    default="basic",
+    show_default=True,
+    help="How several releases add up: sums; zero-concentrated budgets; privacy loss distributions.",
+)
+@click.option("--owner", default="", help="Who keeps this ledger.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def init(path: str, epsilon: str, delta: str, unit: str, composition: Composition, owner: str, as_json: bool) -> None:
+    """Open a new ledger at PATH with its budget.
+
+    Example:
+      blindbayes ledger init ledger.jsonl --epsilon 2 --delta 0.000001
+    """
+    ledger = Ledger.create(path, epsilon=epsilon, delta=delta, unit=unit, composition=composition, owner=owner)
+    if as_json:
+        print_json({"path": path, "head": str(ledger.head), **_facts(ledger.balance())})
+    else:
+        click.echo(f"Opened {path}: epsilon up to {epsilon}, delta up to {delta}, for {unit}; composition {composition}.")
+        click.echo(f"Head {ledger.head}")
+
+
+@command.command()
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def show(path: str, as_json: bool) -> None:
+    """What was spent, on what, and what is left.
+
+    Example:
+      blindbayes ledger show ledger.jsonl
+    """
+    ledger = Ledger(path)
+    entries, balance = ledger.entries(), ledger.balance()
+    if as_json:
+        rows = [{"n": each.n, "time": each.time, "kind": each.kind, "hash": each.hash, **each.fields} for each in entries]
+        print_json({"path": path, "head": str(ledger.head), **_facts(balance), "entries": rows})
+        return
+    table = Table(title=escape(f"{path}: {balance.unit}, {balance.adjacency}"), title_justify="left")
+    for column in ("n", "time (UTC)", "what", "epsilon", "delta", "mechanism", "for"):
+        table.add_column(column, justify="right" if column in ("n", "epsilon", "delta") else "left")
+    for entry in entries[-_MOST_SHOWN:]:
+        fields = entry.fields
+        about = fields.get("purpose") or fields.get("reason") or fields.get("owner") or ""
+        if fields.get("part"):
+            about = f"{about} [part {fields['part']} of {fields['partition']}]"
+        table.add_row(
+            str(entry.n),
+            escape(entry.time.removesuffix("+00:00").replace("T", " ")),
+            escape(entry.kind),
+            escape(str(fields.get("epsilon", ""))),
+            escape(str(fields.get("delta", ""))),
+            escape(str(fields.get("mechanism", ""))),
+            escape(str(about)),
+        )
+    console = Screen()
+    console.print(table, markup=False)
+    if len(entries) > _MOST_SHOWN:
+        console.print(f"The last {_MOST_SHOWN} of {len(entries)} entries; --json shows all.", markup=False)
+    console.print(
+        f"Spent epsilon {balance.spent_epsilon:g} of {float(balance.epsilon):g} (delta {balance.spent_delta:g} of "
+        f"{float(balance.delta):g}) in {balance.charges} releases, composition {balance.composition}; {balance.left:g} left.",
+        markup=False,
+    )
+    if balance.torn:
+        console.print(f"{balance.torn} unfinished writes are recorded as torn; they were not charged and released nothing.")
+
+
+@command.command()
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--head", default=None, help="A head seen before, NUMBER:SHA256; shows truncation and rewriting.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def verify(path: str, head: str | None, as_json: bool) -> None:
+    """Check every line and the chain; exit code 9 if the ledger was changed.
+
+    Example:
+      blindbayes ledger verify ledger.jsonl
+    """
+    ledger = Ledger(path)
+    found = ledger.verify(Head.parse(head) if head else None)
+    if as_json:
+        print_json({"path": path, "verified": True, "against_head": head, "head": str(found)})
+        return
+    click.echo(
+        f"{path}: {found.n + 1} entries verify." + ("" if head else " Pass --head with one seen before to rule out truncation.")
+    )
+    click.echo(f"Head {found}")
+
+
+def _facts(balance: Balance) -> dict[str, Any]:
+    plain = ("unit", "adjacency", "composition", "spent_epsilon", "spent_delta", "charges", "torn")
+    numbers = {"epsilon": float(balance.epsilon), "delta": float(balance.delta), "left_epsilon": balance.left}
+    return {name: getattr(balance, name) for name in plain} | numbers

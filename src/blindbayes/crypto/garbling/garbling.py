@@ -1,0 +1,369 @@
+"""Half-gates garbling (Zahur, Rosulek and Evans, EUROCRYPT 2015), vectorised over lanes.
+
+A wire is an array of 128-bit labels, shape (..., lanes, 2); a number is a stack of wires, lowest bit first. XOR and NOT are
+free, an AND costs two ciphertexts (32 bytes) per lane. Labels of 0 and 1 differ by the secret offset `delta`, whose lowest
+bit is 1: the lowest bit of a label is its colour.
+
+- The garbler's own bits need no label on the wire: their active label is 0, so the label of 0 is bit * delta.
+- The evaluator's bits come from correlated transfers whose offset is `delta`: its t *is* the active label.
+- Every hash has its own tweak, taken from the session's `TweakedHash`: one per (gate, half, lane).
+
+`Garbler`, `Evaluator` and `Plain` offer the same few operations, so that a circuit is written once (`circuits`): `Plain`
+works on the bits themselves and is the oracle. Security is against parties that follow the protocol.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.kernels import Kernels
+from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash, turned
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+
+Wires: TypeAlias = npt.NDArray[Any]
+"""Labels (..., lanes, 2) of a garbler or evaluator, or bits (..., lanes) of the plain evaluator."""
+
+ROW_WORDS = 4  # table words per AND gate and lane
+_ONE = np.uint64(1)
+_ROWS_AT_ONCE = 1 << 12  # keeps the working set of an AND in the cache
+
+
+def of_colour_zero(wires: Wires, delta: Block128) -> Block128:
+    """Of each pair of labels the one whose colour is 0; `wires` are the labels of 0."""
+    full, keys = np.uint64(0) - (wires[..., 0] & _ONE), np.empty_like(wires)
+    for word in (0, 1):
+        np.bitwise_xor(wires[..., word], full & delta[word], out=keys[..., word])
+    return keys
+
+
+class Gates(Protocol):
+    """What a circuit may do with wires. XOR of wires is the operator ^."""
+
+    and_count: int  # AND gates so far, times lanes
+
+    def and_(self, left: Wires, right: Wires) -> Wires: ...
+
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires: ...
+
+    def not_(self, wires: Wires) -> Wires: ...
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires: ...
+
+
+# Labels are (rows, 2). numpy is slow where it stretches a (2,) or (rows, 1) array over them: its inner loop then has two steps.
+# So the offset and the masks are laid out in full, and halves of tables are moved as one item: half the time of a gate.
+
+
+def _masks(labels: Block128) -> Block128:
+    """A block of ones per label whose colour is 1, else of zeros."""
+    full = np.empty(labels.shape, dtype=np.uint64)
+    colours = labels[..., 0] & _ONE
+    full[..., 0] = np.negative(colours, out=colours)
+    full[..., 1] = colours
+    return full
+
+
+def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block128]:
+    """The shape of two wires (after broadcasting), and their labels one below the other."""
+    if left.shape != right.shape:
+        left, right = np.broadcast_arrays(left, right)
+    return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
+
+
+@functools.lru_cache(maxsize=8)
+def _ramp(rows: int, apart: int, times: int) -> npt.NDArray[np.uint64]:
+    ramp = np.arange(rows, dtype=np.uint64)
+    return np.concatenate([ramp] * times + [ramp + np.uint64(apart)] * times)
+
+
+def _tweaks(rows: int, firsts: tuple[int, int], times: int) -> npt.NDArray[np.uint64]:
+    """Of the left labels of some rows, so many times over, then of the right ones."""
+    return _ramp(rows, firsts[1] - firsts[0], times) + np.uint64(firsts[0])
+
+
+class CarryChain(ABC):
+    """Carry chains, gate after gate: for whoever has `and_` alone."""
+
+    @abstractmethod
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        """AND, elementwise."""
+
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
+        """The carries out of every bit of left + right (+ carry), numbers of one width; without `every` the last alone, as a
+        stack of one. One AND per bit: carry ^ ((left ^ carry) & (right ^ carry))."""
+        made = []
+        for mine, theirs in zip(left, right, strict=True):
+            carry = self.and_(mine, theirs) if carry is None else carry ^ self.and_(mine ^ carry, theirs ^ carry)
+            made.append(carry)
+        return np.stack(made if every else made[-1:])
+
+
+class Plain(CarryChain):
+    """Bits in clear: what the circuit computes. The oracle of the tests, and the counter of gates."""
+
+    def __init__(self) -> None:
+        self.and_count = 0
+
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        result: Wires = np.bitwise_and(*np.broadcast_arrays(left, right))
+        self.and_count += result.size
+        return result
+
+    def not_(self, wires: Wires) -> Wires:
+        """NOT."""
+        return wires ^ np.uint8(1)
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
+        """Public bits (...,) on every lane."""
+        return np.repeat(bits.astype(np.uint8)[..., None], lanes, axis=-1)
+
+
+class HalfGates(CarryChain):
+    """What garbler and evaluator do alike: gates in pieces that stay in the cache, or by a kernel."""
+
+    _delta: Block128 | None = None  # the garbler's
+
+    def __init__(self, hash_: TweakedHash) -> None:
+        self.hash_ = hash_  # a long circuit takes a new one from step to step
+        self.and_count = 0
+        self.pieces = 0  # messages of tables so far
+
+    @abstractmethod
+    def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
+        """Tables of the gates that come next: to be written, or those that came."""
+
+    @abstractmethod
+    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
+        """Gates of one piece. Tweaks of the left labels count from one first, those of the right from the other."""
+
+    def and_(self, left: Wires, right: Wires) -> Wires:
+        """AND, elementwise; both of one shape (after broadcasting)."""
+        shape, left, right = _rows(left, right)
+        rows = left.shape[0]
+        if self.hash_.kernel is not None:
+            return self._chain(left[None], right[None], None, every=False).reshape(shape)
+        first, tables = self._begin(rows)
+        if rows <= _ROWS_AT_ONCE:
+            return self._and(left, right, (first, first + rows), tables).reshape(shape)
+        out = np.empty((rows, 2), dtype=np.uint64)
+        for low in range(0, rows, _ROWS_AT_ONCE):
+            part = slice(low, low + _ROWS_AT_ONCE)
+            out[part] = self._and(left[part], right[part], (first + low, first + rows + low), tables[part])
+        return out.reshape(shape)
+
+    def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
+        """A whole chain in one call, where there are kernels."""
+        if self.hash_.kernel is None or left.ndim != 3:
+            return super().carries(left, right, carry, every=every)
+        return self._chain(left, right, carry, every=every)
+
+    def _begin(self, rows: int) -> tuple[int, npt.NDArray[np.uint64]]:
+        self.and_count += rows
+        return self.hash_.reserve(Domain.GATE, 2 * rows), self._next_tables(rows)
+
+    def _chain(self, left: Wires, right: Wires, carry: Wires | None, *, every: bool) -> Wires:
+        """By the kernel: (bits, lanes, 2)."""
+        bits, lanes = left.shape[:2]
+        first, tables = self._begin(bits * lanes)
+        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+        into = None if carry is None else np.ascontiguousarray(carry)
+        shaped = tables.reshape(bits, lanes, ROW_WORDS)
+        (kernel, schedule), domain = self._kernel, Domain.GATE
+        return kernel.gates(schedule, self._delta, left, right, into, shaped, every=every, first=first, domain=domain)
+
+    def compare(self, values: npt.NDArray[np.uint64] | None, labels: Wires, classes: int) -> Wires:
+        """`circuits.argmax_by_pairs` of `circuits.sign_of_sum` by the kernel in one call: the bits of the position of the first
+        maximum. `values` (lanes, limbs): the garbler's shares of the differences of all pairs; `labels` of the evaluator's."""
+        bits, lanes = labels.shape[:2]
+        pairs = classes * (classes - 1) // 2
+        first, tables = self._begin((bits - 1) * lanes + (classes - 1) * (classes - 2) * lanes // pairs)
+        kernel, schedule = self._kernel
+        return kernel.compare(schedule, self._delta, values, labels, classes, tables, first=first, domain=Domain.GATE)
+
+    def match(
+        self, values: npt.NDArray[np.uint64] | None, labels: Wires, tag_bits: int
+    ) -> tuple[Wires, Block128, npt.NDArray[np.uint8]]:
+        """By the kernel in one call: whether the first bits of two numbers are all equal, a label per lane; and where they are
+        the XOR of the others, as keys (lanes, planes, 2) and colours (lanes, planes). `values` (lanes, words): own ones."""
+        bits, lanes = labels.shape[:2]
+        first, tables = self._begin((bits - 1) * lanes)
+        kernel, schedule = self._kernel
+        return kernel.match(schedule, self._delta, values, labels, tag_bits, tables, first=first, domain=Domain.GATE)
+
+    @property
+    def _kernel(self) -> tuple[Kernels, npt.NDArray[np.uint8]]:
+        if self.hash_.kernel is None:
+            raise LocalProtocolError("there are no kernels")
+        return self.hash_.kernel, self.hash_.schedule
+
+
+class Garbler(HalfGates):
+    """Labels of 0, and the tables that the evaluator needs, in the order of the gates."""
+
+    _delta: Block128
+
+    def __init__(self, hash_: TweakedHash, delta: Block128) -> None:
+        if not delta[0] & _ONE:
+            raise LocalProtocolError("the offset's colour bit must be 1")
+        super().__init__(hash_)
+        self._delta = delta
+        self._tables: list[npt.NDArray[np.uint64]] = []
+        self._offsets = np.tile(delta, (_ROWS_AT_ONCE, 1))
+        self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # fresh memory would cost more than the hashes
+
+    def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
+        """Wires of the garbler's own bits, any shape."""
+        full = np.uint64(0) - bits.astype(np.uint64)
+        wires = np.empty((*bits.shape, 2), dtype=np.uint64)
+        for word in (0, 1):
+            np.bitwise_and(full, self._delta[word], out=wires[..., word])
+        return wires
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
+        """Public bits (...,) on every lane."""
+        return self.own(np.repeat(bits[..., None], lanes, axis=-1))
+
+    def not_(self, wires: Wires) -> Wires:
+        """NOT."""
+        out = np.empty_like(wires)
+        for word in (0, 1):
+            np.bitwise_xor(wires[..., word], self._delta[word], out=out[..., word])
+        return out
+
+    def of_colour_zero(self, wires: Wires) -> Block128:
+        """Of each pair of labels the one whose colour is 0."""
+        return of_colour_zero(wires, self._delta)
+
+    def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
+        tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)
+        self._tables.append(tables.reshape(-1))
+        return tables
+
+    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
+        rows = left.shape[0]
+        delta = self._offsets[:rows]
+        labels = self._scratch[: 8 * rows].reshape(4, rows, 2)
+        labels[0] = left
+        np.bitwise_xor(left, delta, out=labels[1])
+        labels[2] = right
+        np.bitwise_xor(right, delta, out=labels[3])
+        tweaks = _tweaks(rows, firsts, 2)
+        hashed = self.hash_.at(labels.reshape(-1, 2), Domain.GATE, tweaks, keep=False).reshape(4, rows, 2)
+        left_colour, right_colour = _masks(labels[::2])
+        generator, evaluator = halves = np.bitwise_xor(hashed[::2], hashed[1::2])
+        generator ^= right_colour & delta
+        out: Block128 = evaluator & right_colour
+        evaluator ^= left
+        out ^= hashed[0]
+        left_colour &= generator
+        out ^= left_colour
+        out ^= hashed[2]
+        turned(halves, out=tables)
+        return out
+
+    def take_tables(self) -> npt.NDArray[np.uint64]:
+        """The tables since the last call, to be sent."""
+        taken, self._tables = self._tables, []
+        if len(taken) == 1:  # no copy
+            return taken[0]
+        return np.concatenate(taken) if taken else np.zeros(0, dtype=np.uint64)
+
+    # -- outputs -------------------------------------------------------------------------------------------------------
+
+    def tags(self, wires: Wires) -> npt.NDArray[np.uint64]:
+        """Two 64-bit tags per output wire and lane, by which the evaluator reads its bit and notices a wrong label."""
+        flat = wires.reshape(-1, 2)
+        rows = flat.shape[0]
+        first = self.hash_.reserve(Domain.OUTPUT, rows)
+        zero = self.hash_.run(flat, Domain.OUTPUT, first)[:, 0]
+        one = self.hash_.run(flat ^ self._delta, Domain.OUTPUT, first)[:, 0]
+        return np.concatenate([zero, one])
+
+    def read(self, wires: Wires, returned: npt.NDArray[np.uint64], party: str | None = None) -> npt.NDArray[np.uint8]:
+        """The bits behind labels that the evaluator gave back (their first words)."""
+        zero = wires.reshape(-1, 2)[:, 0]
+        if returned.shape != zero.shape:
+            raise PeerProtocolError("the returned labels have the wrong length", party=party)
+        is_one: npt.NDArray[np.bool_] = returned == zero ^ self._delta[0]
+        if not bool(np.all(is_one | (returned == zero))):
+            raise IntegrityError(party=party)
+        return is_one.astype(np.uint8).reshape(wires.shape[:-1])
+
+
+class Evaluator(HalfGates):
+    """Active labels, and the tables that came from the garbler."""
+
+    def __init__(self, hash_: TweakedHash, party: str | None = None) -> None:
+        super().__init__(hash_)
+        self._party = party
+        self._tables = np.zeros(0, dtype=np.uint64)
+        self._at = 0
+
+    def give_tables(self, tables: npt.NDArray[np.uint64]) -> None:
+        """Tables for the gates that follow."""
+        self._tables = np.concatenate([self._tables[self._at :], tables]) if self._at < len(self._tables) else tables
+        self._at = 0
+
+    def require_finished(self) -> None:
+        """Refuse tables that no gate used."""
+        if self._at != len(self._tables):
+            raise PeerProtocolError("there are more garbled tables than gates", party=self._party)
+
+    def own(self, shape: tuple[int, ...]) -> Wires:
+        """Wires of the garbler's own bits."""
+        return np.zeros((*shape, 2), dtype=np.uint64)
+
+    def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
+        """Public bits (...,) on every lane."""
+        return self.own((*bits.shape, lanes))
+
+    def not_(self, wires: Wires) -> Wires:
+        """NOT: the same active label."""
+        return wires
+
+    def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
+        end = self._at + ROW_WORDS * rows
+        if end > len(self._tables):
+            raise PeerProtocolError("there are fewer garbled tables than gates", party=self._party)
+        tables = self._tables[self._at : end].reshape(rows, ROW_WORDS)
+        self._at = end
+        return tables
+
+    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
+        rows = left.shape[0]
+        labels = np.concatenate([left, right])
+        hashed = self.hash_.at(labels, Domain.GATE, _tweaks(rows, firsts, 1), keep=False).reshape(2, rows, 2)
+        halves = turned(tables.reshape(rows, 2, 2))
+        halves[1] ^= left
+        halves &= _masks(labels.reshape(2, rows, 2))
+        halves ^= hashed
+        out: Block128 = halves[0] ^ halves[1]
+        return out
+
+    def read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+        """The bits of output wires by the garbler's tags. A label that fits neither tag is an `IntegrityError`."""
+        bits, fits = self.try_read(wires, tags)
+        if not fits.all():
+            raise IntegrityError(party=self._party)
+        return bits
+
+    def try_read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+        """The bits, and which of them a tag says. Where a failure would tell the garbler a bit, nothing may fail here."""
+        flat = wires.reshape(-1, 2)
+        rows = flat.shape[0]
+        if tags.shape != (2 * rows,):
+            raise PeerProtocolError("the output tags have the wrong length", party=self._party)
+        first = self.hash_.reserve(Domain.OUTPUT, rows)
+        own = self.hash_.run(flat, Domain.OUTPUT, first)[:, 0]
+        is_one: npt.NDArray[np.bool_] = own == tags[rows:]
+        fits: npt.NDArray[np.bool_] = is_one ^ (own == tags[:rows])
+        return is_one.astype(np.uint8).reshape(wires.shape[:-1]), fits.reshape(wires.shape[:-1])
+
+    def skip_read(self, wires: Wires) -> npt.NDArray[np.uint64]:
+        """First words of output labels, for the garbler alone to read."""
+        return np.ascontiguousarray(wires.reshape(-1, 2)[:, 0])

@@ -1,0 +1,143 @@
+"""Build the kernels in place. Installing the package calls this too (hatch_build.py).
+
+    python -m blindbayes.crypto.kernels.build            # the sets of this processor, unless they are up to date
+    python -m blindbayes.crypto.kernels.build --all      # every set of the processor's family, as a wheel needs
+    python -m blindbayes.crypto.kernels.build --set portable -g -O1   # named sets; further arguments go to the compiler
+
+The result is a plain shared library, not an extension module: it needs a C compiler but no Python headers, one file serves
+every Python version, and it cannot touch Python objects. Without a working compiler numpy does the same work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+LIBRARY = FOLDER / "_kernels.so"
+SOURCES = ("aes.h", "cells.h", "counts.h", "curve.h", "keyed.h", "lanes.c", "rows.h", "scores.h", "words.c")
+_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
+_ANY: dict[str, tuple[str, ...]] = {"portable": ()}
+_VAES = ("-maes", "-mpclmul", "-mavx2", "-mvaes", "-mvpclmulqdq")
+_SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processor, and what the compiler must be told
+    "x86_64": {
+        **_ANY,
+        "aesni": ("-maes", "-mpclmul", "-mavx2"),
+        "vaes": _VAES,
+        "avx512": (*_VAES, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mgfni", "-mprefer-vector-width=256"),
+    },
+    "aarch64": {**_ANY, "armv8": ("-mcpu=generic+crypto",)},
+}
+
+
+class Unbuildable(Exception):
+    """The kernels cannot be built; the message is one line that says why."""
+
+
+def compiler() -> list[str]:
+    """Return the command of the C compiler: CC, or cc."""
+    return shlex.split(os.environ.get("CC", "cc")) or ["cc"]
+
+
+def sets() -> dict[str, tuple[str, ...]]:
+    """Return the instruction sets of this processor's family with their compiler flags, slowest first."""
+    machine = platform.machine().lower()
+    return _SETS.get({"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine), _ANY)
+
+
+def native_sets() -> dict[str, tuple[str, ...]]:
+    """Return the sets that this processor can run; all of its family if the compiler cannot tell."""
+    probe = [*compiler(), "-march=native", "-dM", "-E", "-x", "c", os.devnull]
+    try:
+        answer = subprocess.run(probe, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return sets()
+    macros = {line.split()[1] for line in answer.splitlines() if line.startswith("#define ")}
+    needed = {name: {f"__{flag[2:].upper()}__" for flag in flags if "=" not in flag} for name, flags in sets().items()}
+    return {name: flags for name, flags in sets().items() if needed[name] <= macros}
+
+
+def digest() -> str:
+    """Return the hash of the sources; a library built from other sources is not loaded."""
+    return hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in SOURCES)).hexdigest()
+
+
+def is_current(library: Path = LIBRARY) -> bool:
+    """Return True if the library was built from today's sources."""
+    return library.is_file() and digest().encode() in library.read_bytes()
+
+
+def build(out: Path = LIBRARY, extra: Sequence[str] = (), chosen: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
+    """Compile the chosen instruction sets (default: all of the family) and return the names of those that compiled.
+
+    Raises
+    ------
+    Unbuildable
+        If the platform is not supported, there is no compiler, or it fails.
+    """
+    words = compiler()
+    if sys.byteorder != "little" or os.name != "posix":
+        raise Unbuildable("they are for POSIX systems with little-endian words")
+    if shutil.which(words[0]) is None:
+        raise Unbuildable(f"there is no C compiler ({words[0]})")
+    with tempfile.TemporaryDirectory() as folder:
+        parts = {name: Path(folder) / f"{name}.o" for name in (sets() if chosen is None else chosen)}
+        source = str(FOLDER / "lanes.c")
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            compiled = pool.map(
+                lambda name: _ran(
+                    [*words, *_FLAGS, *sets()[name], *extra, f"-DISA={name}", "-c", source, "-o", str(parts[name])]
+                ),
+                parts,
+            )
+            made = [each for each, ok in zip(parts.items(), compiled, strict=True) if ok]  # old compilers lack the newest set
+        if not made:
+            raise Unbuildable(f"{words[0]} cannot compile them")
+        present = [f"-DHAS_{name.upper()}" for name, _ in made]
+        rest, whole = Path(folder) / "words.o", Path(folder) / "whole.so"
+        exact = "-ffp-contract=off"  # numpy rounds after the product and after the sum, and so do these
+        named = [exact, *present, f'-DDIGEST="{digest()}"', "-c", str(FOLDER / "words.c"), "-o", str(rest)]
+        linked = [*words, "-shared", *extra, *(str(part) for _, part in made), str(rest), "-o", str(whole)]
+        if not _ran([*words, *_FLAGS, *extra, *named]) or not _ran(linked):
+            raise Unbuildable(f"{words[0]} cannot compile them")
+        try:
+            beside = out.with_name(f"{out.name}.{os.getpid()}")
+            shutil.copyfile(whole, beside)
+            os.replace(beside, out)  # who has the old one open keeps it
+        except OSError as problem:
+            raise Unbuildable(f"{out.parent} cannot be written to") from problem
+    return [name for name, _ in made]
+
+
+def _ran(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
+
+
+def main() -> None:
+    """Build and print one line with the outcome."""
+    parser = argparse.ArgumentParser(description="Build the compiled kernels; unknown arguments go to the compiler.")
+    parser.add_argument("--all", action="store_true", help="every instruction set of this processor's family, as wheels need")
+    parser.add_argument("--set", action="append", choices=list(sets()), help="only this instruction set (repeatable)")
+    options, extra = parser.parse_known_args()
+    if is_current() and not (options.all or options.set or extra):
+        return
+    named = {name: sets()[name] for name in options.set} if options.set else None
+    try:
+        chosen = sets() if options.all else named or native_sets()
+        print("kernels:", ", ".join(build(extra=extra, chosen=chosen)))  # noqa: T201
+    except Unbuildable as why:
+        print(f"kernels are left out, numpy does the work: {why}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

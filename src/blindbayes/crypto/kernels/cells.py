@@ -1,0 +1,106 @@
+"""The border of cells.h: delimited text as codes of distinct cells, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.kernels.bindings import Kernels
+from blindbayes.errors import LocalProtocolError
+
+PADDING = 64  # bytes behind the text that may be read
+MAX_COLUMNS = 1024  # that are read
+_SLOTS, _VALUES = 8192, 4096  # of a column's hash table; its distinct values
+_ROOM = 1 << 20  # bytes of a column's distinct values, or of its texts
+
+
+class Stop(IntEnum):
+    """Why a scan ended: all text is read, there is no room for more rows or values, or a row that it does not read."""
+
+    MORE, ROWS, FULL, ODD = range(4)
+
+
+class CellScanner:
+    """The columns of a table on the way through its text.
+
+    `wanted` are the columns that are read, out of `columns`; `plain` says which of them are stored as texts instead of coded.
+    """
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        marks: bytes,
+        columns: int,
+        wanted: Sequence[int],
+        plain: Sequence[bool],
+        rows: int,
+        skip: int = 0,
+    ) -> None:
+        count = len(wanted)
+        if not (0 < count <= MAX_COLUMNS and len(plain) == count and len(marks) == 4 and 0 < rows < 1 << 31 and skip >= 0):
+            raise LocalProtocolError("a scan reads 1 to 1024 columns")
+        if len(set(wanted)) != count or min(wanted) < 0 or max(wanted) >= columns:
+            raise LocalProtocolError("a scan reads columns of its table")
+        self._scan, self._memory, self._marks = kernels._once["cells_scan"], kernels._memory, marks
+        self._wide = kernels.name != "portable"
+        self._places = np.full(columns, -1, dtype=np.int64)
+        self._places[list(wanted)] = np.arange(count)
+        self._plain = np.array(plain, dtype=np.uint8)
+        self._tables = np.zeros((count, _SLOTS, 2), dtype=np.uint64)
+        self._values = np.zeros(count, dtype=np.uint64)
+        self._ends = np.zeros((count, max(rows, _VALUES) + 1), dtype=np.uint32)
+        self._store = np.empty((count, _ROOM), dtype=np.uint8)
+        self._codes = np.empty((count, rows), dtype=np.uint16)
+        self._state = np.array([0, 0, 0, 0, skip], dtype=np.uint64)  # bytes read, rows, why it stopped, at which column
+
+    @property
+    def rows(self) -> int:
+        """Rows since the last `clear`."""
+        return int(self._state[1])
+
+    def scan(self, text: bytes | bytearray, start: int, stop: int) -> tuple[int, Stop]:
+        """Add the rows of text[start:stop]; return the bytes read and why it stopped."""
+        if not 0 <= start <= stop <= len(text) - PADDING:
+            raise LocalProtocolError("a scan reads text with padding behind it")
+        self._scan(
+            self._memory(memoryview(text)[start:]),
+            stop - start,
+            self._memory(self._marks),
+            len(self._places),
+            self._memory(self._places),
+            len(self._plain),
+            self._memory(self._plain),
+            self._codes.shape[1],
+            self._memory(self._tables, writes=True),
+            self._memory(self._values, writes=True),
+            self._memory(self._ends, writes=True),
+            self._memory(self._store, writes=True),
+            _ROOM,
+            self._memory(self._codes, writes=True),
+            self._memory(self._state, writes=True),
+            self._wide,
+        )
+        return int(self._state[0]), Stop(int(self._state[2]))
+
+    def clear(self) -> None:
+        """Begin anew with the rows. A column that is full of distinct values is stored as texts from here on."""
+        self._codes = np.empty_like(self._codes)  # the rows of before have theirs
+        self._state[1] = 0
+        if self._state[2] == Stop.FULL:
+            self._plain[self._state[3]] = True
+
+    def codes(self, column: int) -> npt.NDArray[np.uint16] | None:
+        """The codes of a column's rows, or None where it has texts."""
+        return None if self._plain[column] else self._codes[column, : self.rows]
+
+    def size(self, column: int) -> int:
+        """Distinct values of a column so far, or its rows where it has texts."""
+        return self.rows if self._plain[column] else int(self._values[column])
+
+    def texts(self, column: int) -> tuple[bytes, bytes]:
+        """The ends (32 bits each, the first is 0) and the bytes of `size` values or texts."""
+        ends = self._ends[column, : self.size(column) + 1]
+        return ends.tobytes(), self._store[column, : ends[-1]].tobytes()

@@ -1,0 +1,201 @@
+"""Oblivious transfer: the base transfers, and pads made from correlated transfers.
+
+**Base transfers** (128 of them, once per pair of parties): endemic OT of Masny and Rindal (CCS 2019) over ristretto255, both
+messages bound to the session. The chooser sends two points per transfer of which it knows one logarithm; the sender cannot
+tell which, and derives a key from either.
+
+**Pads.** `softspoken` extends the base transfers to any number of correlated ones: the sender holds q and the one secret
+offset, the chooser t = q ^ (bit * offset). Here these become one-of-two or one-of-n pads by the tweaked hash, so that the
+chooser can compute exactly one of them (Naor and Pinkas for n > 2: the pad of a value is the XOR of one hash per bit).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto import ristretto
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash, turned
+from blindbayes.errors import PeerProtocolError
+
+BASE_COUNT = 128
+KEY_BYTES = 16
+_ROWS_AT_ONCE = 1 << 13  # keeps the hash's working set in the cache
+
+Bits = npt.NDArray[np.uint8]
+U64Array = npt.NDArray[np.uint64]
+
+
+# -- base transfers ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BaseChoice:
+    """What the chooser of base transfers keeps until the sender answers."""
+
+    session: bytes
+    bits: tuple[int, ...] = field(repr=False)
+    scalars: tuple[bytes, ...] = field(repr=False)
+    points: bytes  # what is sent: two points per transfer
+
+    def finish(self, sender_point: bytes, party: str | None = None) -> tuple[bytes, ...]:
+        """One key per transfer: that of the chosen bit."""
+        ristretto.require_point(sender_point, party)
+        keys = []
+        for index, (bit, scalar) in enumerate(zip(self.bits, self.scalars, strict=True)):
+            pair = self.points[64 * index : 64 * index + 64]
+            keys.append(_base_key(self.session, index, bit, sender_point, pair, ristretto.multiply(scalar, sender_point)))
+        return tuple(keys)
+
+
+def choose_base(bits: Bits, session: bytes, coins: Coins) -> BaseChoice:
+    """The chooser's step: for each bit b a point pair (r_0, r_1) with r_b = tG - H_b(r_{1-b}) and r_{1-b} random."""
+    scalars, points = [], []
+    chosen = tuple(int(bit) for bit in bits)
+    for index, bit in enumerate(chosen):
+        scalar = ristretto.random_scalar(coins)
+        other = ristretto.random_point(coins)
+        own = ristretto.subtract(ristretto.base_multiply(scalar), _other_hash(session, index, bit, other))
+        scalars.append(scalar)
+        points.append(own + other if bit == 0 else other + own)
+    return BaseChoice(session, chosen, tuple(scalars), b"".join(points))
+
+
+def answer_base(
+    points: bytes, count: int, session: bytes, coins: Coins, party: str | None = None
+) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """The sender's step: its point aG, and both keys of every transfer."""
+    if len(points) != 64 * count:
+        raise PeerProtocolError("the base transfers have the wrong length", party=party)
+    scalar = ristretto.random_scalar(coins)
+    own = ristretto.base_multiply(scalar)
+    keys = []
+    for index in range(count):
+        pair = points[64 * index : 64 * index + 64]
+        halves = (ristretto.require_point(pair[:32], party), ristretto.require_point(pair[32:], party))
+        both = []
+        for bit in (0, 1):
+            target = ristretto.add(halves[bit], _other_hash(session, index, bit, halves[1 - bit]))
+            ristretto.require_point(target, party)
+            both.append(_base_key(session, index, bit, own, pair, ristretto.multiply(scalar, target)))
+        keys.append((both[0], both[1]))
+    return own, tuple(keys)
+
+
+def _other_hash(session: bytes, index: int, bit: int, other: bytes) -> bytes:
+    return ristretto.hash_to_point(_framed(b"blindbayes endemic v1 point", session, index, bit) + other)
+
+
+def _base_key(session: bytes, index: int, bit: int, sender_point: bytes, pair: bytes, secret: bytes) -> bytes:
+    head = _framed(b"blindbayes endemic v1 key", session, index, bit)
+    return hashlib.sha256(head + sender_point + pair + secret).digest()[:KEY_BYTES]
+
+
+def _framed(label: bytes, session: bytes, index: int, bit: int) -> bytes:
+    return label + len(session).to_bytes(4, "big") + session + index.to_bytes(4, "big") + bytes([bit])
+
+
+# -- pads from correlated transfers ------------------------------------------------------------------------------------
+#
+# The key of entry v in a transfer is the sum over the bits b of v of x^b (q_b + v_b delta) in GF(2^128), and a pad is `width`
+# words of hashes of that key. The chooser of c has the key of c; that of v differs from it by (c ^ v)(x) delta, a nonzero
+# multiple of what it does not know (fewer than 128 bits: the x^b are independent). Block number `block` of the pad of entry
+# `value` in transfer `row` has the tweak first + (value * rows + row) * blocks + block: every hash of a session has its own.
+
+
+def bits_for(entries: int) -> int:
+    """Correlated transfers that one choice among `entries` takes."""
+    return max(1, (entries - 1).bit_length())
+
+
+def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int) -> U64Array:
+    """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
+    rows, blocks = q.shape[0], -(-width // 2)
+    first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
+    if hash_.kernel is not None:
+        own = np.ascontiguousarray(q)
+        return hash_.kernel.sender_pads(hash_.schedule, own, delta, entries, width, first, Domain.TRANSFER)
+    pads = np.empty((entries, rows, width), dtype=np.uint64)
+    for value, part, own in _hashed_keys(hash_, q, delta, entries, width, first):
+        pads[value, part] = own
+    return pads
+
+
+def sender_bytes(hash_: TweakedHash, q: Block128, delta: Block128, entries: int) -> Bits:
+    """The lowest bytes of all pads, (entries, rows), without kernels."""
+    rows = q.shape[0]
+    first = hash_.reserve(Domain.TRANSFER, rows * entries)
+    pads = np.empty((entries, rows), dtype=np.uint8)
+    for value, part, own in _hashed_keys(hash_, q, delta, entries, 2, first):
+        pads[value, part] = own[:, 0]  # numbers are cut to a byte
+    return pads
+
+
+def _hashed_keys(
+    hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int, first: int
+) -> Iterator[tuple[int, slice, U64Array]]:
+    """(entry, rows, their pads), some rows at a time; what it gives is gone at the next step.
+
+    From one entry to the next one bit of its number changes (Gray), so that a step adds one multiple of the offset.
+    """
+    rows, blocks, bits = q.shape[0], -(-width // 2), q.shape[1]
+    units = _combined(np.eye(bits, dtype=np.uint64)[..., None] * delta)
+    for low in range(0, rows, _ROWS_AT_ONCE):
+        part = slice(low, min(rows, low + _ROWS_AT_ONCE))
+        keys = _combined(q[part])
+        steps, value = [np.tile(unit, (len(keys), 1)) for unit in units], 0
+        for number in range(1 << bits):
+            if number:
+                bit = (number & -number).bit_length() - 1
+                keys ^= steps[bit]
+                value ^= 1 << bit
+            if value < entries:
+                at = first + (value * rows + low) * blocks
+                yield value, part, hash_.expand(keys, Domain.TRANSFER, at, width, keep=False)
+
+
+def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, width: int) -> U64Array:
+    """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
+    rows, blocks = t.shape[0], -(-width // 2)
+    first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
+    if hash_.kernel is not None:
+        own, chosen = np.ascontiguousarray(t), np.ascontiguousarray(choices)
+        return hash_.kernel.chooser_pads(hash_.schedule, own, chosen, width, first, Domain.TRANSFER)
+    pads = np.empty((rows, width), dtype=np.uint64)
+    for low in range(0, rows, _ROWS_AT_ONCE):
+        part = slice(low, min(rows, low + _ROWS_AT_ONCE))
+        chosen = choices[part]
+        places = chosen * np.uint64(rows)
+        places += np.arange(low, low + len(chosen), dtype=np.uint64)
+        places *= np.uint64(blocks)
+        places += np.uint64(first)
+        pads[part] = hash_.expand_at(_combined(t[part]), Domain.TRANSFER, places, width, keep=False)
+    return pads
+
+
+def _combined(transfers: Block128) -> Block128:
+    """(rows, bits, 2) to (rows, 2): the sum of x^b times transfer b, in GF(2^128) with x^128 = x^7 + x^2 + x + 1."""
+    planes = turned(transfers)
+    total: Block128 = planes[-1]
+    for plane in planes[-2::-1]:
+        top = total >> np.uint64(63)
+        total <<= np.uint64(1)
+        total[:, 1] |= top[:, 0]
+        total[:, 0] ^= top[:, 1] * np.uint64(0x87)
+        total ^= plane
+    return total
+
+
+def choice_bits(choices: U64Array | Bits, entries: int) -> Bits:
+    """The bits of the choices, (rows, bits), lowest first: what the chooser hands to the extension."""
+    if entries <= 2:
+        return choices.astype(np.uint8, copy=False)[:, None]
+    if entries <= 256:
+        return np.unpackbits(choices.astype(np.uint8, copy=False)[:, None], axis=1, count=bits_for(entries), bitorder="little")
+    shifts = np.arange(bits_for(entries), dtype=np.uint64)
+    return ((choices[:, None] >> shifts) & np.uint64(1)).astype(np.uint8)

@@ -1,0 +1,483 @@
+"""SoftSpoken OT extension (Roy, CRYPTO 2022), k = 4, checked: 4 bytes per correlated transfer.
+
+The extension's chooser plants 32 GGM trees of 16 leaves; the extension's sender learns all leaves of each but one, by 128
+base transfers in which the roles are swapped. The positions of the leaves it misses are its secret 128-bit offset. From
+then on each session expands the leaves into streams that are bound to the session, and n correlated transfers
+
+    chooser: t        sender: q        with t = q ^ (bit * offset)
+
+cost the chooser n/2 words of corrections and the sender nothing. A `OtReceiver` (chooser) or `OtSender` (sender) serves any
+number of sessions; a session's name is taken once, since the same name gives the same streams.
+
+**A chooser that deviates.** All 32 trees must be corrected to *one* string of choices: a chooser that corrects a tree to
+another would see in what follows whether the offset's four bits of that tree are what it guessed. So each piece of corrections
+ends in a proof (`linear_hash`), which passes a wrong piece only if the chooser guessed the four bits of every tree that it
+corrected otherwise. Likewise a hash of all leaves shows that the trees were planted alike for every offset. A failed check is
+an `IntegrityError` before the sender's q is used for anything, and ends the life of the offset: its `OtSender` serves no
+session more. See protocols/two_party/transfer/SPEC.md for what this bounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+
+from blindbayes.crypto import kernels
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
+from blindbayes.crypto.ot.base import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, U64Array, answer_base, choose_base
+from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash
+from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
+
+TREE_BITS = 4
+TREES = BASE_COUNT // TREE_BITS
+LEAVES = 1 << TREE_BITS
+LEVEL_BYTES = TREES * TREE_BITS * 2 * KEY_BYTES
+LEAF_CHECK_BYTES = 32  # of each leaf: twice the security level, since equal ones must not be found
+CORRECTION_BYTES = LEVEL_BYTES + TREES * LEAF_CHECK_BYTES + DIGEST_BYTES
+_HEAD_BYTES = 512  # of each leaf's stream
+_AT_ONCE = 1 << 17  # transfers folded, and checked, at once: 4 MB of leaf streams
+_SHORT = 1 << 9  # words of a row that are copied more cheaply than a step in Python costs
+_PROOF_BYTES = HASH_BYTES + DIGEST_BYTES
+_GRAY = [place ^ place >> 1 for place in range(LEAVES)]  # leaves in an order in which each differs from the next in one bit
+Bytes = npt.NDArray[np.uint8]
+
+
+def correction_words(count: int) -> int:
+    """Words of corrections for `count` transfers: half a word each, in units of 128 transfers, and 70 per piece of 2^17 for the
+    check."""
+    return sum(_piece_bytes(size) for size in _pieces(count)) // 8
+
+
+def _pieces(count: int) -> list[int]:
+    """Transfers of each piece of corrections, in units of 128."""
+    size = _padded(count)
+    return [min(_AT_ONCE, size - low) for low in range(0, size, _AT_ONCE)]
+
+
+def _piece_bytes(size: int) -> int:
+    return TREES * (size + MASK_BITS) // 8 + _PROOF_BYTES
+
+
+def _padded(count: int) -> int:
+    return -(-count // 128) * 128
+
+
+@dataclass(slots=True)
+class OtReceiver:
+    """The chooser's side: it knows all leaves."""
+
+    leaves: tuple[tuple[bytes, ...], ...] = field(repr=False)
+    _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def session(self, name: bytes) -> ChooserStream:
+        """Streams for one session; a name that came before is refused."""
+        _take_name(name, self._names)
+        secret = hashlib.sha256(b"softspoken masks" + b"".join(map(b"".join, self.leaves)) + name).digest()
+        return ChooserStream(name, _Leaves(self.leaves, name), secret)
+
+
+@dataclass(slots=True)
+class OtSender:
+    """The sender's side: it misses one leaf of each tree. `delta` is the offset; its lowest bit is 1."""
+
+    delta: Block128 = field(repr=False)
+    leaves: tuple[tuple[bytes | None, ...], ...] = field(repr=False)  # position 0 is the missing one
+    _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
+    _failed: bool = field(default=False, init=False, compare=False)
+
+    def session(self, name: bytes) -> SenderStream:
+        """Streams for one session; a name that came before is refused, and so is everything after a failed check."""
+        self.require_whole()
+        _take_name(name, self._names)
+        nibbles = self.delta.view(np.uint8)
+        missing = np.stack([nibbles & 15, nibbles >> 4], axis=1).reshape(-1)
+        return SenderStream(name, self, _Leaves(self.leaves, name, missing))
+
+    def require_whole(self, party: str | None = None) -> None:
+        """Refuse to go on after a failed check: its outcome told something of the offset."""
+        if self._failed:
+            raise PeerProtocolError("a check of these transfers has failed; they must be set up anew", party=party)
+
+    def burn(self) -> None:
+        """End the life of the offset."""
+        self._failed = True
+
+
+def _take_name(name: bytes, taken: set[bytes]) -> None:
+    if name in taken:
+        raise LocalProtocolError("a session of transfers has the name of an earlier one")
+    taken.add(name)
+
+
+class _Leaves:
+    """The leaves' streams in one session.
+
+    The head of every stream, enough for 4,096 transfers, is made by the tweaked hash for all leaves in one go: a single
+    query is over before 512 ciphers could be set up. What goes beyond the head comes from AES in counter mode.
+    """
+
+    def __init__(self, leaves: Sequence[Sequence[bytes | None]], name: bytes, missing: Bytes | None = None) -> None:
+        self._keys = leaves
+        self._missing = np.zeros(TREES, dtype=np.uint8) if missing is None else missing  # position p is leaf p ^ missing
+        self._name = name
+        self._head: tuple[TweakedHash, Block128] | None = None  # the hash, and the leaves as its seeds
+        self._at = 0
+        self._streams: list[list[CipherContext | None]] | None = None
+        self._schedules: Bytes | None = None
+        self._counter = 0  # block of the ciphers' streams, where kernels make them
+        self._scratch: dict[str, U64Array] = {}
+
+    def buffer(self, name: str, words: int) -> U64Array:
+        """Memory that is used again: fresh pages would cost as much as the work on them."""
+        if name not in self._scratch or len(self._scratch[name]) < words:
+            self._scratch[name] = np.empty(words, dtype=np.uint64)
+        return self._scratch[name][:words]
+
+    def head(self, width: int) -> U64Array | None:
+        """The next `width` bytes of all streams, (trees, leaves, words), or None if they come from the ciphers."""
+        if self._streams is not None or self._schedules is not None or self._at + width > _HEAD_BYTES:
+            return None
+        if self._head is None:
+            flat = [leaf or bytes(KEY_BYTES) for tree in self._keys for leaf in tree]
+            hash_ = TweakedHash(b"softspoken head" + self._name)
+            self._head = hash_, np.frombuffer(b"".join(flat), dtype="<u8").astype(np.uint64).reshape(-1, 2)
+        hash_, seeds = self._head
+        # Block by block, as they are needed: a single query takes a few of the 32.
+        stream = hash_.expand_at(seeds, Domain.STREAM, self._tweaks(self._at // 16), width // 8)
+        part = stream.reshape(TREES, LEAVES, width // 8)
+        if self.misses:
+            part[:, 0] = 0
+        self._at += width
+        return part
+
+    @property
+    def misses(self) -> bool:
+        """Whether the first leaf of every tree is missing."""
+        return self._keys[0][0] is None
+
+    def schedules(self, kernel: kernels.Kernels) -> Bytes:
+        """The ciphers' keys, expanded; a missing leaf has some key, whose stream is not used."""
+        if self._schedules is None:
+            self._schedules = kernel.schedules(
+                b"".join([self._key(leaf or bytes(KEY_BYTES)) for row in self._keys for leaf in row])
+            )
+        return self._schedules
+
+    def take_blocks(self, count: int) -> int:
+        """The number of the first of the next `count` blocks of the ciphers' streams."""
+        self._counter += count
+        return self._counter - count
+
+    def _tweaks(self, block: int) -> U64Array:
+        """Of one block of each tree and leaf; the same for both parties, whatever order they keep the leaves in."""
+        leaf = np.arange(LEAVES, dtype=np.uint64) ^ self._missing[:, None].astype(np.uint64)
+        number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
+        return number.reshape(-1) * np.uint64(_HEAD_BYTES // 16) + np.uint64(block)
+
+    def fill(self, tree: int, sums: Sequence[memoryview], room: Sequence[memoryview]) -> None:
+        """Running sums of the next bytes of one tree's streams from the ciphers, in the order of `_GRAY`: counter mode adds
+        what it is given. `sums[0]` is zeros; into `room[p]`, the memory of `sums[p + 1]` and a spare block, goes sum p."""
+        if self._schedules is not None:
+            raise LocalProtocolError("the kernels were turned off in the middle of a session")
+        if self._streams is None:
+            self._streams = [[None if leaf is None else self._cipher(leaf) for leaf in row] for row in self._keys]
+        for place, position in enumerate(_GRAY):
+            stream = self._streams[tree][position]
+            if stream is not None:  # else it is the first, and stays zeros
+                stream.update_into(sums[place], room[place])
+
+    def _cipher(self, leaf: bytes) -> CipherContext:
+        return Cipher(algorithms.AES(self._key(leaf)), modes.CTR(bytes(16))).encryptor()
+
+    def _key(self, leaf: bytes) -> bytes:
+        return hashlib.blake2b(self._name, key=leaf, digest_size=16, person=b"softspoken").digest()
+
+
+# -- setup -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class OtSenderSetup:
+    """The sender's half of the setup, between its message and the answer."""
+
+    delta: Block128 = field(repr=False)
+    choice: BaseChoice
+
+    @classmethod
+    def begin(cls, session: bytes, coins: Coins) -> OtSenderSetup:
+        """Draw the offset and choose in the base transfers: at each level the sibling of the missing leaf's path."""
+        raw = np.frombuffer(coins.bytes(16), dtype=np.uint8).copy()
+        raw[0] |= 1  # the colour bit of garbled labels
+        return cls(raw.view(np.uint64).copy(), choose_base(1 - _paths(raw).reshape(-1), session, coins))
+
+    def finish(self, sender_point: bytes, corrections: bytes, party: str | None = None) -> OtSender:
+        """All leaves but one per tree, from the base keys and the level sums, if their check holds."""
+        if len(corrections) != CORRECTION_BYTES:
+            raise PeerProtocolError("the tree corrections have the wrong length", party=party)
+        keys = self.choice.finish(sender_point, party)
+        paths = _paths(self.delta.view(np.uint8))
+        trees = []
+        checks: list[bytes] = []
+        for tree in range(TREES):
+            level: list[bytes | None] = [None]
+            missing = 0
+            for depth in range(TREE_BITS):
+                index = tree * TREE_BITS + depth
+                side = self.choice.bits[index]
+                at = (2 * index + side) * KEY_BYTES
+                total = _xor(corrections[at : at + KEY_BYTES], keys[index])
+                below: list[bytes | None] = []
+                for node in level:
+                    below.extend((None, None) if node is None else _children(node))
+                for position in range(side, len(below), 2):
+                    known = below[position]
+                    if known is not None:
+                        total = _xor(total, known)
+                below[2 * missing + side] = total
+                missing = 2 * missing + int(paths[tree, depth])
+                level = below
+            if level[missing] is not None or sum(node is None for node in level) != 1:
+                raise LocalProtocolError("a tree must miss exactly one leaf")
+            ends = [None if leaf is None else _leaf_end(leaf) for leaf in level]
+            at = LEVEL_BYTES + tree * LEAF_CHECK_BYTES
+            last = int.from_bytes(corrections[at : at + LEAF_CHECK_BYTES], "little")
+            for end in ends:
+                last ^= 0 if end is None else int.from_bytes(end[1], "little")
+            checks.extend(last.to_bytes(LEAF_CHECK_BYTES, "little") if end is None else end[1] for end in ends)
+            keys_of = [None if end is None else end[0] for end in ends]
+            trees.append(tuple(keys_of[position ^ missing] for position in range(LEAVES)))
+        if not hmac.compare_digest(hashlib.sha256(b"".join(checks)).digest(), corrections[-DIGEST_BYTES:]):
+            raise IntegrityError(party=party)
+        return OtSender(self.delta, tuple(trees))
+
+
+def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None) -> tuple[OtReceiver, bytes, bytes]:
+    """The chooser's half: its trees, its base point, and the level sums masked with the base keys, with their check.
+
+    The check (Roy 2022): each leaf ends in a key and 32 bytes; the XOR of a tree's 32 bytes gives the sender those of the leaf
+    that it misses, and the hash of all of them must be the one that is sent. So the trees are the same whatever it misses.
+    """
+    own, keys = answer_base(points, BASE_COUNT, session, coins, party)
+    trees, corrections = [], []
+    ends: list[bytes] = []
+    checks: list[bytes] = []
+    for tree in range(TREES):
+        level = [coins.bytes(KEY_BYTES)]
+        for depth in range(TREE_BITS):
+            level = [child for node in level for child in _children(node)]
+            for side in (0, 1):
+                total = keys[tree * TREE_BITS + depth][side]
+                for node in level[side::2]:
+                    total = _xor(total, node)
+                corrections.append(total)
+        keys_and_checks = [_leaf_end(leaf) for leaf in level]
+        trees.append(tuple(key for key, _ in keys_and_checks))
+        total_check = 0
+        for _, check in keys_and_checks:
+            total_check ^= int.from_bytes(check, "little")
+        ends.append(total_check.to_bytes(LEAF_CHECK_BYTES, "little"))
+        checks.extend(check for _, check in keys_and_checks)
+    corrections += [*ends, hashlib.sha256(b"".join(checks)).digest()]
+    return OtReceiver(tuple(trees)), own, b"".join(corrections)
+
+
+def _paths(delta: Bytes) -> Bits:
+    """Offset bits as tree paths, (trees, levels), highest bit first."""
+    return np.ascontiguousarray(np.unpackbits(delta, bitorder="little").reshape(TREES, TREE_BITS)[:, ::-1])
+
+
+def _children(node: bytes) -> tuple[bytes, bytes]:
+    both = hashlib.blake2b(b"children", key=node, digest_size=32, person=b"softspoken tree").digest()
+    return both[:16], both[16:]
+
+
+def _leaf_end(leaf: bytes) -> tuple[bytes, bytes]:
+    """The key of a leaf's streams, and what stands for the leaf in the check of the trees."""
+    size = KEY_BYTES + LEAF_CHECK_BYTES
+    both = hashlib.blake2b(b"leaf", key=leaf, digest_size=size, person=b"softspoken leaf").digest()
+    return both[:KEY_BYTES], both[KEY_BYTES:]
+
+
+def _xor(left: bytes, right: bytes) -> bytes:
+    return (int.from_bytes(left, "little") ^ int.from_bytes(right, "little")).to_bytes(KEY_BYTES, "little")
+
+
+# -- extension ---------------------------------------------------------------------------------------------------------
+
+
+class ChooserStream:
+    """Correlated transfers of one session, the chooser's side."""
+
+    def __init__(self, name: bytes, leaves: _Leaves, secret: bytes) -> None:
+        self._name, self._leaves, self._secret = name, leaves, secret
+        self._pieces = 0
+
+    def extend(self, bits: Bits) -> tuple[U64Array, Block128]:
+        """Corrections to send, with their proof, and t of shape (n, 2)."""
+        flat = np.ascontiguousarray(bits.reshape(-1))
+        words = np.empty(correction_words(len(flat)), dtype=np.uint64)
+        t = np.empty((_padded(len(flat)), 2), dtype=np.uint64)
+        low = at = 0
+        for size in _pieces(len(flat)):
+            piece = words.view(np.uint8)[at : at + _piece_bytes(size)]
+            at += len(piece)
+            packed = np.zeros((size + MASK_BITS) // 8, dtype=np.uint8)
+            tight = np.packbits(flat[low : low + size], bitorder="little")
+            packed[: len(tight)] = tight
+            packed[-HASH_BYTES:] = self._mask()
+            rest = piece[:-_PROOF_BYTES].reshape(TREES, -1)
+            folded = _fold(self._leaves, rest)
+            _correct(rest, packed)
+            piece[-_PROOF_BYTES:] = self._prove(rest, packed, folded)
+            _transpose(folded[:, :-HASH_BYTES], source=self._leaves, out=t[low : low + size])
+            low += size
+        return words, t[: len(flat)]
+
+    def _mask(self) -> Bytes:
+        """Random choices that hide the others in the proof; the sender misses a leaf of each tree, and with it their seed."""
+        made = hashlib.blake2b(
+            self._pieces.to_bytes(8, "big"), key=self._secret, digest_size=HASH_BYTES, person=b"softspoken mask"
+        )
+        return np.frombuffer(made.digest(), dtype=np.uint8)
+
+    def _prove(self, rest: Bytes, packed: Bytes, folded: Bytes) -> Bytes:
+        check = LinearHash(self._name, self._pieces, rest)
+        self._pieces += 1
+        proof = check.masked(packed[None]).tobytes() + digest(check.masked(folded))
+        return np.frombuffer(proof, dtype=np.uint8)
+
+
+def _correct(rest: Bytes, packed: Bytes) -> None:
+    """Make every tree's corrections, (trees, width), those to one string of choices."""
+    rest ^= packed
+
+
+class SenderStream:
+    """Correlated transfers of one session, the sender's side."""
+
+    def __init__(self, name: bytes, ot_sender: OtSender, leaves: _Leaves) -> None:
+        self.delta = ot_sender.delta
+        self._name, self._keeper, self._leaves = name, ot_sender, leaves
+        self._pieces = 0
+        bits = np.unpackbits(ot_sender.delta.view(np.uint8), bitorder="little")
+        self._rows = np.flatnonzero(bits)
+
+    def extend(self, corrections: U64Array, count: int, party: str | None = None) -> Block128:
+        """q of shape (count, 2), if the corrections of all trees are to one string of choices; else an `IntegrityError`."""
+        self._keeper.require_whole(party)
+        if corrections.shape != (correction_words(count),):
+            raise PeerProtocolError("the transfer corrections have the wrong length", party=party)
+        raw = corrections.view(np.uint8)
+        q = np.empty((_padded(count), 2), dtype=np.uint64)
+        low = at = 0
+        for size in _pieces(count):
+            piece = raw[at : at + _piece_bytes(size)]
+            at += len(piece)
+            width = (size + MASK_BITS) // 8
+            received = piece[: TREES * width].reshape(TREES, width)
+            rest = self._leaves.buffer("rest", received.size // 8).view(np.uint8).reshape(received.shape)
+            folded = _fold(self._leaves, rest, (received, self.delta, self._rows))
+            if not self._holds(received, piece[TREES * width :], folded):
+                self._keeper.burn()
+                raise IntegrityError(party=party)
+            _transpose(folded[:, :-HASH_BYTES], source=self._leaves, out=q[low : low + size])
+            low += size
+        return q[:count]
+
+    def _holds(self, received: Bytes, proof: Bytes, folded: Bytes) -> bool:
+        """Whether H(q) is H(t) where the offset's bit is 0, and H(t) ^ H(choices) where it is 1."""
+        found = LinearHash(self._name, self._pieces, received).masked(folded)
+        self._pieces += 1
+        found[self._rows] ^= proof[:HASH_BYTES]
+        return hmac.compare_digest(digest(found), proof[HASH_BYTES:].tobytes())
+
+
+def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128, npt.NDArray[np.int64]] | None = None) -> Bytes:
+    """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and into `raw`, (trees, width), the XOR of all of
+    them. What the sender received, (trees, width), is added where the bit of its offset is 1: in the rows that it names.
+
+    Tree by tree, so that the leaves stay in the cache; all trees at once where they are short. Rows are padded: a stride that
+    is a power of two would make the transposition three times slower.
+    """
+    width, rest = raw.shape[1], raw.view(np.uint64)
+    words = width // 8
+    padded = source.buffer("folded", BASE_COUNT * (words + 8)).reshape(TREES, TREE_BITS, words + 8)
+    folded = padded[:, :, :words]
+    head, kernel, flat = source.head(width), kernels.active(), padded.view(np.uint8).reshape(BASE_COUNT, -1)
+    if kernel is not None:
+        keys, counter = (None, 0) if head is not None else (source.schedules(kernel), source.take_blocks(width // 16))
+        heard = None if received is None else received[:2]
+        kernel.fold(flat, raw, given=head, schedules=keys, counter=counter, missing=source.misses, received=heard)
+        return flat[:, :width]
+    if head is not None:
+        _fold_sums(np.bitwise_xor.accumulate(head[:, _GRAY], axis=1), folded, rest)
+    else:
+        lines = source.buffer("leaves", (1 + LEAVES) * (words + 2)).view(np.uint8).reshape(1 + LEAVES, width + 16)
+        lines[: 2 if source.misses else 1] = 0
+        sums, room = [line[:width].data for line in lines], [line.data for line in lines[1:]]
+        level = lines.view(np.uint64)[None, 1:, :words]
+        for tree in range(TREES):
+            source.fill(tree, sums, room)
+            _fold_sums(level, folded[tree : tree + 1], rest[tree : tree + 1])
+    if received is not None:
+        every, corrections, rows = flat.view(np.uint64)[:, :words], received[0].view(np.uint64), received[2]
+        if words < _SHORT:
+            every[rows] ^= corrections[rows // TREE_BITS]
+        else:
+            for row in rows:
+                every[row] ^= corrections[row // TREE_BITS]
+    return flat[:, :width]
+
+
+def _fold_sums(sums: U64Array, folded: U64Array, rest: U64Array) -> None:
+    """From the running sums of the leaves, (trees, leaves, words), in the order of `_GRAY`. In that order bit b of a leaf's
+    number changes every 2^(b + 1) places: the leaves that have it add up to the running sums before the changes, and to the
+    last one where the last leaf has it."""
+    top = TREE_BITS - 1
+    for bit in range(top):
+        np.bitwise_xor.reduce(sums[:, (1 << bit) - 1 :: 2 << bit], axis=1, out=folded[:, bit])
+    np.bitwise_xor(sums[:, (1 << top) - 1], sums[:, -1], out=folded[:, top])
+    rest[:] = sums[:, -1]
+
+
+# (distance, mask): swaps of 64 x 64 bits.
+_SWAPS = (
+    (32, 0x00000000FFFFFFFF),
+    (16, 0x0000FFFF0000FFFF),
+    (8, 0x00FF00FF00FF00FF),
+    (4, 0x0F0F0F0F0F0F0F0F),
+    (2, 0x3333333333333333),
+    (1, 0x5555555555555555),
+)
+_STRIP = (1 << 12) + 64  # bytes of a row at once: keeps the swaps in the cache, and rows out of one another's way
+
+
+def _transpose(rows: Bytes, *, source: _Leaves, out: Block128) -> None:
+    """(128, n/8) bytes, bits little-endian, to (n, 2) words: two bands of 64 rows, each by swaps of 64 x 64 bits."""
+    kernel = kernels.active()
+    if kernel is not None:
+        kernel.transpose(rows, out)
+        return
+    for low in range(0, rows.shape[1], _STRIP):
+        part = rows[:, low : low + _STRIP]
+        words = part.shape[1] // 8
+        x = source.buffer("x", 128 * words).reshape(2, 64, words)
+        np.copyto(x.reshape(128, words).view(np.uint8), part)
+        t = source.buffer("t", 64 * words)
+        for distance, mask in _SWAPS:
+            halves = x.reshape(2, 32 // distance, 2, distance, words)
+            near, far, moved = halves[:, :, 0], halves[:, :, 1], t.reshape(2, 32 // distance, distance, words)
+            np.right_shift(near, np.uint64(distance), out=moved)
+            moved ^= far
+            moved &= np.uint64(mask)
+            far ^= moved
+            moved <<= np.uint64(distance)
+            near ^= moved
+        out[8 * low : 8 * low + 64 * words].reshape(words, 64, 2)[:] = x.transpose(2, 1, 0)

@@ -1,0 +1,1 @@
+"""Oblivious pseudo-random functions and key-value stores for private set intersection."""

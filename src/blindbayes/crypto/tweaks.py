@@ -1,0 +1,180 @@
+"""The one place that hashes 128-bit blocks, and the one place that hands out tweaks.
+
+`TweakedHash` is TMMO of Guo, Katz, Wang and Yu, "Efficient and Secure Multiparty Computation from Fixed-Key Block Ciphers"
+(IEEE S&P 2020): H(x, i) = P(P(x) ^ i) ^ P(x), proved tweakable circular correlation robust (TCCR) for *any* tweaks when P is
+a random permutation. P is AES-128 under a public key that is derived from the session, so hashes of two sessions have
+nothing to do with each other.
+
+A tweak is (domain, index): the domain says what the hash is for, the index counts. `reserve` gives every use its own range
+and never gives an index twice. Two parties that run the same steps reserve the same ranges. Why it matters: a garbling that
+shared one tweak over all lanes opened its secret offset (tests/attacks/test_lane_tweak.py runs that attack).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+
+from blindbayes.crypto import kernels
+from blindbayes.errors import LocalProtocolError
+
+Block128: TypeAlias = npt.NDArray[np.uint64]
+"""128-bit blocks, shape (..., 2)."""
+
+
+class Domain(enum.IntEnum):
+    """What a hash is for."""
+
+    TREE = 1  # inner nodes of GGM trees
+    LEAF = 2  # leaves of GGM trees, expanded into rows
+    TRANSFER = 3  # pads made from correlated transfers
+    GATE = 4  # rows of garbled AND gates
+    OUTPUT = 5  # tags of output labels
+    STREAM = 6  # first bytes of the transfers' leaf streams
+
+
+class TweakedHash:
+    """TMMO under the session's key, with a counter of tweaks per domain. One object per session and party."""
+
+    def __init__(self, session: bytes) -> None:
+        self.session = session
+        self._key = hashlib.sha256(b"blindbayes tmmo v1" + session).digest()[:16]  # public
+        self._next = dict.fromkeys(Domain, 0)
+        self._scratch = [np.zeros(0, dtype=np.uint8) for _ in range(3)]
+
+    @functools.cached_property
+    def _permutation(self) -> CipherContext:
+        # ECB here is the bare permutation that the construction asks for; nothing is encrypted with it.
+        return Cipher(algorithms.AES(self._key), modes.ECB()).encryptor()  # noqa: S305
+
+    @property
+    def kernel(self) -> kernels.Kernels | None:
+        """The kernels in use, or None for numpy. Whoever watches or changes `outer` overrides it: kernels do not call that."""
+        return kernels.active()
+
+    @functools.cached_property
+    def schedule(self) -> npt.NDArray[np.uint8]:
+        """The permutation's key as kernels take it. Ask only where there are kernels."""
+        kernel = self.kernel
+        if kernel is None:
+            raise LocalProtocolError("there are no kernels to make a key for")
+        return kernel.schedules(self._key)
+
+    @classmethod
+    def of_block(cls, session: bytes, index: int) -> TweakedHash:
+        """The hash of one block of a session. Security falls with the hashes under one key, so a long session has many keys."""
+        return cls(hashlib.sha256(b"blindbayes block" + session + index.to_bytes(8, "big")).digest())
+
+    def reserve(self, domain: Domain, count: int) -> int:
+        """The first of `count` tweak indices that nobody used before in this session."""
+        first = self._next[domain]
+        if count < 0 or first + count > 2**63:
+            raise LocalProtocolError("the tweaks of a session are used up")
+        self._next[domain] = first + count
+        return first
+
+    def permute(self, blocks: Block128, into: int | None = None) -> Block128:
+        """P on each of (n, 2) contiguous blocks; with `into` the result stands in that scratch buffer."""
+        size = blocks.shape[0] * 16
+        # `update_into` asks for one spare block.
+        out = np.empty(size + 16, dtype=np.uint8) if into is None else self._buffer(into, size + 16)
+        self._permutation.update_into(blocks.data.cast("B"), out.data)
+        return out[:size].view(np.uint64).reshape(-1, 2)
+
+    def _buffer(self, number: int, size: int) -> npt.NDArray[np.uint8]:
+        """Scratch that is used again: fresh memory of this size costs more, in page faults, than the hash itself."""
+        if len(self._scratch[number]) < size:
+            self._scratch[number] = np.empty(size, dtype=np.uint8)
+        return self._scratch[number][:size]
+
+    def at(self, blocks: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
+        """H of each of (n, 2) blocks under the tweak (domain, indices[row]).
+
+        With `keep` false the result stands in scratch memory, and is gone at the next call.
+        """
+        return self.expand_at(blocks, domain, indices, 2, keep=keep)
+
+    def run(self, blocks: Block128, domain: Domain, first: int, *, keep: bool = True) -> Block128:
+        """H of each of (n, 2) blocks under consecutive tweaks from `first`."""
+        return self.expand(blocks, domain, first, 2, keep=keep)
+
+    def expand(self, seeds: Block128, domain: Domain, first: int, words: int, *, keep: bool = True) -> npt.NDArray[np.uint64]:
+        """(n, words) pseudo-random words from (n, 2) seeds; block b of row r has the tweak first + r * blocks + b.
+
+        The same hash as `at`, with the inner permutation made once per seed. An odd number of words drops half a block. With
+        `keep` false the result stands in scratch memory, and is gone at the next call.
+        """
+        rows, blocks = seeds.shape[0], -(-words // 2)
+        kernel = self.kernel
+        if kernel is not None:
+            seeds, out = np.ascontiguousarray(seeds), self._out(rows, words, keep)
+            return kernel.expand(self.schedule, seeds, domain, words, first=first, step=blocks, out=out)
+        return self._expanded(seeds, domain, np.arange(first, first + rows * blocks, dtype=np.uint64), words, keep)
+
+    def expand_at(
+        self, seeds: Block128, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
+    ) -> npt.NDArray[np.uint64]:
+        """The same where block b of row r has the tweak firsts[r] + b."""
+        kernel = self.kernel
+        if kernel is not None:
+            seeds, out = np.ascontiguousarray(seeds), self._out(len(seeds), words, keep)
+            return kernel.expand(self.schedule, seeds, domain, words, firsts=np.ascontiguousarray(firsts), out=out)
+        if words <= 2:
+            return self._expanded(seeds, domain, firsts, words, keep)
+        indices = np.add(firsts[:, None], np.arange(-(-words // 2), dtype=np.uint64), dtype=np.uint64)
+        return self._expanded(seeds, domain, indices.reshape(-1), words, keep)
+
+    def _out(self, rows: int, words: int, keep: bool) -> npt.NDArray[np.uint64] | None:
+        return None if keep else self._buffer(2, 8 * rows * words).view(np.uint64).reshape(rows, words)
+
+    def _expanded(
+        self, seeds: Block128, domain: Domain, indices: npt.NDArray[np.uint64], words: int, keep: bool
+    ) -> npt.NDArray[np.uint64]:
+        rows, blocks = seeds.shape[0], -(-words // 2)
+        if rows == 0:
+            return np.empty((0, words), dtype=np.uint64)
+        inner = self.permute(np.ascontiguousarray(seeds), into=0)
+        if blocks > 1:  # laid out in full: stretched over its blocks, a seed of two words would cost more than the hashes
+            inner = np.repeat(inner, blocks, axis=0)
+        return self.outer(inner, domain, indices, keep=keep).reshape(rows, 2 * blocks)[:, :words]
+
+    def outer(self, inner: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
+        """H from P of each block, without kernels."""
+        tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
+        # One pass over whole blocks: numpy is slow where it steps over every other word.
+        tweaked[:, 0] = indices
+        tweaked[:, 1] = domain
+        tweaked ^= inner
+        out = self.permute(tweaked, into=None if keep else 2)
+        out ^= inner
+        return out
+
+
+def turned(blocks: Block128, out: Block128 | None = None) -> Block128:
+    """(a, b, 2) to (b, a, 2), always a copy. A block is moved as one item (of a kind that has 16 bytes; nothing is computed
+    with it): numpy is slow where its inner loop has two steps."""
+    whole = np.ascontiguousarray(blocks)
+    rows, columns, _ = whole.shape
+    out = np.empty((columns, rows, 2), dtype=np.uint64) if out is None else out
+    lines = whole.reshape(rows, 2 * columns).view(np.complex128)
+    to = out.reshape(columns, 2 * rows).view(np.complex128)
+    for at in range(min(rows, columns)):
+        if rows < columns:
+            to[:, at] = lines[at]
+        else:
+            to[at] = lines[:, at]
+    return out
+
+
+def column_sums(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Column sums. 32 rows at a time lie side by side, since numpy adds long rows three times as fast as short ones."""
+    whole, width = len(rows) // 32 * 32, rows.shape[1]
+    wide = rows[:whole].reshape(whole // 32, 32 * width).sum(axis=0, dtype=np.uint64).reshape(32, width)
+    total: npt.NDArray[np.uint64] = wide.sum(axis=0, dtype=np.uint64) + rows[whole:].sum(axis=0, dtype=np.uint64)
+    return total

@@ -1,0 +1,1 @@
+"""Sensitivity, composition, the privacy statement and the ledger."""

@@ -1,0 +1,383 @@
+"""The ledger: a site's own record of privacy spent and runs approved. Append-only, fsynced, hash-chained, locked by the OS.
+
+A ledger is a path. What a process remembers of it only saves time (`storage.chain`), so that no copy of an estimator, no
+second process and no restart can spend the same budget twice. Every charge is on disk before the release that it pays for.
+The first line fixes budget, unit, adjacency and composition. A write that was cut short is recorded as `torn`, never dropped.
+
+**Truncation.** A chain does not show what was cut off its end. `head` is the number and hash of the last entry: keep it
+elsewhere (the other parties of a study countersign it) and pass it to `verify`. Nor does a chain stop its owner from writing
+a whole new one: only heads kept elsewhere do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, cast
+
+from blindbayes.dp.accounting.accountant import Account, Composition, Spend
+from blindbayes.dp.accounting.sensitivity import ADJACENCY
+from blindbayes.dp.noise.exact_events import Number, as_decimal
+from blindbayes.dp.noise.mechanisms import Priced
+from blindbayes.errors import ConfigError, LedgerError, PrivacyError
+from blindbayes.io.chain import Chain, ChainFormat
+from blindbayes.io.chain import Entry as Line
+
+PARTY_UNIT = "one party"  # how the unit of a release that protects all rows of a party begins
+EXACT = "exact_sum"  # the kind of a note about a release without noise, which no budget bounds
+FORMAT = "blindbayes.dp.accounting.ledger/1"
+_KIND = re.compile(r"[a-z][a-z_]{0,31}")
+_AMOUNT = re.compile(r"\d{1,300}(?:\.\d{1,400}|/0{0,99}[1-9]\d{0,399})?")
+_CHAIN = ChainFormat("ledger", prefix=b"blindbayes ledger v1", clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One line of the ledger."""
+
+    n: int
+    time: str
+    kind: str
+    prev: str
+    hash: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last entry's number and hash: what others countersign."""
+
+    n: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.n}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """From `str(head)`."""
+        found = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text)
+        if not found:
+            raise ConfigError("a ledger head is written NUMBER:SHA256")
+        return cls(int(found[1]), found[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Budget and what is spent of it, under the ledger's composition."""
+
+    epsilon: Fraction
+    delta: Fraction
+    spent_epsilon: float
+    spent_delta: float
+    basic_epsilon: Fraction
+    basic_delta: Fraction
+    charges: int
+    torn: int
+    unit: str
+    adjacency: str
+    composition: Composition
+
+    @property
+    def left(self) -> float:
+        """Epsilon that is left, by the composition declared."""
+        return max(0.0, float(self.epsilon) - self.spent_epsilon)
+
+    def __str__(self) -> str:
+        """For privacy statements: all releases so far, and the ceiling."""
+        return (
+            f"{self.charges} release(s) charged to the holder's ledger cost epsilon {self.spent_epsilon:g} and delta "
+            f"{self.spent_delta:g} together ({self.composition} composition, {self.adjacency} {self.unit}); the ledger refuses "
+            f"more than epsilon {float(self.epsilon):g} and delta {float(self.delta):g}"
+        )
+
+
+class Ledger:
+    """The ledger at a path. What it remembers of the file saves time and is no substitute for it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        why = "there is no ledger. Open one with `blindbayes ledger init PATH --epsilon ...`"
+        self._chain = Chain(self.path, _CHAIN, missing=why)
+
+    def __repr__(self) -> str:
+        return f"Ledger({os.fspath(self.path)!r})"
+
+    # -- opening ---------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        epsilon: Number,
+        delta: Number = 0,
+        unit: str = "one record",
+        composition: Composition = "basic",
+        owner: str = "",
+    ) -> Ledger:
+        """Open a new ledger with its budget. Refuses a path where something stands."""
+        ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
+        if ceiling <= 0 or not 0 <= failure < 1:
+            raise ConfigError("a budget has an epsilon above zero and a delta from 0 to below 1")
+        Account(ADJACENCY, composition)  # refuses an unknown way to compose, or one that is not installed
+        if composition != "basic" and failure == 0:
+            raise ConfigError(f"composition {composition!r} needs a delta above zero")
+        if not unit.strip():
+            raise ConfigError("a ledger names the unit that it protects")
+        fields = {
+            "format": FORMAT,
+            "epsilon": _text(ceiling),
+            "delta": _text(failure),
+            "unit": unit,
+            "adjacency": ADJACENCY,
+            "composition": composition,
+            "owner": owner,
+        }
+        ledger = cls(path)
+        ledger._chain.create("budget", fields)
+        return ledger
+
+    # -- reading ---------------------------------------------------------------------------------------------------------
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """All entries, verified."""
+        return self._ledger(self._chain.entries())
+
+    def _ledger(self, lines: list[Line]) -> tuple[LedgerEntry, ...]:
+        """The entries, if the first is a ledger's."""
+        entries = tuple(_entry(line) for line in lines)
+        if not all(isinstance(text, str) for entry in entries for text in (entry.time, entry.kind)):
+            raise LedgerError(f"{self.path.name}: an entry of the ledger has no time, or no kind")
+        if not entries or entries[0].kind != "budget" or entries[0].fields.get("format") != FORMAT:
+            raise LedgerError(f"{self.path.name}: this is not a ledger of this version")
+        return entries
+
+    @property
+    def head(self) -> Head:
+        """Number and hash of the last entry."""
+        last = self.entries()[-1]
+        return Head(last.n, last.hash)
+
+    def held(self) -> contextlib.AbstractContextManager[bytes]:
+        """The file's bytes; nobody writes meanwhile."""
+        return self._chain.held()
+
+    def hash_at(self, number: int) -> str | None:
+        """The hash of an entry; None: there is none."""
+        return self._chain.hash_at(number)
+
+    def verify(self, head: Head | None = None) -> Head:
+        """Check every line, the chain, and that it still holds `head`. Raises `LedgerError`; returns the head of now."""
+        entries = self._ledger(self._chain.verify())
+        if head is not None:
+            if head.n >= len(entries):
+                raise LedgerError(
+                    f"{self.path.name}: the ledger ends before entry {head.n}, which was seen before: it was cut off"
+                )
+            if entries[head.n].hash != head.hash:
+                raise LedgerError(f"{self.path.name}: entry {head.n} is not the one seen before: the ledger was rewritten")
+        return Head(entries[-1].n, entries[-1].hash)
+
+    def balance(self) -> Balance:
+        """Budget and spending."""
+        return _balance(self.entries())
+
+    def after(self, epsilon: float, delta: float, runs: int = 1) -> Balance:
+        """The balance as it would be after so many more charges, by their texts alone."""
+        spend = Spend(Fraction(str(epsilon)), Fraction(str(delta)))
+        return _balance(self.entries(), [spend] * runs if epsilon or delta else ())
+
+    def timeline(self, last: int = 200) -> list[dict[str, Any]]:
+        """Budgets, charges and exact sums, oldest first, the last `last`: for what, what was spent and left after it."""
+        entries, found = self.entries(), []
+        shown = [each for each in entries if each.kind in ("budget", "charge", EXACT)][-last:]
+        account = _account(entries[: max(1, shown[0].n)])[0].condensed()  # not one sum over all entries per line
+        budget = [each for each in entries[: shown[0].n + 1] if each.kind == "budget"][-1].fields
+        for entry in shown:
+            if entry.kind == "charge":
+                account.add(_spend(entry))
+            budget = entry.fields if entry.kind == "budget" else budget
+            now = _balance_of(account, budget)
+            about = {name: entry.fields.get(name) for name in ("epsilon", "delta", "purpose", "reason", "run", "study")}
+            amounts = {"spent": now.spent_epsilon, "left": now.left, "budget": float(now.epsilon)}
+            found.append({"n": entry.n, "time": entry.time, "kind": entry.kind, **about, **amounts})
+        return found
+
+    # -- writing ---------------------------------------------------------------------------------------------------------
+
+    def charge(
+        self,
+        cost: Priced | Spend,
+        *,
+        purpose: str,
+        unit: str | None = None,
+        partition: str | None = None,
+        part: str | None = None,
+        **facts: Any,
+    ) -> LedgerEntry:
+        """Pay for one release before it is made. Raises `PrivacyError`, and writes nothing, if the budget would be exceeded.
+
+        `unit` says whom the release protects; a `Spend` does not know it, so it must be said. A release that protects all
+        rows of a party protects a record and a person too. `partition` and `part` declare that the release reads only one of
+        several disjoint parts of the records. `facts` are further public facts to keep (codebook hash, study hash, run).
+        """
+        details: dict[str, Any] = {}
+        if isinstance(cost, Spend):
+            if partition is not None or part is not None:
+                raise ConfigError("a Spend names its own part")
+            if unit is None:
+                raise ConfigError("a charge says whom the release protects: pass unit, for example 'one record'")
+            spend = cost
+        else:
+            details["mechanism"] = cost.name
+            unit = cost.price.unit
+            spend = Spend.of(cost, partition=partition, part=part)
+        if not purpose.strip():
+            raise ConfigError("a charge says what it is for")
+        with self._chain.writing() as writer:
+            entries = self._ledger(writer.entries())
+            account, budget = _account(entries)
+            if unit != budget["unit"] and not unit.startswith(PARTY_UNIT):
+                raise PrivacyError(
+                    f"{self.path.name} protects {budget['unit']}, the release {unit}: use a ledger and a release for one unit"
+                )
+            if not account.with_(spend).fits(Fraction(budget["epsilon"]), Fraction(budget["delta"])):
+                balance = _balance(entries)
+                asked = f"epsilon {float(spend.epsilon):g} (delta {float(spend.delta):g})"
+                raise PrivacyError(
+                    f"{self.path.name}: budget exceeded: {asked} asked, "
+                    f"{balance.left:g} of {float(balance.epsilon):g} left. Nothing was released"
+                )
+            fields = {
+                "purpose": purpose,
+                "epsilon": _text(spend.epsilon),
+                "delta": _text(spend.delta),
+                "rho": spend.rho,
+                "gaussian": list(spend.gaussian) if spend.gaussian else None,
+                "partition": spend.partition,
+                "part": spend.part,
+                "unit": unit,
+                **details,
+            }
+            if clash := set(fields) & set(facts):
+                raise ConfigError(f"a charge says {min(clash)!r} itself: give the fact another name")
+            entry = {name: value for name, value in {**fields, **facts}.items() if value is not None}
+            return _entry(writer.append("charge", entry))
+
+    def book(self, epsilon: float, delta: float, *, purpose: str) -> LedgerEntry:
+        """Count as spent what may have been, even if that is all there is."""
+        with self._chain.writing() as writer:
+            unit = _account(self._ledger(writer.entries()))[1]["unit"]
+            amounts = {"epsilon": _text(Fraction(str(epsilon))), "delta": _text(Fraction(str(delta)))}
+            return _entry(writer.append("charge", {"purpose": purpose, **amounts, "unit": unit}))
+
+    def note(self, kind: str, **fields: Any) -> LedgerEntry:
+        """Record something that costs nothing: a run approved, a head countersigned. Public facts only."""
+        if not _KIND.fullmatch(kind) or kind in {"budget", "charge", "torn"}:
+            raise ConfigError("a note's kind is a lower-case word other than budget, charge and torn")
+        with self._chain.writing() as writer:
+            self._ledger(writer.entries())
+            return _entry(writer.append(kind, fields))
+
+    def set_budget(self, *, epsilon: Number, delta: Number, reason: str) -> LedgerEntry:
+        """A new ceiling, with its reason, from now on. Earlier charges keep counting."""
+        ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
+        if ceiling <= 0 or not 0 <= failure < 1 or not reason.strip():
+            raise ConfigError("a new budget has an epsilon above zero, a delta from 0 to below 1 and a reason")
+        with self._chain.writing() as writer:
+            known = _account(self._ledger(writer.entries()))[1]
+            fields = {**known, "epsilon": _text(ceiling), "delta": _text(failure), "reason": reason}
+            return _entry(writer.append("budget", fields))
+
+
+def charge(path: str | os.PathLike[str], mechanism: Priced, *, purpose: str, **facts: Any) -> LedgerEntry:
+    """Pay for one release from the ledger at `path`: the one line an estimator needs before it releases."""
+    return Ledger(path).charge(mechanism, purpose=purpose, **facts)
+
+
+def _entry(fields: Mapping[str, Any]) -> LedgerEntry:
+    rest = {name: value for name, value in fields.items() if name not in _CHAIN.reserved}
+    return LedgerEntry(fields["n"], fields["time"], fields["kind"], fields["prev"], fields["hash"], rest)
+
+
+# -- sums ----------------------------------------------------------------------------------------------------------------
+
+
+def _text(value: Fraction) -> str:
+    """A fraction as text that reads back exactly: decimal where it ends, else numerator/denominator."""
+    for digits in range(19):
+        if (value * 10**digits).denominator == 1:
+            sign, whole = ("-", -value) if value < 0 else ("", value)
+            scaled = str(int(whole * 10**digits)).rjust(digits + 1, "0")
+            return sign + (f"{scaled[:-digits]}.{scaled[-digits:]}" if digits else scaled)
+    return str(value)
+
+
+def _spend(entry: LedgerEntry) -> Spend:
+    fields = entry.fields
+    for name in ("epsilon", "delta"):
+        if not _AMOUNT.fullmatch(str(fields[name])):  # 1e999999999 is a short text and a number that fills the memory
+            raise ValueError(name)
+    gaussian = fields.get("gaussian")
+    return Spend(
+        Fraction(fields["epsilon"]),
+        Fraction(fields["delta"]),
+        None if fields.get("rho") is None else float(fields["rho"]),
+        (float(gaussian[0]), int(gaussian[1]), int(gaussian[2])) if gaussian else None,
+        fields.get("partition"),
+        fields.get("part"),
+    )
+
+
+@contextlib.contextmanager
+def _amounts() -> Iterator[None]:
+    """Where they are added up: the hashes fit, so if they cannot be, whoever made it wrote no ledger."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, IndexError, ArithmeticError):
+        raise LedgerError("an entry of the ledger holds no amount that can be added up") from None
+
+
+@_amounts()
+def _account(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]]:
+    budget = [entry for entry in entries if entry.kind == "budget"][-1].fields
+    account = Account(budget["adjacency"], cast(Composition, budget["composition"]))
+    for name in ("epsilon", "delta"):
+        if not _AMOUNT.fullmatch(str(budget[name])):
+            raise ValueError(name)
+    return account.add(*[_spend(entry) for entry in entries if entry.kind == "charge"]), budget
+
+
+@_amounts()
+def _balance(entries: tuple[LedgerEntry, ...], more: Sequence[Spend] = ()) -> Balance:
+    account, budget = _account(entries)
+    return _balance_of(account.add(*more), budget, torn=sum(entry.kind == "torn" for entry in entries))
+
+
+@_amounts()
+def _balance_of(account: Account, budget: Mapping[str, Any], torn: int = 0) -> Balance:
+    if not all(isinstance(budget.get(name), str) for name in ("unit", "adjacency", "composition")):
+        raise LedgerError("the ledger does not say whom its budget protects")
+    basic_epsilon, basic_delta = account.basic()
+    delta = Fraction(budget["delta"])
+    basic = account.composition == "basic"
+    return Balance(
+        epsilon=Fraction(budget["epsilon"]),
+        delta=delta,
+        spent_epsilon=float(basic_epsilon) if basic else account.epsilon(float(delta)),
+        spent_delta=float(basic_delta) if basic or not account.spends else float(delta),
+        basic_epsilon=basic_epsilon,
+        basic_delta=basic_delta,
+        charges=len(account.spends),
+        torn=torn,
+        unit=budget["unit"],
+        adjacency=budget["adjacency"],
+        composition=account.composition,
+    )

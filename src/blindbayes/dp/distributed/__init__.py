@@ -1,0 +1,1 @@
+"""Noise that several parties add together."""

@@ -1,0 +1,239 @@
+"""Noise that several parties add together, so that their sum is private and nobody's share need be.
+
+    noise = DistributedNoise.plan(touched=7, cells=64, epsilon=1.0, delta=1e-6, honest=5)
+    vector += noise.share(coins)            # each party, once per release; int64, one entry per cell
+    noise.law, noise.price, noise.deviation(), noise.statement()
+
+`touched` is how many cells one record can change; `bounds` (instead of `cells`) says by how much each cell can change, 1 for
+a count. `honest` is the smallest number of honest parties whose shares reach the sum: `honest_survivors` makes it from the
+study's parties, quorum and gamma. The guarantee is for adding or removing one unit: a record; a person, of whom at most
+`rows_per_person` rows are counted; or (unit="party") all rows of one party, of which `party_rows` is the declared or privately
+computed maximum.
+
+Two mechanisms, both exact on integers:
+
+polya    shares are differences of NegativeBinomial(1/honest, e^-rate); `honest` of them add up to exactly one two-sided
+         geometric (discrete Laplace) variable. Pure epsilon.
+skellam  shares are differences of Poisson variables; the sum is Skellam. (epsilon, delta), calibrated on the exact law.
+With a delta the one with the smaller variance is taken: about polya up to 8 touched cells and skellam from 10 on, at 1e-6.
+More than `honest` honest shares only add independent noise, which cannot hurt privacy. Fewer do: see `remaining`.
+
+Why. A row moves at most `touched` cells, cell j by at most bounds[j]; or, of a text's words (`touched` counts them as one),
+several cells of one bound by at most that bound together. A unit has `reach` rows. polya: the rate in cell j is
+epsilon / (touched reach bounds[j]), so the log-ratio of the sum's law at two neighbours is at most sum |move_j| rate_j <=
+epsilon. skellam: `losses`. In both, the shares of the dishonest are treated as known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.noise import pld as losses
+from blindbayes.dp.noise import samplers
+from blindbayes.dp.noise.exact_events import budget_floor, cost_ceiling
+from blindbayes.errors import ConfigError, PrivacyError
+
+Mechanism = Literal["polya", "skellam"]
+Unit = Literal["record", "person", "party"]
+_MAX_SCALE = 1 << 44
+_GRAIN = 1 << 24  # rational parameters that come from floating point are rounded, to the safe side, to this grain
+
+
+def dishonest(parties: int, gamma: float) -> int:
+    """The most dishonest of `parties`, if a fraction `gamma` is honest."""
+    if not 0 < gamma <= 1:
+        raise ConfigError("gamma, the honest fraction, lies above 0 and at most 1")
+    return parties - math.ceil(Fraction(gamma).limit_denominator(10**6) * parties)
+
+
+def honest_survivors(parties: int, quorum: int, gamma: float) -> int:
+    """The smallest number of honest parties among `quorum` survivors of `parties`, if a fraction `gamma` is honest.
+
+    Those who drop out may all be honest: `quorum` less every dishonest party. Raises `ConfigError` where that leaves nobody.
+    """
+    left = quorum - dishonest(parties, gamma)
+    if left < 1:
+        raise ConfigError("the quorum could consist of dishonest parties only: raise the quorum or gamma")
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedPrice:
+    """What one release with this noise costs."""
+
+    epsilon: float
+    delta: float
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedNoise:
+    """One plan, public and the same for all parties. Make it with `plan`."""
+
+    mechanism: Mechanism
+    epsilon: Fraction
+    delta: float
+    honest: int
+    touched: int
+    reach: int  # rows of one unit
+    bounds: tuple[int, ...] = field(repr=False)
+    unit: Unit
+    variance: Fraction  # skellam: of the sum of `honest` shares, in a cell of bound 1
+
+    @classmethod
+    def plan(
+        cls,
+        *,
+        touched: int,
+        epsilon: float | Fraction,
+        honest: int,
+        cells: int | None = None,
+        bounds: Sequence[int] | None = None,
+        delta: float = 0.0,
+        unit: Unit = "record",
+        party_rows: int | None = None,
+        rows_per_person: int | None = None,
+        mechanism: Mechanism | None = None,
+    ) -> DistributedNoise:
+        """See the module. Give `cells` for counts or `bounds` for cells of any width; `party_rows` for unit="party",
+        `rows_per_person` where a person has several rows. `mechanism` is for tests and audits: the plan chooses one."""
+        if (cells is None) == (bounds is None):
+            raise ConfigError("give the number of cells or their bounds, one of the two")
+        limits = tuple(bounds) if bounds is not None else (1,) * (cells or 0)
+        if not limits or min(limits) < 1 or not 1 <= touched <= len(limits):
+            raise ConfigError("there is at least one cell, every bound is at least 1, and touched lies within the cells")
+        if not (epsilon > 0 and math.isfinite(epsilon)) or not 0 <= delta < 1:
+            raise PrivacyError("epsilon is positive and finite, and delta lies in [0, 1)")
+        if honest < 1:
+            raise PrivacyError("at least one honest party must add its noise")
+        if (unit == "party") != (party_rows is not None) or (party_rows is not None and party_rows < 1):
+            raise ConfigError("the unit 'party', and it alone, needs party_rows, the largest number of rows of a party")
+        if rows_per_person is not None and (unit != "record" or rows_per_person < 1):
+            raise ConfigError("rows_per_person is at least 1, and the unit of the noise is then a person with so many rows")
+        reach = party_rows or rows_per_person or 1
+        if unit == "record" and reach > 1:
+            unit = "person"
+        exact = budget_floor(epsilon)
+        if max(limits) * touched * reach / exact > _MAX_SCALE:
+            raise PrivacyError("the noise would be wider than 2^44: use bins, a coarser precision or a larger epsilon")
+
+        def make(kind: Mechanism) -> DistributedNoise:
+            variance = Fraction(0)
+            if kind == "skellam":
+                found = losses.skellam_variance(touched, reach, float(exact), delta)
+                variance = Fraction(math.ceil(found * _GRAIN), _GRAIN)
+            return cls(kind, exact, delta if kind == "skellam" else 0.0, honest, touched, reach, limits, unit, variance)
+
+        can_skellam = delta > 0 and max(limits) == 1
+        if mechanism is not None:
+            if mechanism == "skellam" and not can_skellam:
+                raise ConfigError("skellam noise needs delta above 0 and cells that one row changes by at most 1")
+            return make(mechanism)
+        polya = make("polya")
+        if not can_skellam:
+            return polya
+        skellam = make("skellam")
+        return skellam if skellam.deviation() < polya.deviation() else polya
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+
+    def at(self, honest: int) -> DistributedNoise:
+        """The same plan for another number of honest survivors: what a party with its own view of the roster draws from.
+
+        If every honest party k uses some h_k, the sum is private as long as the honest 1/h_k add up to at least 1.
+        """
+        if honest < 1:
+            raise PrivacyError("at least one honest party must add its noise")
+        return dataclasses.replace(self, honest=honest)
+
+    def share(self, coins: Coins, size: int | None = None) -> npt.NDArray[np.int64]:
+        """One party's noise, a fresh draw for every cell. Add it once, to one release.
+
+        `size` overrides the number of cells where all bounds are equal (simulation of many draws).
+        """
+        if size is not None and len(set(self.bounds)) != 1:
+            raise ConfigError("a size can be given only if all cells have the same bound")
+        count = len(self.bounds) if size is None else size
+        if self.mechanism == "skellam":
+            return samplers.skellam(coins, self.variance / self.honest, count)
+        out = np.zeros(count, np.int64)
+        limits = np.asarray(self.bounds if size is None else self.bounds[:1] * count, dtype=object)
+        for bound in sorted(set(limits.tolist())):
+            at = np.flatnonzero(limits == bound)
+            out[at] = samplers.polya_share(coins, 1 / self.rate(bound), self.honest, len(at))
+        return out
+
+    def rate(self, bound: int = 1) -> Fraction:
+        """Decay of the two-sided geometric law of a cell: P(k) ~ e^-(rate |k|)."""
+        return self.epsilon / (self.touched * self.reach * bound)
+
+    # -- what it means -------------------------------------------------------------------------------------------------
+
+    @property
+    def price(self) -> DistributedPrice:
+        """Charged once per release, before it."""
+        return DistributedPrice(cost_ceiling(self.epsilon), self.delta, self.unit)
+
+    def deviation(self, parties: int | None = None, bound: int = 1) -> float:
+        """Standard deviation of the noise in a cell's sum, when `parties` (default: just the honest minimum) add theirs."""
+        count = parties or self.honest
+        if self.mechanism == "skellam":
+            return math.sqrt(float(self.variance) * count / self.honest)
+        rate = float(self.rate(bound))
+        one = 2 * math.exp(-rate) / math.expm1(-rate) ** 2
+        return math.sqrt(one * count / self.honest)
+
+    def table(self, parties: int) -> losses.Floats:
+        """P(k), k = -K..K, of the sum of `parties` shares in a cell of bound 1."""
+        if self.mechanism == "skellam":
+            return losses.skellam_table(float(self.variance) * parties / self.honest)
+        return losses.binomial_table(parties / self.honest, float(self.rate()))
+
+    def remaining(self, parties: int, *, delta: float = 1e-6) -> float:
+        """Epsilon at `delta` that the shares of only `parties` honest parties give one unit that moves each touched cell
+        by its reach; the others withheld theirs or revealed them, which is the same. Infinity where nothing useful is left.
+        """
+        if parties < 1:
+            return math.inf
+        return losses.composed_epsilon(self.table(parties), self.reach, self.touched, delta)
+
+    def tail(self, probability: float, parties: int, bound: int = 1) -> int:
+        """B such that the noise in a cell's sum exceeds +-B with at most this probability; sizes the slots of packed sums."""
+        if self.mechanism == "skellam":
+            return math.ceil(losses.tail_skellam(float(self.variance) * parties / self.honest, probability))
+        rate = float(self.rate(bound))
+        log = math.log(2 / probability)
+        # E e^(rate X / 2) = (1 + e^(-rate/2))^shape for a NegativeBinomial X
+        return math.ceil(2 / rate * (parties / self.honest * math.log1p(math.exp(-rate / 2)) + log))
+
+    @property
+    def law(self) -> str:
+        """The law of the sum of the shares of `honest` parties, cell by cell, in one line."""
+        if self.mechanism == "skellam":
+            return f"Skellam with variance {float(self.variance):.6g}"
+        return f"two-sided geometric, P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound)"
+
+    @property
+    def protects(self) -> str:
+        """The unit in words, as ledgers name it."""
+        return "one record" if self.unit == "record" else f"one {self.unit} with at most {self.reach} records"
+
+    def statement(self) -> str:
+        """What the noise promises, for the privacy statement."""
+        who = self.protects.replace("one ", "any one ", 1)
+        strength = f"epsilon = {float(self.epsilon):g}" + (f", delta = {self.delta:g}" if self.delta else "")
+        return (
+            f"The sum is differentially private for {who} ({strength}, add or remove), as long as at least "
+            f"{self.honest} honest parties' shares are in it. Mechanism: {self.mechanism}. "
+            f"Law of their sum in each cell: {self.law}. One row touches at most {self.touched} cells. "
+            "Shares of a single party do not protect it on their own."
+        )

@@ -1,0 +1,209 @@
+"""One joint release that several parties make together: what each counts, which noise it adds, what the sum becomes.
+
+    plan = NoisySum.make(codebook, epsilon=1.0, honest=2, parties=3, rows=6000)      # public facts only
+    vector = plan.vector(count(source, plan.codebook)) + plan.noise.share(coins)      # each party
+    parameters, statistics, record = plan.fit(total, shares=3, alpha=1.0)             # whoever learns the sum
+
+The tables that are released, and the post-processing, are those of a central release with independent noise
+(`privacy.joint`); the noise is `privacy.distributed`'s. How fine the tables are is planned for the noise that all parties'
+shares add up to; the post-processing knows how many shares are in the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook, Feature, Numeric
+from blindbayes.dp.accounting.statement import NOT_PROTECTED, POST_PROCESSING, PrivacyStatement
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, Unit
+from blindbayes.dp.noise.exact_events import LARGEST_BUDGET, budget_floor
+from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.release.intervals import record_of
+from blindbayes.dp.release.planner import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
+from blindbayes.dp.release.private_fit import data_domain
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.statistics import Statistics
+from blindbayes.statistics.parameters import Parameters
+
+_MOST_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
+_WIDE_BINS = 48
+_ROUNDS = 3
+REFUSALS = (
+    "Which parties took part, and that a party refused: it does so by its exact number of rows, where it or the study asks for "
+    "a least or a largest one."
+)
+WHOLE_SITE = (
+    "A whole site: who knows the sum over the other sites, from them or from another release, reads its statistics up to the "
+    'noise, which is made for one record; unit = "party" protects all rows of a site.'
+)
+SEVERAL_RECORDS = "Several records of one person, at one site or at several, are several records."
+SEVERAL_SITES = (
+    "A person is who has one identifier at one site: of each, that site counts at most {most} row(s), drawn at random, and no "
+    "row without an identifier. A person with rows at several sites is one person at each: at k sites the loss is up to k "
+    "times epsilon. No site can see that, and nothing here prevents it."
+)
+
+HIDDEN = (
+    "Noisy counts below {} (of a class, or of a value in a class) are published as 0, and the model is made without them. "
+    "Nothing is altered before the noise; whoever learned the sum has seen these counts too, with their noise."
+)
+
+
+@dataclass(frozen=True)
+class _Tables(ReleasePlan):
+    """A release plan whose noise comes from `shares` parties."""
+
+    drawn: DistributedNoise | None = None
+    shares: int = 1
+
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviation of the noise in a cell of each item, in units of its bound."""
+        if self.drawn is None:
+            raise ConfigError("the plan has no noise yet")
+        return tuple(self.drawn.deviation(self.shares, item.bound) / item.bound for item in self.items)
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """Public, and the same for all parties. Make it with `make`."""
+
+    tables: ReleasePlan
+    noise: DistributedNoise
+
+    @classmethod
+    def make(
+        cls,
+        codebook: Codebook,
+        *,
+        epsilon: float,
+        honest: int,
+        parties: int,
+        delta: float = 0.0,
+        rows: int | None = None,
+        unit: Unit = "record",
+        party_rows: int | None = None,
+        rows_per_person: int | None = None,
+    ) -> NoisySum:
+        """Plan for `parties` shares in the sum, of which `honest` may be relied on. `rows` is the declared total."""
+        counted = codebook.with_features(narrow(feature) for feature in codebook.features)
+        effective = float(epsilon)
+        for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise
+            tables = plan_release(counted, epsilon=effective, mechanism="discrete_laplace", rows=rows)
+            noise = DistributedNoise.plan(
+                touched=len(tables.items),
+                bounds=_bounds(tables),
+                epsilon=budget_floor(epsilon),
+                delta=delta,
+                honest=honest,
+                unit=unit,
+                party_rows=party_rows,
+                rows_per_person=rows_per_person,
+            )
+            deviation = noise.deviation(parties)
+            matching = math.sqrt(2) * len(tables.items) / deviation if deviation else effective  # 0: hardly any noise at all
+            if math.isclose(matching, effective, rel_tol=0.01):
+                break
+            effective = min(matching, float(LARGEST_BUDGET))
+        return cls(tables, noise)
+
+    def at(self, honest: int) -> NoisySum:
+        """The same tables, with noise for another number of honest shares."""
+        return self if honest == self.noise.honest else replace(self, noise=self.noise.at(honest))
+
+    @property
+    def codebook(self) -> Codebook:
+        """The codebook to count with: numeric features in fine cells."""
+        return self.tables.codebook
+
+    @property
+    def length(self) -> int:
+        """Number of integers in the sum."""
+        return len(self.noise.bounds)
+
+    def bound(self, parties: int) -> int:
+        """Largest absolute value of the total in any cell, up to a chance of 2^-40."""
+        rows = self.codebook.max_rows
+        found = max(each * rows + self.noise.tail(2.0**-40 / self.length, parties, each) for each in set(self.noise.bounds))
+        if found >= 2**63:
+            raise PrivacyError("the noisy sum would not fit 64 bits: declare a smaller max_rows, or bins")
+        return found
+
+    def vector(self, statistics: Statistics) -> npt.NDArray[Any]:
+        """One party's exact integers, before its share of the noise."""
+        return np.concatenate([table.ravel() for table in self.tables.tables(statistics)]).astype(np.int64)
+
+    def fit(
+        self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0
+    ) -> tuple[Parameters, Statistics, dict[str, Any]]:
+        """The model and whole-number statistics of a sum with that many shares of noise in it. Post-processing only.
+
+        The last is what was released verbatim, for intervals.
+
+        Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them.
+        """
+        drawn = {item.name: getattr(self.tables, item.name) for item in fields(ReleasePlan)}
+        plan = _Tables(**drawn, drawn=self.noise, shares=shares)
+        classes, at, found = len(plan.declared.classes), 0, []
+        for item in plan.items:
+            part = np.array([int(value) for value in total[at : at + classes * item.cells]], dtype=np.float64)
+            found.append(part.reshape(classes, item.cells) / item.bound)
+            at += classes * item.cells
+        noisy = NoisyStatistics(plan, tuple(found), min_cell)
+        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy, self.noise, shares)
+
+    # -- what it promises ------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The mechanism."""
+        return self.noise.mechanism
+
+    @property
+    def sampler(self) -> str:
+        """How the noise is drawn."""
+        return f"exact integer shares, one per party; the shares of {self.noise.honest} add up to: {self.noise.law}"
+
+    @property
+    def price(self) -> Price:
+        """What one release costs every party."""
+        return Price(self.noise.price.epsilon, self.noise.price.delta, self.noise.protects)
+
+    def statement(
+        self, trust: str, composition: str, min_cell: int = 0, rows_per_person: int | None = None, tuning: str | None = None
+    ) -> PrivacyStatement:
+        """The promise, under the trust that the study states. `rows_per_person`: what each site counts of a person."""
+        persons = SEVERAL_RECORDS if rows_per_person is None else SEVERAL_SITES.format(most=rows_per_person)
+        site = "" if self.noise.unit == "party" else f" {WHOLE_SITE}"
+        return PrivacyStatement.of(
+            self,
+            sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} released tables, by at most "
+            "the cell's bound (1 for a count)",
+            codebook=self.tables.declared.sha256,
+            data_domain=data_domain(self.tables.declared),
+            trust_model=trust,
+            composition=composition,
+            tuning=tuning,
+            not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}{site}",
+            post_processing=POST_PROCESSING + (f" {HIDDEN.format(min_cell)}" if min_cell else ""),
+            model="Federated",
+        )
+
+
+def narrow(feature: Feature) -> Feature:
+    """A numeric feature on so fine a grid that its moments would not fit is released in cells."""
+    if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MOST_MOMENT_POINTS:
+        return msgspec.structs.replace(feature, bins=_WIDE_BINS)
+    return feature
+
+
+def _bounds(tables: ReleasePlan) -> tuple[int, ...]:
+    classes = len(tables.declared.classes)
+    return tuple(item.bound for item in tables.items for _ in range(classes * item.cells))

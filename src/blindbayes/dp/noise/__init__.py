@@ -1,0 +1,1 @@
+"""Exact integer samplers and the mechanisms made of them."""

@@ -1,0 +1,1 @@
+"""The private fit of one table."""

@@ -1,0 +1,152 @@
+"""Cells for numbers whose law nobody declared: fine ones to count in, and a few wide ones, equally full, to release.
+
+A number is counted in fine cells that are public: some of equal width, some that grow with the distance from zero. Which of
+them are joined is decided by a *shape*: how much of the table is believed to lie in each fine cell. Shapes come from the
+codebook (`scale = "log"`), or from noisy pooled counts (`privacy.stages`); never from data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes._lazy import lazy
+from blindbayes.codebook import Codebook, Numeric, log_points
+from blindbayes.dp.release.release_plan import Cut
+from blindbayes.statistics.histograms import joined
+
+special = lazy("scipy.special")
+
+Floats = npt.NDArray[np.float64]
+FINE = 240
+"""Fine cells of a number, at most about: divisible by every number of released cells."""
+LOOK_CELLS = 8
+"""Cells of a first look at a number, which decides where those of the release lie."""
+_LINEAR = 120  # fine cells of equal width; the others are logarithmic
+LOW = 0.25
+"""The part of a range from zero on that holds half of the rows; the mean over such numbers in the tuning tables is .22."""
+NEAR_ZERO = 0.02
+"""Of the farther bound, how far from zero the nearer one may lie."""
+_PROBIT = 2.5
+"""Deviations at which the normal coordinate of a number ends."""
+
+
+@dataclass(frozen=True)
+class CellShape:
+    """The fine cells of a number, and what share of the table each is believed to hold."""
+
+    starts: tuple[int, ...]  # first code of each fine cell
+    mass: tuple[float, ...]
+    even: bool = False  # the shares follow the cells' widths: nothing is known
+
+    def counted(self, feature: Numeric) -> Numeric:
+        """The feature with these cells."""
+        if len(self.starts) == feature.width:
+            return msgspec.structs.replace(feature, bins=feature.width, spacing="linear")
+        # The last grid point may lie above an upper bound that is not on the grid, by less than a step.
+        edges = tuple(min((code + feature.centre) / feature.scale, feature.high) for code in self.starts[1:])
+        return msgspec.structs.replace(feature, bins=None, spacing="linear", edges=edges)
+
+    def cut(self, feature: Numeric, cells: int, reason: str) -> Cut:
+        """About `cells` cells that hold equal shares; a fine cell that holds more is one by itself."""
+        edges = joined(self.mass, cells)
+        return Cut(feature.name, "cells", edges, feature.optional, reason, places(self.mass, self.even))
+
+
+def places(mass: Sequence[float], even: bool = False) -> tuple[float, ...]:
+    """Where the fine cells' edges lie on a scale from 0 to 1 on which the table would look normal (or, `even`, flat)."""
+    share = np.concatenate([[0.0], np.cumsum(mass)]) / float(np.sum(mass))
+    if even:
+        return tuple(float(value) for value in share)
+    with np.errstate(divide="ignore"):
+        found = np.clip((special.ndtri(np.clip(share, 0, 1)) / _PROBIT + 1) / 2, 0, 1)
+    found[0], found[-1] = 0.0, 1.0
+    return tuple(float(value) for value in found)
+
+
+@lru_cache(maxsize=4096)
+def fine_cells(feature: Numeric) -> tuple[int, ...]:
+    """First codes of the fine cells: every grid point, or equal ones and logarithmic ones together."""
+    if feature.width <= FINE:
+        return tuple(range(feature.code_low, feature.code_high + 1))
+    found = set(_log_cells(feature, FINE - (_LINEAR if feature.spacing == "linear" else 0)))
+    if feature.spacing == "linear":
+        found |= {feature.code_low - (-at * feature.width // _LINEAR) for at in range(_LINEAR)}
+    return tuple(sorted(found))
+
+
+@lru_cache(maxsize=4096)
+def likely_shape(feature: Numeric) -> CellShape:
+    """Where a number lies before anything is known: evenly over its range, or, where that begins at (about) zero, as amounts
+    and numbers of things do, half of it in the `LOW` part next to zero."""
+    starts = fine_cells(feature)
+    ends = np.array([*starts, feature.code_high + 1])
+    far = (ends - feature.code_low) / feature.width
+    low, high = sorted((abs(feature.low), abs(feature.high)))
+    if feature.low < 0 < feature.high or low >= NEAR_ZERO * high:
+        return CellShape(starts, tuple(float(value) for value in np.diff(far)), even=True)
+    power = np.log(0.5) / np.log(LOW)
+    below = far**power if feature.high > 0 else 1 - (1 - far) ** power
+    return CellShape(starts, tuple(float(value) for value in np.diff(below)))
+
+
+def _log_cells(feature: Numeric, most: int) -> list[int]:
+    low, high = feature.grid_low, feature.grid_high
+    steps = next(steps for steps in (16, 8, 4, 2, 1) if steps == 1 or len(log_points(low, high, steps)) <= most)
+    return [point - feature.centre for point in log_points(low, high, steps)]
+
+
+def _anchor(feature: Numeric) -> int:
+    return min(max(0, feature.grid_low), feature.grid_high) - feature.centre
+
+
+@lru_cache(maxsize=4096)
+def public_shape(feature: Numeric) -> CellShape:
+    """What is believed before anything is counted: on a logarithmic scale alone where the codebook says so, with a fourth at
+    zero; otherwise half equally spread over the range, half over the logarithmic cells."""
+    starts = fine_cells(feature)
+    at = np.array(starts)
+    widths = np.diff([*starts, feature.code_high + 1]).astype(np.float64)
+    distance = np.abs(at - _anchor(feature))
+    logarithmic = np.log1p(widths / np.maximum(distance, 1.0))
+    logarithmic[distance == 0] = logarithmic.sum() / 3
+    mass = logarithmic / logarithmic.sum()
+    if feature.spacing == "linear":
+        mass = 0.5 * mass + 0.5 * widths / widths.sum()
+    return CellShape(starts, tuple(float(value) for value in mass))
+
+
+@lru_cache(maxsize=4096)
+def look_edges(feature: Numeric) -> tuple[int, ...]:
+    """The cells, in fine cells, of a first look at a number: about equally full by what is believed, zero by itself."""
+    shape = public_shape(feature)
+    if len(shape.starts) <= LOOK_CELLS:
+        return tuple(range(len(shape.starts) + 1))
+    zero = shape.starts.index(_anchor(feature)) if _anchor(feature) in shape.starts else 0
+    edges = {*joined(shape.mass, LOOK_CELLS - 1), zero, zero + 1}
+    return tuple(sorted(edges))
+
+
+def seen_shape(feature: Numeric, shares: Floats) -> CellShape:
+    """The shape that a first look gives: shares of the look's cells, spread within each as was believed before."""
+    shape, edges = public_shape(feature), look_edges(feature)
+    before = np.add.reduceat(np.asarray(shape.mass), edges[:-1])
+    factor = np.repeat(shares / before, np.diff(edges))
+    return CellShape(shape.starts, tuple(float(value) for value in np.asarray(shape.mass) * factor))
+
+
+def fine_codebook(codebook: Codebook) -> Codebook:
+    """The codebook with fine cells for every number that was declared by its bounds alone."""
+    return codebook.with_features(
+        public_shape(each).counted(each) if isinstance(each, Numeric) and is_cut(each) else each for each in codebook.features
+    )
+
+
+def is_cut(feature: Numeric) -> bool:
+    """Whether a number was declared by its bounds alone, so that its cells are chosen here."""
+    return feature.bins is None and feature.width > 1

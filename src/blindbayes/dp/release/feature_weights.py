@@ -1,0 +1,232 @@
+"""How much each feature is worth beside the others, by one noisy gradient of the rows' log-likelihood.  [weighing]
+
+Features that repeat each other tell less than their sum, and classes may be more or less likely than counted evidence says.
+A model with weights w and shifts b scores class k of a row by ln P(k) + b_k + sum_j w_j z_j(value, k), z_j being the released
+log-probabilities less their mean over classes. At w = `START`, b = 0 the gradient of ln P(class | row), summed over the rows,
+has one number per feature, sum_k z_j(value, k) r_k, and one per class, r_k = [k is the row's class] - P(k | row).
+
+**What a row adds** is made of whole numbers that depend on the row alone: q_k = round(GRID r_k), P(k | row) by look-up and by
+operations that IEEE 754 rounds alike wherever a row stands; and z_j, held to a public width about the middle of the classes
+and rounded, |z_j| <= GRID. So a row adds |q_k| <= GRID to a class's number, and to a feature's at most
+GRID sum |q_k| <= GRID (2 GRID + K) for K classes, since sum |r_k| = 2 (1 - P(own class)) <= 2. A missing value adds 0.
+
+**Privacy.** Each number, divided by its bound, moves by at most 1: the largest of all by at most R for R rows. [classwise], of
+one class whose parts are numbers, hides that for its epsilon.
+
+What follows is post-processing: the step that Newton would take, by a Hessian of rows that the released model makes up, as far
+as the noise lets one believe it. How far to go, if at all, is a candidate of the last choice (`privacy.choosing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart
+from blindbayes.statistics import CodedRows
+from blindbayes.statistics.parameters import Histogram, Parameters, Term
+
+Floats = npt.NDArray[np.float64]
+GRID = 1 << 10
+START = 0.7
+STEPS = (0.5, 1.0, 2.0)
+"""Of the step that is believed in, how much of it is tried."""
+WIDTH = 0.6
+"""How far classes may lie apart in a cell, in root mean squares over the cells, before they are held."""
+WEIGHT_SPREAD, SHIFT_SPREAD = 0.4, 0.5
+"""Of the best weights about `START`, and of the best shifts about 0, before anything is known."""
+MADE_UP = 1000
+_FALL = np.exp(-np.arange(1025) / 64)  # e^-x in steps of 1/64
+
+
+def weighed(parameters: Parameters, weights: Sequence[float] | Floats, shifts: Floats | float = 0.0) -> Parameters:
+    """The model whose classes differ so many times as much in each feature (of those `told`). With 0 the largest class is left.
+
+    Probabilities add up to 1 again, and what that takes from a class its prior gives back: scores stay as they were meant.
+    """
+    names = told(parameters)
+    terms: dict[str, Term] = dict(parameters.terms)
+    prior = parameters.log_prior + shifts
+    for name, weight in zip(names, weights, strict=True):
+        base, away = apart(parameters, name)
+        log = base + weight * away
+        lost = np.log(np.exp(log).sum(axis=1))
+        terms[name] = Histogram(log - lost[:, None])
+        prior = prior + lost
+    return replace(parameters, log_prior=to_one(prior), terms=terms)
+
+
+def to_one(log: Floats) -> Floats:
+    """Logarithms of numbers in these proportions that add up to 1."""
+    top = log.max()
+    return np.asarray(log - top - np.log(np.exp(log - top).sum()))
+
+
+def table_of(parameters: Parameters, name: str) -> Floats:
+    """ln P(value | class) of a feature that is a table, (classes, values)."""
+    term = parameters.terms[name]
+    assert isinstance(term, Histogram)
+    return term.log_prob
+
+
+def told(parameters: Parameters) -> list[str]:
+    """The features in which classes differ, of those that are tables."""
+    return [
+        name
+        for name, term in parameters.terms.items()
+        if isinstance(term, Histogram) and bool((np.ptp(term.log_prob, axis=0) > 1e-12).any())
+    ]
+
+
+def apart(parameters: Parameters, name: str) -> tuple[Floats, Floats]:
+    """Of a table its mean over classes, and what each class differs from it."""
+    table = table_of(parameters, name)
+    base = (np.exp(parameters.log_prior)[:, None] * table).sum(axis=0)
+    return base, table - base
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The numbers that rows add up to at one released model, and their noise."""
+
+    parameters: Parameters
+    epsilon: Fraction
+    rows_per_unit: int
+
+    @cached_property
+    def features(self) -> list[str]:
+        """Those that get a weight."""
+        return told(self.parameters)
+
+    @cached_property
+    def start(self) -> Parameters:
+        """The model at which the gradient is taken."""
+        return weighed(self.parameters, [START] * len(self.features))
+
+    @cached_property
+    def tables(self) -> list[tuple[Floats, Floats, float]]:
+        """Of each feature z, z as held and rounded (in whole numbers), and what one of those is worth."""
+        out = []
+        for name in self.features:
+            away = apart(self.parameters, name)[1]
+            share = np.exp(self.parameters.log_prior) @ np.exp(table_of(self.parameters, name))
+            middle = (away.max(axis=0) + away.min(axis=0)) / 2
+            half = min(WIDTH * float(np.sqrt(share @ np.ptp(away, axis=0) ** 2)), float(np.ptp(away, axis=0).max())) / 2
+            out.append((away, np.rint(np.clip((away - middle) / half, -1, 1) * GRID), half / GRID))
+        return out
+
+    @property
+    def bounds(self) -> list[int]:
+        """The most that one row adds to each number."""
+        classes = len(self.parameters.log_prior)
+        return [GRID * (2 * GRID + classes)] * len(self.features) + [GRID] * classes
+
+    def residuals(self, rows: CodedRows) -> Floats:
+        """Whole numbers q, (rows, classes), 0 where the class is not known."""
+        scores = self.start.joint_log_likelihood(rows)
+        best = reduce(np.maximum, scores.T)  # a third of the time of max(axis=1), for few classes
+        behind = np.minimum((best[:, None] - scores) * 64, len(_FALL) - 1)
+        chance = _FALL.take(np.rint(behind).astype(np.int64))
+        total = chance[:, 0].copy()
+        for at in range(1, chance.shape[1]):
+            total += chance[:, at]
+        found = chance / -total[:, None]
+        known = np.flatnonzero(rows.known_labels >= 0)
+        found[known, rows.known_labels[known]] += 1
+        found = np.rint(found * GRID)
+        found[rows.known_labels < 0] = 0
+        return np.asarray(found)
+
+    def sums(self, rows: CodedRows) -> list[int]:
+        """What the rows add up to, exactly: a number per feature, then one per class."""
+        found = self.residuals(rows)
+        out = []
+        for name, (_, held, _) in zip(self.features, self.tables, strict=True):
+            codes = rows.columns[name] + 1  # 0: missing
+            total = 0
+            for at, own in enumerate(held):
+                cells = np.bincount(codes, found[:, at], minlength=held.shape[1] + 1)[1:]
+                total += int(own.astype(np.int64) @ cells.astype(np.int64))
+            out.append(total)
+        return out + [int(value) for value in found.sum(axis=0)]
+
+    @cached_property
+    def noise(self) -> Classwise:
+        """That of one class, with these numbers."""
+        parts = tuple(ReleasePart(f"number {at}", 2, True, True) for at in range(len(self.bounds)))
+        return Classwise(parts, self.epsilon, self.rows_per_unit)
+
+    def releases(self, sums: Sequence[int], coins: Coins, count: int) -> Floats:
+        """`count` independent releases, one in each row, in units of the bounds: for audits. Each costs epsilon."""
+        tables: list[npt.NDArray[Any]] = [np.array([[value]], dtype=object) for value in sums]
+        return np.stack([found[:, 0, 0] for found in self.noise.releases(tables, self.bounds, coins, count)], axis=1)
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """Weights of features, for epsilon, in a table of about this many rows."""
+
+    epsilon: Fraction
+    rows_per_unit: int
+    rows: int
+
+    def models(self, parameters: Parameters, rows: CodedRows, coins: Coins) -> list[Parameters]:
+        """The models that a noisy gradient suggests, nearest first."""
+        gradient = Gradient(parameters, self.epsilon, self.rows_per_unit)
+        if not gradient.features:
+            return []
+        found = gradient.releases(gradient.sums(rows), coins, 1)[0]
+        step = self._step(gradient, found, coins)
+        count = len(gradient.features)
+        return [weighed(parameters, np.maximum(START + far * step[:count], 0), far * step[count:]) for far in STEPS]
+
+    def _step(self, gradient: Gradient, found: Floats, coins: Coins) -> Floats:
+        """From a released gradient to the step that is believed in: its mean given noise, sampling and what is usual."""
+        units = np.array([worth for _, _, worth in gradient.tables] + [1.0] * len(gradient.parameters.log_prior)) / GRID
+        scale = units * np.array(gradient.bounds, dtype=np.float64)
+        rows = self.rows
+        full, held = self._made_up(gradient, coins)
+        cross, own = (rows / MADE_UP) * held @ full.T, (rows / MADE_UP) * held @ held.T
+        spread = np.where(np.arange(len(scale)) < len(gradient.features), WEIGHT_SPREAD, SHIFT_SPREAD) ** 2
+        noise = scale**2 * np.array(gradient.noise.variances())
+        reach = cross * spread  # what usual steps would show: cross @ diag(spread)
+        return np.asarray(reach.T @ np.linalg.solve(reach @ cross.T + own + np.diag(noise + 1e-9), found * scale))
+
+    @staticmethod
+    def _made_up(gradient: Gradient, coins: Coins) -> tuple[Floats, Floats]:
+        """Rows made up by the released model: z of features and classes, centred and weighed by P(class | row), whole and as
+        held: (numbers, rows x classes)."""
+        parameters = gradient.parameters
+        prior = np.exp(parameters.log_prior)
+        classes, edges = len(prior), np.cumsum(prior)
+
+        def points() -> Floats:
+            return (coins.words(MADE_UP).astype(np.float64) + 0.5) / 2.0**64
+
+        label = np.sort(np.minimum(np.searchsorted(edges, points() * edges[-1]), classes - 1))
+        starts = np.searchsorted(label, np.arange(classes + 1))
+        full = np.empty((len(gradient.features) + classes, MADE_UP, classes))
+        full[-classes:] = np.eye(classes)[:, None, :]
+        held = full.copy()
+        for at, (name, (away, whole, worth)) in enumerate(zip(gradient.features, gradient.tables, strict=True)):
+            below = np.cumsum(np.exp(table_of(parameters, name)), axis=1)
+            u, cell = points(), np.empty(MADE_UP, dtype=np.int64)
+            for k in range(classes):
+                part = slice(starts[k], starts[k + 1])
+                cell[part] = np.searchsorted(below[k], u[part] * below[k, -1])
+            full[at], held[at] = away[:, cell].T, worth * whole[:, cell].T
+        score = parameters.log_prior + START * full[:-classes].sum(axis=0)
+        chance = np.exp(score - score.max(axis=1, keepdims=True))
+        chance /= chance.sum(axis=1, keepdims=True)
+        root = np.sqrt(chance)
+        for each in (full, held):
+            each -= (each * chance).sum(axis=2, keepdims=True)
+            each *= root
+        return full.reshape(len(full), -1), held.reshape(len(held), -1)

@@ -1,0 +1,143 @@
+"""The model of a joint release: post-processing of what was released, nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Numeric, Text
+from blindbayes.dp.release import postprocess
+from blindbayes.dp.release.cells import FINE
+from blindbayes.dp.release.release_plan import Cut, NoisyStatistics
+from blindbayes.errors import ConfigError
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, Words, words_term
+
+Floats = npt.NDArray[np.float64]
+MANY_GRID_POINTS = 20_000
+"""A number with more grid points than this spans too many orders of magnitude for equal cells, or for one normal law."""
+_FIT_SIGNAL = 60.0
+_FIT_ROWS = 5000.0
+
+
+def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
+    """The model of a release: post-processing only. `alpha` / 2 is the least count that any cell is given."""
+    if not (math.isfinite(alpha) and alpha > 0):
+        raise ConfigError("alpha must be a positive number")
+    plan, sizes = noisy.plan, noisy.sizes
+    classes = len(plan.codebook.classes)
+    terms: dict[str, Term] = {}
+    ordered: dict[tuple[int, ...], list[Cut]] = {}
+    contrasts = {
+        cut.feature: postprocess.Contrast.of(*_with_sizes(noisy, cut.feature), alpha)
+        for cut in plan.cuts
+        if cut.kind == "cells" and len(cut.edges) > 2
+    }
+    effects = postprocess.learn_effects(list(contrasts.values()))
+    for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
+        if cut.kind == "moments":
+            terms[feature.name] = _gaussian(noisy, plan.codebook.numeric(feature.name), plan.codebook.variance_floor)
+        elif isinstance(feature, Text):
+            terms[feature.name] = _words(noisy, feature, alpha if cut.kind == "words" else None)
+        elif cut.kind == "nothing" or len(cut.edges) == 2:
+            width = feature.size if not isinstance(feature, Numeric) or feature.bins is not None else 1
+            terms[feature.name] = Histogram(np.full((classes, width), -math.log(width)))
+        else:
+            table = postprocess.shrink_histogram(contrasts[feature.name], effects, alpha)[:, : len(cut.edges) - 1]
+            table = table / table.sum(axis=1, keepdims=True)
+            terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
+            if isinstance(feature, Numeric) and (cut.places or feature.width <= MANY_GRID_POINTS):
+                ordered.setdefault(_even_edges(cut), []).append(cut)
+    # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
+    signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
+    trust = 1 / (1 + signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
+    if trust > 0.1 and ordered:
+        for cut, law in _fitted(noisy, ordered, effects, alpha):
+            old = terms[cut.feature]
+            if not isinstance(old, Histogram):
+                continue
+            shrunk = np.add.reduceat(np.exp(old.log_prob), cut.edges[:-1], axis=1)
+            strong = contrasts[cut.feature].strong(effects)
+            law = postprocess.temper_law(law, shrunk, strong, sizes, cut.edges)
+            log = trust * np.log(law) + (1 - trust) * old.log_prob
+            top = log.max(axis=1, keepdims=True)
+            terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))
+    return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
+
+
+def _words(noisy: NoisyStatistics, feature: Text, alpha: float | None) -> Words:
+    """Words' noisy counts, those that noise hides drawn to what all classes together say; None: nothing was released."""
+    rows = noisy.sizes.rows
+    if alpha is None:
+        flat = np.ones((len(rows), feature.size))
+        return words_term(feature, flat, np.full(len(rows), 2.0), 1e-9)
+    uses, deviation, documents = noisy.words(feature.name)
+    total = postprocess.class_sizes(uses.sum(axis=1), deviation * math.sqrt(feature.size), None)
+    level = uses + ((total.rows - uses.sum(axis=1)) / feature.size)[:, None]
+    contrast = postprocess.Contrast.of(level, total, deviation, alpha)
+    kept = postprocess.shrink_histogram(contrast, postprocess.learn_effects([contrast]), alpha) * total.rows[:, None]
+    return words_term(feature, np.minimum(kept, documents[:, None]) if feature.once else kept, documents, alpha)
+
+
+def _with_sizes(noisy: NoisyStatistics, name: str) -> tuple[Floats, postprocess.ClassSizes, float]:
+    cells, deviation = noisy.cells(name)
+    return cells, noisy.sizes, deviation
+
+
+def _even_edges(cut: Cut) -> tuple[int, ...]:
+    """The cut's edges in equal cells of the scale that a normal law is fitted on."""
+    if not cut.places:
+        return cut.edges
+    found = [round(FINE * cut.places[edge]) for edge in cut.edges]
+    for at in range(1, len(found)):
+        found[at] = max(found[at], found[at - 1] + 1)
+    for at in range(len(found) - 1, 0, -1):
+        found[at] = min(found[at], FINE - (len(found) - 1 - at))
+    return tuple(found)
+
+
+def _in_fine_cells(law: Floats, cut: Cut) -> Floats:
+    """A law on equal cells, read at the fine cells' edges."""
+    if not cut.places:
+        return law
+    below = np.concatenate([np.zeros((len(law), 1)), np.cumsum(law, axis=1)], axis=1)
+    at = np.asarray(cut.places) * FINE
+    return np.stack([np.diff(np.interp(at, np.arange(FINE + 1), one)) for one in below])
+
+
+def _fitted(
+    noisy: NoisyStatistics, ordered: Mapping[tuple[int, ...], Sequence[Cut]], effects: Floats, alpha: float
+) -> Iterator[tuple[Cut, Floats]]:
+    """P(fine cell | class) of features, from normal laws fitted to noisy cells; `ordered` has those cut alike together."""
+    sizes = noisy.sizes
+    parts = []
+    for edges, cuts in ordered.items():
+        width = len(edges) - 1
+        found = [noisy.cells(cut.feature) for cut in cuts]
+        deviations = np.array([deviation for _, deviation in found])
+        rows = np.tile(sizes.rows, (len(cuts), 1))
+        for at, cut in enumerate(cuts):
+            if cut.missing:
+                absent = found[at][0][:, width]
+                table = np.stack([absent, sizes.rows - absent], axis=1)
+                contrast = postprocess.Contrast.of(table, sizes, deviations[at], alpha)
+                rows[at] *= postprocess.shrink_histogram(contrast, effects, alpha)[:, 1]
+        parts.append(postprocess.Ordered(np.stack([table[:, :width] for table, _ in found]), rows, deviations, edges))
+    for cuts, part, laws in zip(ordered.values(), parts, postprocess.fit_normal(parts, sizes.deviation), strict=True):
+        for cut, law, cells, rows, deviation in zip(cuts, laws, part.cells, part.rows, part.deviations, strict=True):
+            fine = np.maximum(_in_fine_cells(law, cut), 1e-12)
+            yield cut, np.maximum(postprocess.blend_cells(fine, cells, rows, deviation, cut.edges, alpha), 1e-12)
+
+
+def _gaussian(noisy: NoisyStatistics, feature: Numeric, floor: float | None) -> Gaussian:
+    first, second, deviation, present = noisy.moments(feature.name)
+    sizes = noisy.sizes
+    if present is not None:
+        sizes = postprocess.ClassSizes(np.clip(present, 1.0, np.maximum(sizes.rows, 1.0)), sizes.deviation)
+    mean, variance = postprocess.shrink_moments(first, second, sizes, deviation)
+    half = (feature.width - 1) / 2 / feature.scale
+    middle = (feature.grid_low + feature.grid_high) / 2 / feature.scale
+    least = max(floor or 0.0, 1 / (12 * feature.scale**2))
+    return Gaussian(middle + half * mean, np.maximum(variance * half**2, least))

@@ -1,0 +1,431 @@
+"""What a joint release consists of, before noise (`ReleasePlan`) and after it (`NoisyStatistics`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
+from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_most_words
+from blindbayes.dp.noise.centred_gaussian import CentredGaussian
+from blindbayes.dp.noise.exact_events import cost_ceiling, require_delta
+from blindbayes.dp.noise.knorm_histograms import Centred, Classwise, ReleasePart
+from blindbayes.dp.noise.mechanisms import Mechanism, Price, laplace_variance, make
+from blindbayes.dp.release import postprocess
+from blindbayes.errors import ConfigError
+from blindbayes.statistics import Statistics
+from blindbayes.statistics.layout import Layout
+
+Floats = npt.NDArray[np.float64]
+CENTRED: dict[str, type[Centred]] = {"knorm": Classwise, "centred_gaussian": CentredGaussian}
+"""Mechanisms that release histograms up to a constant, and the class counts beside them."""
+WITH_DELTA = ("discrete_gaussian", "centred_gaussian")
+UNDECLARED_ROWS = 1000
+"""What a plan is made for where nobody declared how many rows the table has."""
+
+
+def require_small_delta(codebook: Codebook, delta: float, rows: int | None) -> None:
+    """Refuse a delta above one over the declared rows, or over `UNDECLARED_ROWS` where nobody declared any."""
+    known = rows if rows is not None else codebook.expected_rows
+    require_delta(delta, min(UNDECLARED_ROWS, codebook.max_rows) if known is None else known, declared=known is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a feature is released: `cells` (a histogram with these edges, in fine cells), `moments`, `words`, or `nothing`."""
+
+    feature: str
+    kind: Literal["cells", "moments", "words", "nothing"]
+    edges: tuple[int, ...] = ()
+    missing: bool = False  # a last cell counts the rows without a value
+    reason: str = ""
+    places: tuple[float, ...] = ()  # where the fine cells' edges lie on a scale from 0 to 1, if not evenly
+
+    @property
+    def cells(self) -> int:
+        """Number of cells released, the one for missing included."""
+        return len(self.edges) - 1 + self.missing
+
+    @property
+    def fine(self) -> int:
+        """Number of fine cells."""
+        return self.edges[-1]
+
+
+@dataclass(frozen=True)
+class ReleaseItem:
+    """One table of the released vector: (classes, cells), or one number per class. Of words a record moves several cells."""
+
+    name: str
+    kind: Literal["classes", "cells", "n", "sum", "square", "words"]
+    cells: int
+    bound: int
+    cut: Cut | None = None
+
+    @property
+    def number(self) -> bool:
+        return self.kind != "cells"
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Noisy class counts that an earlier stage of the same release gave, with the scale of their discrete Laplace noise."""
+
+    counts: tuple[int, ...]
+    scale: Fraction
+
+    @property
+    def rows(self) -> int:
+        """How many rows a plan is made for by these counts: two deviations fewer, not below what is planned for without."""
+        noise = self.deviation * math.sqrt(len(self.counts))
+        return max(1, sum(self.counts) - round(2 * noise), min(UNDECLARED_ROWS, round(noise)))
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise in a count."""
+        return math.sqrt(laplace_variance(float(self.scale)))
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """Everything about one joint release that can be known before data is read."""
+
+    declared: Codebook
+    codebook: Codebook
+    cuts: tuple[Cut, ...]
+    mechanism: str
+    epsilon: Fraction
+    delta: float
+    rows: int | None
+    rows_per_unit: int
+    signal: float
+    reasons: tuple[str, ...]
+    sized: Sized | None = None  # class counts of an earlier stage
+    recounted: bool = False  # class counts are released here too, although an earlier stage gave some
+    stages: tuple[tuple[str, Fraction], ...] = ()  # the other stages of the same release, and what each spends
+
+    # -- what is released ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def items(self) -> tuple[ReleaseItem, ...]:
+        """The tables of the released vector, in order."""
+        tables = [
+            ReleaseItem(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1
+        ]
+        # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
+        told = bool(tables) or (self.sized is not None and any(cut.kind == "words" for cut in self.cuts))
+        own = (self.mechanism in CENTRED and (self.sized is None or self.recounted)) or not told
+        items = [ReleaseItem("class counts", "classes", 1, 1)] if own else []
+        for cut in self.cuts:
+            if cut.kind == "cells" and cut.cells > 1:
+                items.append(ReleaseItem(cut.feature, "cells", cut.cells, 1, cut))
+            elif cut.kind == "moments":
+                width = self.codebook.numeric(cut.feature).width - 1
+                if cut.missing:
+                    items.append(ReleaseItem(cut.feature, "n", 1, 1, cut))
+                items.append(ReleaseItem(cut.feature, "sum", 1, width, cut))
+                items.append(ReleaseItem(cut.feature, "square", 1, width * width, cut))
+            elif cut.kind == "words":
+                text = self.codebook.text(cut.feature)
+                if text.has_documents:
+                    items.append(ReleaseItem(cut.feature, "n", 1, 1, cut))
+                most = require_most_words(text)
+                if text.once and self.mechanism == "discrete_gaussian":  # as a Euclidean distance: m cells by 1 each
+                    most = math.isqrt(most - 1) + 1
+                items.append(ReleaseItem(cut.feature, "words", text.size, most, cut))
+        return tuple(items)
+
+    @cached_property
+    def noise(self) -> Centred | Mechanism:
+        """The mechanism with its price; asking it reads no data."""
+        classes = len(self.declared.classes)
+        if self.mechanism in CENTRED:
+            if any(item.kind == "words" for item in self.items):
+                raise ConfigError(f"{self.mechanism} has no form for text: take discrete_laplace, discrete_gaussian or auto")
+            # Errors are weighed by what they do to a share: an average cell of r holds 1/r of the rows, so an error there
+            # weighs r times as much. One in a class count is spread over every histogram, 1/r of it in each cell; a moment
+            # counts like a table of four.
+            spread = 1.0 + sum(not item.number for item in self.items)
+            parts = tuple(
+                ReleasePart(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else 4.0)
+                if item.number
+                else ReleasePart(item.name, item.cells, weight=float(item.cells))
+                for item in self.items
+            )
+            return CENTRED[self.mechanism](parts, self.epsilon, self.rows_per_unit, self._delta)
+        blocks = tuple(
+            SensitivityBlock(f"{item.name} {item.kind}", classes * item.cells, item.bound, spread=item.kind == "words")
+            for item in self.items
+        )
+        return make(self.mechanism, Sensitivity(blocks, self.rows_per_unit), self.epsilon, self._delta)
+
+    @property
+    def _delta(self) -> float:
+        return self.delta if self.mechanism in WITH_DELTA else 0.0
+
+    @property
+    def price(self) -> Price:
+        """What the release costs."""
+        if isinstance(self.noise, Centred):
+            return Price(cost_ceiling(self.epsilon), self.noise.delta, self.unit, rho=self.noise.rho)
+        return self.noise.price
+
+    @property
+    def planned_rows(self) -> int:
+        """The number of rows that the plan was made for."""
+        guess = UNDECLARED_ROWS if self.sized is None else self.sized.rows
+        return self.rows if self.rows is not None else min(guess, self.declared.max_rows)
+
+    @property
+    def unit(self) -> str:
+        """What is protected, in words."""
+        return "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
+
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviation of the noise in a cell of each item: in counts, or in units of a moment's bound."""
+        if isinstance(self.noise, Centred):
+            return tuple(math.sqrt(value) for value in self.noise.variances())
+        bounds = np.array([item.bound for item in self.items], dtype=np.float64)
+        grid = np.array(self.noise.grid_variances())
+        step = float(self.noise.step)
+        values = np.sqrt(grid) / step if step > 1 else np.sqrt(grid) / bounds
+        return tuple(float(value) for value in values)
+
+    def describe(self) -> dict[str, Any]:
+        """Public facts for statements and reports."""
+        shares: Any = None
+        if isinstance(self.noise, Classwise):
+            shares = [
+                {
+                    "parts": [self.items[index].name for index in group.parts],
+                    "epsilon": float(group.epsilon),
+                    "grid_step": group.step,
+                }
+                for group in self.noise.groups
+            ]
+        spread = {
+            item.name: value * item.bound
+            for item, value in zip(self.items, self.deviations, strict=True)
+            if item.kind in ("cells", "words")
+        }
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": float(self.epsilon),
+            "delta": self._delta,
+            "unit": self.unit,
+            "adjacency": ADJACENCY,
+            "declared_rows": self.rows,
+            "sampler": self.noise.sampler,
+            "groups": shares,
+            "features": {
+                cut.feature: {
+                    "released_as": cut.kind,
+                    "cells": cut.cells if cut.kind == "cells" else cut.fine if cut.kind == "words" else None,
+                    "noise": spread.get(cut.feature),  # standard deviation in a cell, in counts
+                    "why": cut.reason,
+                }
+                for cut in self.cuts
+            },
+            "reasons": list(self.reasons),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.mechanism}, {self.price}", *self.reasons))
+
+    # -- the release -----------------------------------------------------------------------------------------------------
+
+    def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
+        """The exact integers that noise is added to, one table per item: (classes, cells)."""
+        if statistics.codebook != self.codebook:
+            raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
+        classes = statistics.class_counts.astype(object)
+        out: list[npt.NDArray[Any]] = []
+        for item in self.items:
+            if item.cut is None:
+                out.append(classes[:, None])
+                continue
+            if item.kind == "cells":
+                counts = statistics.counts[item.name].astype(object)
+                joined = np.add.reduceat(counts, item.cut.edges[:-1], axis=1)
+                if item.cut.missing:
+                    joined = np.column_stack([joined, classes - counts.sum(axis=1)])
+                out.append(joined)
+                continue
+            if item.cut.kind == "words":
+                own = statistics.documents(item.name)[:, None] if item.kind == "n" else statistics.bags[item.name]
+                out.append(own.astype(object))
+                continue
+            feature = self.codebook.numeric(item.name)
+            n = statistics.n[item.name].astype(object)
+            sums, squares = statistics.sums[item.name].astype(object), statistics.squares[item.name].astype(object)
+            middle, width = feature.code_low + feature.code_high, feature.width - 1
+            if item.kind == "n":
+                out.append(n[:, None])
+            elif item.kind == "sum":  # of y = 2 code - (low + high), |y| <= width
+                out.append((2 * sums - middle * n)[:, None])
+            else:  # of 2 y^2 - width^2, at most width^2
+                out.append((2 * (4 * squares - 4 * middle * sums + middle**2 * n) - width**2 * n)[:, None])
+        return out
+
+    def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
+        """Add noise to everything at once. Every call is a release of its own: the price must have been charged before."""
+        return NoisyStatistics(self, tuple(table[0] for table in self.releases(statistics, coins, 1)))
+
+    def releases(self, statistics: Statistics, coins: Coins, count: int) -> list[Floats]:
+        """The tables of `count` independent releases, along the first axis: for audits. Each costs the price."""
+        tables = self.tables(statistics)
+        if isinstance(self.noise, Centred):
+            return self.noise.releases(tables, [item.bound for item in self.items], coins, count)
+        released = self.noise.releases(_joined([table.ravel() for table in tables]), coins, count)
+        pieces = np.split(released, np.cumsum([table.size for table in tables])[:-1], axis=1)
+        return [
+            piece.reshape(count, *table.shape).astype(np.float64) / item.bound
+            for piece, table, item in zip(pieces, tables, self.items, strict=True)
+        ]
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    vector = np.concatenate(parts)
+    return vector.astype(np.int64) if all(abs(value) < 1 << 62 for value in vector) else vector
+
+
+@dataclass(frozen=True)
+class NoisyStatistics:
+    """What was released: one table per item of the plan, counts or units of a moment's bound. Public from here on."""
+
+    plan: ReleasePlan
+    tables: tuple[Floats, ...]
+    min_cell: int = 0  # noisy counts below it are published as 0, and the model is made without them
+
+    def _kept(self, counts: Floats) -> Floats:
+        return np.where(counts < self.min_cell, 0.0, counts) if self.min_cell else counts
+
+    @cached_property
+    def _counts(self) -> tuple[Floats, float]:
+        """Noisy class counts and their standard deviation."""
+        plan = self.plan
+        totals, weights = [], []
+        if plan.sized is not None:
+            totals.append(np.array(plan.sized.counts, dtype=np.float64))
+            weights.append(1 / plan.sized.deviation**2)
+        for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
+            if item.kind == "classes" or (item.kind == "cells" and not isinstance(plan.noise, Centred)):
+                totals.append(table.sum(axis=1))
+                weights.append(1 / (item.cells * deviation**2))
+        weight = np.array(weights)
+        return np.average(totals, axis=0, weights=weight), float(1 / math.sqrt(weight.sum()))
+
+    @property
+    def class_counts(self) -> Floats:
+        """Noisy class counts: released, or the weighted mean of what the histograms add up to."""
+        return self._kept(self._counts[0])
+
+    @cached_property
+    def sizes(self) -> postprocess.ClassSizes:
+        """Estimated class sizes."""
+        return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows)
+
+    def cells(self, name: str) -> tuple[Floats, float]:
+        """A feature's noisy counts, made to add up to the class sizes, and the noise deviation of a cell."""
+        index = next(at for at, item in enumerate(self.plan.items) if item.name == name and item.kind == "cells")
+        table, deviation = self._kept(self.tables[index]), self.plan.deviations[index]
+        width = table.shape[1]
+        level = table + ((self.sizes.rows - table.sum(axis=1)) / width)[:, None]
+        if not isinstance(self.plan.noise, Centred):
+            deviation *= math.sqrt((width - 1) / width)
+        return np.asarray(level), deviation
+
+    def _hidden(self, cut: Cut, cells: Floats, rows: Floats) -> npt.NDArray[np.bool_]:
+        """Which cells are published as 0: below the least count, as released or as made to add up, or of such a class."""
+        hidden = (cells < self.min_cell) | (rows == 0)[:, None]
+        for item, table in zip(self.plan.items, self.tables, strict=True):
+            if item.name == cut.feature and item.kind == "cells" and cut.cells > 1:
+                hidden |= table[:, : cells.shape[1]] < self.min_cell
+        return np.asarray(hidden)
+
+    def moments(self, name: str) -> tuple[Floats, Floats, float, Floats | None]:
+        """Noisy sums of z and 2 z^2 - 1 per class (z in [-1, 1]), the noise deviation, and noisy numbers of values."""
+        found = {
+            item.kind: (table[:, 0], deviation)
+            for item, table, deviation in zip(self.plan.items, self.tables, self.plan.deviations, strict=True)
+            if item.name == name
+        }
+        present = self._kept(found["n"][0]) if "n" in found else None
+        kept = (self.class_counts if present is None else present) >= self.min_cell if self.min_cell else np.True_
+        return found["sum"][0] * kept, found["square"][0] * kept, max(found["sum"][1], found["square"][1]), present
+
+    def words(self, name: str) -> tuple[Floats, float, Floats]:
+        """Noisy counts of a text's words, (classes, words), the noise deviation of one, and the documents of each class."""
+        found = {
+            item.kind: (item, table, deviation)
+            for item, table, deviation in zip(self.plan.items, self.tables, self.plan.deviations, strict=True)
+            if item.name == name
+        }
+        item, table, deviation = found["words"]
+        documents = np.maximum(self._kept(found["n"][1][:, 0]), 0.5) if "n" in found else self.sizes.rows
+        return self._kept(table * item.bound), deviation * item.bound, documents
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Whole-number statistics for the record: cells spread evenly over the fine cells of `plan.codebook`."""
+        plan = self.plan
+        layout = Layout(plan.codebook)
+        vector = np.zeros(layout.size, dtype=object)
+        rows = self.sizes.rows
+        if self.min_cell:
+            rows = self._kept(np.where(self.class_counts > 0, rows, 0.0))
+        for group in layout.groups:
+            where = layout.slice(group)
+            if group.feature is None:
+                vector[where] = _whole(rows)
+                continue
+            cut = next(cut for cut in plan.cuts if cut.feature == group.feature.name)
+            if group.kind == "count":
+                if cut.kind == "cells" and cut.cells > 1:
+                    cells = self.cells(cut.feature)[0][:, : len(cut.edges) - 1]
+                else:
+                    cells = rows[:, None]
+                edges = cut.edges if cut.kind == "cells" else (0, group.columns)
+                fine = postprocess.spread_cells(cells, edges)
+                whole = np.diff(np.floor(np.cumsum(fine, axis=1) + 0.5), axis=1, prepend=0).astype(np.int64)
+                if self.min_cell:
+                    whole[np.repeat(self._hidden(cut, cells, rows), np.diff(edges), axis=1)] = 0
+                vector[where] = whole.ravel()
+                continue
+            if cut.kind == "nothing":
+                continue
+            if cut.kind == "words":
+                uses, _, documents = self.words(cut.feature)
+                most = documents[:, None] if plan.codebook.text(cut.feature).once else math.inf
+                found = documents[:, None] if group.kind == "n" else np.clip(uses, 0, most)
+                found = np.where((rows == 0)[:, None], 0.0, found)
+                vector[where] = np.floor(found + 0.5).astype(np.int64).ravel()
+                continue
+            feature = plan.codebook.numeric(cut.feature)
+            first, second, _, present = self.moments(cut.feature)
+            n = rows if present is None else np.maximum(present, 0)
+            middle, width = feature.code_low + feature.code_high, feature.width - 1
+            if group.kind == "n":
+                vector[where] = _whole(n)
+            elif group.kind == "sum":
+                vector[where] = _whole((first * width + middle * n) / 2)
+            else:
+                sums = (first * width + middle * n) / 2
+                doubled = (second + n) * width**2 / 2  # sum of y^2
+                vector[where] = _whole((doubled + 4 * middle * sums - middle**2 * n) / 4)
+            if self.min_cell:
+                vector[where][(n < self.min_cell) | (rows == 0)] = 0
+        return Statistics(layout, vector)
+
+
+def _whole(values: Floats) -> npt.NDArray[Any]:
+    return np.array([math.floor(value + 0.5) for value in values], dtype=object)

@@ -1,0 +1,7 @@
+"""From exact statistics to a classifier: parameters, log-likelihoods, explanations, and the file of record."""
+
+from blindbayes.naive_bayes.explain import Explanation
+from blindbayes.naive_bayes.model_file import dump_model, parse_model
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, estimate
+
+__all__ = ["Explanation", "Gaussian", "Histogram", "Parameters", "dump_model", "estimate", "parse_model"]

@@ -1,0 +1,110 @@
+"""Why a row got its class: what each feature adds to the score, and how far privacy noise may have moved it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.errors import ConfigError
+from blindbayes.statistics import CodedRows
+from blindbayes.statistics.intervals import COVERAGE, NoiseInterval, between
+from blindbayes.statistics.parameters import FloatArray, Parameters, Words
+
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`terms[row, part, class]` is what a part adds to ln P(class, row); the parts are the prior, then the features."""
+
+    parts: tuple[str, ...]
+    classes: tuple[str, ...]
+    terms: npt.NDArray[np.float64]
+    parameters: Parameters = field(repr=False)
+    block: CodedRows = field(repr=False)
+    noise: Callable[[], NoiseInterval | None] | None = field(
+        default=None, repr=False
+    )  # of a private model; drawn when asked for
+
+    def log_odds(self, label: str, against: str | None = None) -> npt.NDArray[np.float64]:
+        """What each part adds to the log-odds of `label` against another class, or against all others together, by row.
+
+        A feature speaks for a class against the rest as it would if it were the only one: others weigh by their priors. Of more
+        than two classes such parts need not add up to the log-odds of the whole row.
+        """
+        one, others = self._pair(label, against)
+        prior = self.parameters.log_prior
+        return np.column_stack([_odds(self.terms[:, 0], one, others), _odds(self.terms[:, 1:], one, others, prior)])
+
+    def interval(self, label: str, against: str | None = None, *, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
+        """Where the exact model's log-odds lie, by row and part, and in a last column their sum: (low, high).
+
+        In `coverage` of all releases the number that the same table gives without noise lies in between. A model without
+        noise has intervals of width 0; a feature that was not released has one without end. Raises `ConfigError` for a
+        private model that does not say how its noise was drawn.
+        """
+        one, others = self._pair(label, against)
+        rows = len(self.terms)
+        parts = self.log_odds(label, against)
+        odds = np.column_stack([parts, parts.sum(axis=1)])
+        if self.noise is None:
+            return odds, odds
+        noise_interval = self.noise()
+        if noise_interval is None:
+            raise ConfigError("this private model does not say how its noise was drawn: no interval can be given")
+        low, high = np.empty_like(odds), np.empty_like(odds)
+        prior = _odds(noise_interval.log_prior, one, others)
+        low[:, 0], high[:, 0] = between(prior, coverage)
+        for start in range(0, rows, _ROWS_AT_ONCE):
+            part = slice(start, min(start + _ROWS_AT_ONCE, rows))
+            total = np.repeat(prior[:, None], part.stop - start, axis=1)
+            for at, name in enumerate(self.parts[1:], start=1):
+                if isinstance(own := self.parameters.terms[name], Words):
+                    scores = noise_interval.score_bags(own, name, self.block.bags[name][part])
+                    where = np.arange(part.stop - start)
+                else:
+                    codes, where = np.unique(self.block.columns[name][part], return_inverse=True)
+                    scores = noise_interval.score(self.parameters, name, codes)
+                drawn = _odds(scores, one, others, noise_interval.log_prior[:, None])
+                ends = between(drawn, coverage)
+                low[part, at], high[part, at] = ends[0][where], ends[1][where]
+                total += drawn[:, where]
+            low[part, -1], high[part, -1] = between(total, coverage)
+        return np.minimum(low, odds), np.maximum(high, odds)  # what is shown lies within: wider, never narrower
+
+    def _pair(self, label: str, against: str | None) -> tuple[int, list[int]]:
+        one = self._at(label)
+        return one, [at for at in range(len(self.classes)) if at != one] if against is None else [self._at(against)]
+
+    def _at(self, label: str) -> int:
+        try:
+            return self.classes.index(str(label))
+        except ValueError:
+            raise ConfigError("that class is not in the codebook") from None
+
+
+def _odds(scores: FloatArray, one: int, others: list[int], log_weight: FloatArray | None = None) -> FloatArray:
+    """Scores (classes along the last axis) of one class less those of others together, which weigh as is said, or alike."""
+    rest = scores[..., others]
+    if len(others) == 1:
+        found: FloatArray = scores[..., one] - rest[..., 0]
+    elif log_weight is None:
+        found = scores[..., one] - np.logaddexp.reduce(rest, axis=-1)
+    else:
+        weight = log_weight[..., others]
+        together = np.logaddexp.reduce(rest + weight, axis=-1) - np.logaddexp.reduce(weight, axis=-1)
+        found = scores[..., one] - together
+    return found
+
+
+def explain(parameters: Parameters, block: CodedRows, noise: Callable[[], NoiseInterval | None] | None = None) -> Explanation:
+    """The terms of every row of a block."""
+    names = tuple(parameters.terms)
+    terms = np.empty((block.rows, len(names) + 1, len(parameters.log_prior)))
+    terms[:, 0, :] = parameters.log_prior
+    for at, name in enumerate(names, start=1):
+        terms[:, at, :] = parameters.score(name, parameters.terms[name], block.values(name))
+    return Explanation(("(prior)", *names), parameters.codebook.classes, terms, parameters, block, noise)

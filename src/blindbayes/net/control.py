@@ -1,0 +1,61 @@
+"""What the frames say that a link sends for itself."""
+
+from __future__ import annotations
+
+import msgspec
+
+from blindbayes.errors import PeerProtocolError
+from blindbayes.net.envelope import Session
+from blindbayes.net.versions import are_versions
+
+CONFIRM, ACK, AGAIN, BEAT, ABORT, READY = "confirm", "ack", "again", "beat", "abort", "ready"
+CONTROL = frozenset((CONFIRM, ACK, AGAIN, BEAT, ABORT, READY))
+_MAX_HEADS_BYTES = 512
+_MAX_SEEN_BYTES = 2048
+
+
+class Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The first sealed frame of a session."""
+
+    proof: bytes
+    have: int  # messages of yours that I have on disk
+    digest: bytes  # their running digest
+    acked: int  # messages of mine that you told me you have
+    heads: bytes  # of my audit log and ledger, for you to witness
+    seen: bytes = b""  # what you last showed me of yours, with your signature: you must still hold it
+    versions: dict[str, str] = {}
+
+
+_CONFIRM = msgspec.msgpack.Decoder(Confirm)
+
+
+def read_confirm(session: Session, body: bytes) -> Confirm:
+    """What the peer confirms, if its identity signed it."""
+    try:
+        confirm = _CONFIRM.decode(body)
+    except msgspec.MsgspecError as cause:
+        raise PeerProtocolError("a session is not well formed", party=session.pair.peer) from cause
+    session.require_proof(confirm.proof, confirm.heads)
+    return confirm
+
+
+def require_short(confirm: Confirm, peer: str) -> None:
+    """Raise if a peer that joins says more than logs and versions have to say."""
+    long = len(confirm.seen) > _MAX_SEEN_BYTES or len(confirm.heads) > _MAX_HEADS_BYTES
+    if long or not are_versions(confirm.versions):
+        raise PeerProtocolError("says more of logs than there is to say", party=peer)
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a quiet link says: also what frames that were lost may have said."""
+
+    waits: bool  # for others
+    ready: bool
+    sent: int  # messages, whole
+    have: int  # messages of yours, on disk
+    number: int  # of this beat
+    echo: int  # the number of your last one that came
+
+
+BEATS = msgspec.msgpack.Decoder(Beat)
+PAIRS = msgspec.msgpack.Decoder(tuple[int, int])  # an abort, or what is asked for again

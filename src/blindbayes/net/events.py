@@ -1,0 +1,92 @@
+"""The agent's log: events by name, with who, which run, and counts; never a text or a value that could come from a row.
+
+Every event has a name from a closed list. Its facts are a run id, a site's name, the class of an error, the hash of a study,
+and whole numbers; anything that does not look like that is replaced by its type. As JSON, one object per line on standard
+error, everything a library or a careless line of ours logs is reduced to the logger's name: its text may quote values.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from typing import Literal, TextIO
+
+from blindbayes.io.chain import is_rehearsal
+
+log = logging.getLogger("blindbayes.events")
+
+Event = Literal[
+    "agent_started",
+    "agent_stopped",
+    "agent_reloaded",
+    "site_up",
+    "site_down",
+    "dialling_failed",
+    "offer_refused",
+    "study_proposed",
+    "prediction_proposed",
+    "run_joined",
+    "run_resumed",
+    "run_burned",
+    "run_computing",
+    "run_opened",
+    "run_done",
+    "run_failed",
+    "run_stopped",
+    "relay_started",
+    "relay_stopped",
+    "carrier_refused",
+]
+
+_RUN = re.compile("[0-9a-f]{16,64}")
+_HASH = re.compile("[0-9a-f]{64}")
+_SITE = re.compile("[a-z0-9][a-z0-9-]{0,39}")
+_ERROR = re.compile("[A-Za-z]{1,40}")
+
+
+def log_event(
+    event: Event,
+    *,
+    level: int = logging.INFO,
+    run: str | None = None,
+    site: str | None = None,
+    study: str | None = None,
+    error: BaseException | None = None,
+    **counts: int,
+) -> None:
+    """Log one event. What breaks the form of its field is not shown."""
+    if not log.isEnabledFor(level) or is_rehearsal():
+        return
+    facts: dict[str, str | int] = {}
+    named = (("run", run, _RUN), ("site", site, _SITE), ("study", study, _HASH))
+    for name, text, form in (*named, ("error", None if error is None else type(error).__name__, _ERROR)):
+        if text is not None:
+            facts[name] = text if form.fullmatch(text) else f"<{type(text).__name__}>"
+    for name, number in counts.items():
+        facts[name] = number if type(number) is int else f"<{type(number).__name__}>"
+    text = " ".join([event, *(f"{name}={value}" for name, value in facts.items())])
+    log.log(level, text, extra={"event": event, "facts": facts})
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record; of records that are no event only where they come from."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {"time": f"{stamp}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
+        if record.name == log.name and hasattr(record, "event") and hasattr(record, "facts"):
+            return json.dumps({**line, "event": record.event, **record.facts})
+        return json.dumps({**line, "event": "other", "logger": record.name})
+
+
+def log_json(stream: TextIO | None = None) -> None:
+    """From now on everything that this process logs goes to `stream` (standard error) as JSON lines."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    logging.getLogger().handlers = [handler]  # the root: what asyncio and other libraries log quotes values
+    logging.captureWarnings(True)
+    ours = logging.getLogger("blindbayes")
+    ours.handlers, ours.propagate = [], True
+    ours.setLevel(min(ours.getEffectiveLevel(), logging.INFO))

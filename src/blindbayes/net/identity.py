@@ -1,0 +1,320 @@
+"""Who a site is: an Ed25519 identity, a TLS certificate, the card it hands out, and the cards it has pinned.
+
+There is no certificate authority: two sites exchange cards, compare the fingerprint words by telephone, and pin. The TLS
+certificate is self-signed and never expires, since the clock is not trusted and the pin is what counts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tomlkit
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from blindbayes.crypto.aead import seal, unseal
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import PUBLIC_BYTES, AgreementKey
+from blindbayes.crypto.prg import derive_key
+from blindbayes.crypto.signatures import SigningKey, verify
+from blindbayes.errors import ConfigError, IntegrityError
+from blindbayes.io.files import make_private_folder, read_private, write_whole
+from blindbayes.io.untrusted import NAME, bytes_of, read_toml, require_seen
+
+_SCRYPT_LOG_N = 16
+_P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_PLAIN, _SCRYPT = b"bb1p", b"bb1s"
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+
+
+def require_name(name: str) -> str:
+    """A site's name: small letters, digits and dashes, so that it is a file name and a metric label everywhere."""
+    if not NAME.fullmatch(name):
+        raise ConfigError("a site's name starts with a small letter and has at most 40 small letters, digits or dashes")
+    return name
+
+
+def speak(digest: bytes) -> str:
+    """Bytes as words that can be read out by telephone (proquints: five letters per 16 bits)."""
+    words = []
+    for at in range(0, len(digest), 2):
+        bits = int.from_bytes(digest[at : at + 2], "big")
+        words.append(
+            _CONSONANTS[bits >> 12]
+            + _VOWELS[bits >> 10 & 3]
+            + _CONSONANTS[bits >> 6 & 15]
+            + _VOWELS[bits >> 4 & 3]
+            + _CONSONANTS[bits & 15]
+        )
+    return "-".join(words)
+
+
+def framed(*parts: bytes) -> bytes:
+    """The parts, each behind its length: no two lists give the same bytes."""
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a site hands out: public, signed by its identity. `address` is empty for a site that only dials out."""
+
+    name: str
+    identity: bytes
+    certificate: bytes  # PEM
+    address: str = ""
+    signature: bytes = b""
+    agreement: bytes = b""  # X25519, for keys that stand over many runs
+
+    def _signed_bytes(self) -> bytes:
+        parts = (self.name.encode(), self.identity, self.certificate, self.address.encode())
+        return framed(b"blindbayes card v1", *parts, self.agreement)
+
+    @property
+    def certificate_digest(self) -> bytes:
+        """SHA-256 of the certificate's DER form: what a connection is checked against."""
+        return x509.load_pem_x509_certificate(self.certificate).fingerprint(hashes.SHA256())
+
+    @property
+    def fingerprint(self) -> bytes:
+        """128 bits over name, identity and certificate. The address is left out: it may change."""
+        parts = framed(b"blindbayes fingerprint v1", self.name.encode(), self.identity, self.certificate_digest)
+        return hashlib.sha256(parts).digest()[:16]
+
+    @property
+    def words(self) -> str:
+        """The fingerprint, to be compared by telephone."""
+        return speak(self.fingerprint)
+
+    def require_words(self, said: str, place: str = "card.toml") -> None:
+        """Refuse a card whose words are not those that its site read out; spaces do for dashes. `place`: where it reads."""
+        if "-".join(said.lower().replace("-", " ").split()) != self.words:
+            raise ConfigError(
+                f"the words are not those of this card: ask {self.name} to read them out again from its own {place}; if they "
+                "still differ, the card was changed on its way: do not trust it"
+            )
+
+    @property
+    def tls_name(self) -> str:
+        """The name in the certificate, which a dialling site asks for. A pseudonym: strangers read it off the port."""
+        certificate = x509.load_pem_x509_certificate(self.certificate)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return names.get_values_for_type(x509.DNSName)[0]
+
+    def to_toml(self) -> str:
+        document = tomlkit.document()
+        document.add(tomlkit.comment(f"card of {self.name}: compare these words by telephone before you pin it"))
+        document.add(tomlkit.comment(self.words))
+        document["name"] = self.name
+        document["address"] = self.address
+        document["identity"] = self.identity.hex()
+        document["agreement"] = self.agreement.hex()
+        document["signature"] = self.signature.hex()
+        document["certificate"] = tomlkit.string(self.certificate.decode(), multiline=True)
+        return tomlkit.dumps(document)
+
+    @classmethod
+    def from_toml(cls, text: str | bytes) -> Card:
+        """Read and verify a card."""
+        try:
+            table = read_toml(text, "the card")
+            if set(table) != {"name", "address", "identity", "agreement", "signature", "certificate"}:
+                raise ConfigError(
+                    "this is no card: a card has name, address, identity, agreement, signature and certificate, nothing else; "
+                    "each site hands out the card.toml of its folder"
+                )
+            card = cls(
+                name=require_name(table["name"]),
+                identity=bytes.fromhex(table["identity"]),
+                certificate=table["certificate"].encode(),
+                address=str(table["address"]),
+                signature=bytes.fromhex(table["signature"]),
+                agreement=bytes.fromhex(table["agreement"]),
+            )
+            if len(card.agreement) != PUBLIC_BYTES:
+                raise ValueError("no key")
+            if not card.tls_name:
+                raise ValueError("no name")
+            shown = x509.load_pem_x509_certificate(card.certificate).public_bytes(serialization.Encoding.PEM)
+            if shown != card.certificate:  # a second one would be trusted too, and the words do not cover it
+                raise ValueError("more than one certificate")
+            if len(card.address) > 300 or len(require_seen(card.address, "the address on a card")) != len(table["address"]):
+                raise ValueError("no address")
+        except ConfigError:
+            raise
+        except Exception as cause:  # whatever a library finds wrong with a stranger's certificate
+            raise ConfigError("this is not a site's card") from cause
+        try:
+            verify(card.identity, card._signed_bytes(), card.signature)
+        except IntegrityError as cause:
+            raise ConfigError(f"the card of {card.name} is not signed by its own identity") from cause
+        return card
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A site's own keys and card."""
+
+    card: Card
+    signing: SigningKey = field(repr=False)
+    tls_key: bytes = field(repr=False)  # PEM
+    storage_key: bytes = field(repr=False)  # wraps what the site keeps for itself, such as journal keys
+    agreement: AgreementKey = field(repr=False)  # stands over many runs
+
+    @property
+    def name(self) -> str:
+        return self.card.name
+
+    @classmethod
+    def generate(cls, name: str, *, address: str = "", coins: Coins | None = None) -> Identity:
+        """Fresh keys and a signed card, in memory only."""
+        return cls._fresh(name, address, coins or Coins.system())[0]
+
+    @classmethod
+    def _fresh(cls, name: str, address: str, coins: Coins) -> tuple[Identity, bytes]:
+        require_name(name)
+        secret = coins.bytes(32)
+        tls_private = ec.derive_private_key(1 + coins.below(_P256_ORDER - 1), ec.SECP256R1())
+        certificate = _self_signed(f"{coins.bytes(8).hex()}.blindbayes", tls_private, serial=1 + coins.bits(150))
+        return cls._assemble(name, address, secret, _pem(tls_private), certificate), secret
+
+    @classmethod
+    def _assemble(cls, name: str, address: str, secret: bytes, tls_key: bytes, certificate: bytes) -> Identity:
+        signing = SigningKey(derive_key(secret, "identity"))
+        agreement = AgreementKey(derive_key(secret, "standing"))
+        unsigned = Card(name, signing.public, certificate, address, agreement=agreement.public)
+        card = replace(unsigned, signature=signing.sign(unsigned._signed_bytes()))
+        return cls(card, signing, tls_key, derive_key(secret, "storage"), agreement)
+
+    @classmethod
+    def create(cls, home: Path, name: str, *, address: str = "", passphrase: str | None = None) -> Identity:
+        """Make keys in `home`/keys and the card in `home`/card.toml. Never overwrites keys."""
+        coins = Coins.system()
+        identity, secret = cls._fresh(name, address, coins)
+        keys = make_private_folder(home / "keys")
+        write_whole(keys / "identity.key", _lock(secret, passphrase, coins), replace=False)
+        write_whole(keys / "tls.key", _lock(identity.tls_key, passphrase, coins), replace=False)
+        write_whole(home / "card.toml", identity.card.to_toml().encode(), private=False)
+        return identity
+
+    @classmethod
+    def load(cls, home: Path, *, passphrase: str | None = None) -> Identity:
+        """The keys in `home`. Refuses key files that others may read and a card that does not fit the keys."""
+        secret = _unlock(read_private(home / "keys" / "identity.key"), passphrase)
+        tls_key = _unlock(read_private(home / "keys" / "tls.key"), passphrase)
+        card = read_card(home / "card.toml")
+        identity = cls._assemble(card.name, card.address, secret, tls_key, card.certificate)
+        private = serialization.load_pem_private_key(tls_key, password=None)
+        if identity.card.identity != card.identity or (
+            x509.load_pem_x509_certificate(card.certificate).public_key() != private.public_key()
+        ):
+            raise ConfigError("card.toml does not belong to the keys of this site")
+        return identity
+
+    @classmethod
+    def rotate(cls, home: Path, *, passphrase: str | None, new_passphrase: str | None) -> Identity:
+        """New connection keys and a new card, for the same identity; the keys are locked with the new passphrase.
+
+        Begun and cut short, it is done again: it needs the identity's key alone.
+        """
+        coins, card = Coins.system(), read_card(home / "card.toml")
+        secret = _unlock(read_private(home / "keys" / "identity.key"), passphrase)
+        private = ec.derive_private_key(1 + coins.below(_P256_ORDER - 1), ec.SECP256R1())
+        certificate = _self_signed(f"{coins.bytes(8).hex()}.blindbayes", private, serial=1 + coins.bits(150))
+        identity = cls._assemble(card.name, card.address, secret, _pem(private), certificate)
+        if identity.card.identity != card.identity:
+            raise ConfigError("card.toml does not belong to the keys of this site")
+        write_whole(home / "keys" / "tls.key", _lock(identity.tls_key, new_passphrase, coins))
+        write_whole(home / "card.toml", identity.card.to_toml().encode(), private=False)
+        write_whole(home / "keys" / "identity.key", _lock(secret, new_passphrase, coins))
+        return identity
+
+    def with_address(self, address: str) -> Identity:
+        """The same keys, with a card that names another address."""
+        unsigned = replace(self.card, address=address)
+        return replace(self, card=replace(unsigned, signature=self.signing.sign(unsigned._signed_bytes())))
+
+
+def read_card(path: Path) -> Card:
+    try:
+        return Card.from_toml(bytes_of(path))
+    except FileNotFoundError:
+        raise ConfigError(f"{path.name} is missing") from None
+
+
+def pin(home: Path, card: Card, *, replace: bool = False) -> None:
+    """Trust a card from now on. A pinned name is replaced only on demand, never by the way."""
+    folder = make_private_folder(home / "peers")
+    path = folder / f"{card.name}.toml"
+    if path.exists() and not replace and read_card(path).fingerprint != card.fingerprint:
+        raise ConfigError(f"another card of {card.name} is pinned already; remove it first if its site made new keys")
+    write_whole(path, card.to_toml().encode(), private=False)
+
+
+def pinned(home: Path) -> dict[str, Card]:
+    """All pinned cards by name. Two names may not share an identity or a certificate."""
+    cards = {path.stem: read_card(path) for path in sorted((home / "peers").glob("*.toml"))}
+    for name, card in cards.items():
+        if name != card.name:
+            raise ConfigError(f"peers/{name}.toml is the card of {card.name}")
+    if len({card.identity for card in cards.values()}) != len(cards):
+        raise ConfigError("two pinned cards have the same identity")
+    if len({card.certificate_digest for card in cards.values()}) != len(cards):
+        raise ConfigError("two pinned cards have the same certificate")
+    return cards
+
+
+def _self_signed(tls_name: str, private: ec.EllipticCurvePrivateKey, *, serial: int) -> bytes:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, tls_name)])
+    usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(private.public_key())
+        .serial_number(serial)
+        .not_valid_before(datetime.datetime(2000, 1, 1))
+        .not_valid_after(datetime.datetime(9999, 12, 31, 23, 59, 59))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(tls_name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
+        .sign(private, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+
+
+def _pem(private: ec.EllipticCurvePrivateKey) -> bytes:
+    return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _stretch(passphrase: str, salt: bytes) -> bytes:
+    return Scrypt(salt=salt, length=32, n=1 << _SCRYPT_LOG_N, r=8, p=1).derive(passphrase.encode())
+
+
+def _lock(secret: bytes, passphrase: str | None, coins: Coins) -> bytes:
+    if passphrase is None:
+        return _PLAIN + secret
+    salt = coins.bytes(16)
+    return _SCRYPT + salt + seal(_stretch(passphrase, salt), secret, associated=_SCRYPT + salt)
+
+
+def _unlock(stored: bytes, passphrase: str | None) -> bytes:
+    form, body = stored[:4], stored[4:]
+    if form == _PLAIN:
+        return body
+    if form != _SCRYPT:
+        raise ConfigError("a key file has an unknown form")
+    if passphrase is None:
+        raise ConfigError("the keys of this site have a passphrase: give it with --passphrase-file")
+    try:
+        return unseal(_stretch(passphrase, body[:16]), body[16:], associated=_SCRYPT + body[:16])
+    except IntegrityError:
+        raise ConfigError("the passphrase does not open the keys of this site") from None

@@ -1,0 +1,94 @@
+"""Messages on their way to one party: numbered, kept until the other side has them on disk, cut into parts for the envelope."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from blindbayes.net.envelope import PART_BYTES
+from blindbayes.net.journal import SentDigest
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """One piece of one message."""
+
+    step: str
+    index: int
+    part: int
+    parts: int
+    body: memoryview = field(repr=False)
+
+
+class Outbox:
+    """No I/O: says what comes next, and keeps account."""
+
+    def __init__(self, window: int, account: SentDigest) -> None:
+        self._window = window
+        self._sent = account
+        self._digests: list[bytes] = [self._sent.digest]
+        self._kept: deque[tuple[int, str, bytes]] = deque()
+        self._bytes = 0
+        self._cursor = 0  # next message to send in this session
+        self._part = 0
+        self.acked = 0  # messages that the other side has on disk
+
+    @property
+    def count(self) -> int:
+        """Messages ever queued."""
+        return self._sent.count
+
+    @property
+    def sent(self) -> int:
+        """Messages that were sent whole in this session, or that the other side has."""
+        return self._cursor
+
+    @property
+    def is_empty(self) -> bool:
+        """The other side has everything."""
+        return not self._kept
+
+    def digest(self, count: int) -> bytes:
+        """The running digest of the first `count` messages."""
+        return self._digests[count]
+
+    def has_room(self, size: int) -> bool:
+        """A message of this size fits the window. One may be larger than it, alone."""
+        return not self._kept or self._bytes + size <= self._window
+
+    def add(self, step: str, payload: bytes) -> None:
+        index = self._sent.count
+        self._sent.add(step, payload)
+        self._digests.append(self._sent.digest)
+        if index >= self.acked:
+            self._kept.append((index, step, payload))
+            self._bytes += len(payload)
+
+    def acknowledge(self, have: int) -> None:
+        """The other side has the first `have` messages on disk."""
+        self.acked = max(self.acked, have)
+        while self._kept and self._kept[0][0] < have:
+            self._bytes -= len(self._kept.popleft()[2])
+        if have > self._cursor:
+            self._cursor, self._part = have, 0
+
+    def rewind(self, have: int, part: int = 0) -> None:
+        """A new session, or frames were lost: go on after the first `have` messages, and some parts of the next."""
+        self.acknowledge(have)
+        known = have < self._sent.count and 0 <= part < _parts(self._kept[have - self._kept[0][0]][2])
+        self._cursor, self._part = have, part if known else 0
+
+    def next_part(self) -> MessagePart | None:
+        """What to send next, if anything is left to send in this session."""
+        if not self._kept or self._cursor > self._kept[-1][0]:
+            return None
+        index, step, payload = self._kept[self._cursor - self._kept[0][0]]
+        parts = _parts(payload)
+        part, self._part = self._part, self._part + 1
+        if self._part == parts:
+            self._cursor, self._part = index + 1, 0
+        return MessagePart(step, index, part, parts, memoryview(payload)[part * PART_BYTES : (part + 1) * PART_BYTES])
+
+
+def _parts(payload: bytes) -> int:
+    return max(1, -(-len(payload) // PART_BYTES))

@@ -1,0 +1,121 @@
+"""Where a site's frames go: from the courier to the link of a run, and back.
+
+A seat is a party of a protocol; a site hosts one or more of them (a contributor and, say, the server of a masked sum). Two
+seats of one site speak through the same envelope as all others, without leaving the process. A frame for no known run is
+handed to `unknown_offer` if it is an offer, and dropped otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from blindbayes.errors import PeerProtocolError
+from blindbayes.net.courier import Courier
+from blindbayes.net.envelope import Ended, Offer, Refused, unpack
+from blindbayes.net.events import log_event
+from blindbayes.net.link import Link
+from blindbayes.net.versions import ENVELOPE
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way to one site; the way to one's own leads back."""
+
+    board: Router
+    site: str
+
+    async def send(self, frame: bytes) -> None:
+        if self.site == self.board.site:
+            asyncio.get_running_loop().call_soon(self.board.frame_arrived, self.site, frame)
+            await asyncio.sleep(0)
+        else:
+            await self.board.courier.send(self.site, frame)
+
+    def is_up(self) -> bool:
+        return self.site == self.board.site or self.board.courier.is_up(self.site)
+
+    def vouches(self) -> bool:
+        return self.site == self.board.site or self.board.courier.vouches(self.site)
+
+
+_STRANGE = 8  # one frame may have been garbled on the way
+
+
+class Router:
+    """A courier's listener that knows the links of all runs of this site."""
+
+    def __init__(self, site: str, courier: Courier, *, unknown_offer: Callable[[str, Offer], None] | None = None) -> None:
+        self.site = site
+        self.courier = courier
+        self.refused_frames: dict[str, int] = {}  # by site, for the metrics
+        self.versions: dict[str, Mapping[str, str]] = {}  # what other sites run, as they told
+        self._unknown_offer = unknown_offer
+        self._links: dict[tuple[str, str, str], tuple[str, Link]] = {}  # (run, my seat, peer's seat) -> its site, link
+        self._sessions: dict[tuple[bytes, str], tuple[str, Link]] = {}  # (session, my seat) -> the peer's site, link
+
+    def way(self, site: str) -> Route:
+        """How frames reach `site`."""
+        return Route(self, site)
+
+    def attach(self, site: str, link: Link) -> None:
+        """Deliver to `link` what its pair's peer, hosted by `site`, sends."""
+        self._links[link.pair.run_id, link.pair.me, link.pair.peer] = (site, link)
+
+    def detach(self, run_id: str) -> None:
+        for key in [key for key in self._links if key[0] == run_id]:
+            del self._links[key]
+        for session in [session for session, (_, link) in self._sessions.items() if link.pair.run_id == run_id]:
+            del self._sessions[session]
+
+    def listen(self, site: str, me: str) -> Callable[[bytes, Link | None], None]:
+        """How a link says which sessions are its own."""
+
+        def change(session: bytes, link: Link | None) -> None:
+            if link is None:
+                self._sessions.pop((session, me), None)
+            else:
+                self._sessions[session, me] = (site, link)
+
+        return change
+
+    # -- the courier's listener --------------------------------------------------------------------------------------
+
+    def frame_arrived(self, sender: str, frame: bytes) -> None:
+        try:
+            envelope = unpack(frame, sender=sender)
+        except PeerProtocolError:
+            self.refused_frames[sender] = self.refused_frames.get(sender, 0) + 1
+            self._another_version(sender, frame)
+            return
+        if isinstance(envelope, Offer | Ended | Refused):
+            found = self._links.get((envelope.run_id, envelope.receiver, envelope.sender))
+            if found is None and isinstance(envelope, Offer) and self._unknown_offer is not None:
+                self._unknown_offer(sender, envelope)
+        else:
+            found = self._sessions.get((envelope.session, envelope.receiver))
+        if found is not None and found[0] == sender:
+            found[1].accept(envelope, len(frame))
+
+    def _another_version(self, sender: str, frame: bytes) -> None:
+        """A site whose envelopes are all of another version never joins: say why, and do not wait for the deadline."""
+        if frame and frame[0] != ENVELOPE and self.courier.vouches(sender):
+            self.versions[sender] = {"envelope": str(frame[0])}
+            if self.refused_frames[sender] >= _STRANGE:
+                why = f"speaks envelope version {frame[0]}, this site {ENVELOPE}: use one release of blindbayes at all sites"
+                for site, link in list(self._links.values()):
+                    if site == sender:
+                        link.refuse(why)
+
+    def peer_up(self, peer: str) -> None:
+        log_event("site_up", site=peer)
+        for site, link in list(self._links.values()):
+            if site == peer:
+                link.up()
+
+    def peer_down(self, peer: str) -> None:
+        log_event("site_down", site=peer)
+        for site, link in list(self._links.values()):
+            if site == peer:
+                link.down()

@@ -1,5 +1,0 @@
-"""The sum of the contributors' vectors under masks that cancel, with recovery of whoever is lost. See SPEC.md."""
-
-from blindbayes.protocol.masked_sum.roles import PROTOCOL, MaskedSum
-
-__all__ = ["PROTOCOL", "MaskedSum"]

@@ -1,5 +1,0 @@
-"""`matching`: two parties learn which identifiers they share, and nothing of the others. See SPEC.md."""
-
-from blindbayes.protocol.matching.roles import MatchingSetup, asker, owner
-
-__all__ = ["MatchingSetup", "asker", "owner"]

@@ -1,0 +1,151 @@
+"""The vocabulary in which every protocol is written.
+
+A role is a generator that yields effects and is sent their results. It has no clock, no socket, no log; its coins are an
+argument. It is therefore a pure function of its input, its coins and what it received: a driver can run it in memory,
+between processes, or replay it from a journal.
+
+    yield Send(to, message)                                   -> None
+    message = yield Receive(sender, Kind)                     -> Kind
+    many = yield ReceiveAll(senders, Kind, quorum=...)        -> dict[str, Kind], in the order of `senders`
+    value = yield Open("class_counts", value)                 -> value; the only way a secret becomes public
+
+Sub-protocols compose with `yield from`. `typed` helpers below give the effects' results their types.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.wire import Marked, Message
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+K = TypeVar("K", bound=Marked)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Hand a message to one other party. Delivered once and in order per pair of parties."""
+
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Wait for the next message of one party; it must be of `kind`."""
+
+    sender: str
+    kind: type[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveAll:
+    """Wait for one message of `kind` from each of `senders`.
+
+    With `quorum` set, the driver may go on at the step's deadline with those that arrived, if they are at least `quorum`;
+    whoever is missing is out of this and all later steps. Without it, all must arrive.
+    """
+
+    senders: tuple[str, ...]
+    kind: type[Message]
+    quorum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Declare that `value` becomes known to this party in clear, under a label of the protocol's SPEC."""
+
+    label: str
+    value: Any = field(repr=False)
+
+
+Effect: TypeAlias = Send | Receive | ReceiveAll | Open
+Role: TypeAlias = Generator[Effect, Any, T]
+
+
+class Signer(Protocol):
+    """Signs as this party. The private key stays behind it."""
+
+    def sign(self, payload: bytes) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is public and fixed about one run, and who I am in it."""
+
+    study: str  # SHA-256 of the study, hexadecimal
+    run_id: str  # unique per run
+    parties: tuple[str, ...]  # the roster, in the study's order
+    me: str
+    identities: Mapping[str, bytes] = field(default_factory=dict)  # Ed25519 public keys by party
+    signer: Signer | None = field(default=None, repr=False)
+    agreement: AgreementKey | None = field(default=None, repr=False)  # my key that stands over many runs
+    keys: Mapping[str, bytes] = field(default_factory=dict)  # everybody's, by party; empty bytes where there is none
+    standing: Mapping[str, bytes] = field(default_factory=dict)  # sessions that were agreed on and from which others follow
+
+    def __post_init__(self) -> None:
+        if len(set(self.parties)) != len(self.parties):
+            raise LocalProtocolError("a party stands twice in the roster")
+        if self.me not in self.parties:
+            raise LocalProtocolError("this party is not in the roster")
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Everyone but me, in roster order."""
+        return tuple(name for name in self.parties if name != self.me)
+
+    def context(self, step: str, *names: str) -> bytes:
+        """Bytes that bind a signature, key or tweak to this study, run, step and names; unambiguous by length prefixes."""
+        parts = [part.encode() for part in (self.study, self.run_id, step, *names)]
+        return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+
+
+def receive(sender: str, kind: type[M]) -> Role[M]:
+    """Yield `Receive`, and return its message with its type."""
+    message = yield Receive(sender, kind)
+    if not isinstance(message, kind):
+        raise LocalProtocolError("the driver delivered a message of another kind")
+    return message
+
+
+def mark(session: bytes, kind: type[Marked], index: int) -> int:
+    """What ties a message to its session and its place in it. Not a secret: the envelope authenticates, this keeps a message
+    that came twice, late or from another session from being taken for the one that is due."""
+    return int.from_bytes(hashlib.sha256(session + kind.__name__.encode() + b" %d" % index).digest()[:7], "big")
+
+
+def require_mark(message: Marked, session: bytes, index: int, sender: str) -> None:
+    """Refuse a message that is not the one that is due."""
+    if message.mark != mark(session, type(message), index):
+        raise PeerProtocolError("a message of another session, or out of its place", party=sender)
+
+
+def receive_marked(sender: str, kind: type[K], session: bytes, index: int) -> Role[K]:
+    """`receive` in a session of two parties: the message that is due at this place of it."""
+    message = yield from receive(sender, kind)
+    require_mark(message, session, index, sender)
+    return message
+
+
+def receive_all(senders: Sequence[str], kind: type[M], *, quorum: int | None = None) -> Role[dict[str, M]]:
+    """Yield `ReceiveAll`, and return its messages with their type."""
+    messages: dict[str, M] = yield ReceiveAll(tuple(senders), kind, quorum)
+    return messages
+
+
+def send_all(to: Sequence[str], message: Message) -> Role[None]:
+    """The same message to several parties."""
+    for name in to:
+        yield Send(name, message)
+
+
+def open_value(label: str, value: T) -> Role[T]:
+    """Yield `Open`, and return the value with its type."""
+    opened: T = yield Open(label, value)
+    return opened

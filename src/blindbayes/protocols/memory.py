@@ -1,0 +1,395 @@
+"""The in-memory driver: every role of a run in one process, one event at a time, in a fixed order.
+
+Each message is really encoded, counted, and decoded at its receiver. Time is logical: a step's deadline passes when
+nothing else can happen (quiescence). Faults are declared beforehand and strike at a message index or at a party's
+n-th effect. Work per event does not grow with the number of parties.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.signatures import SigningKey
+from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, ProtocolError
+from blindbayes.protocols.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
+from blindbayes.protocols.steps import Done, fail, step
+from blindbayes.wire import Message, decode, encode
+from blindbayes.wire.transcript import Cost, Keep, PartyCost, SentMessage, Transcript
+
+_MOST_READY = 64
+Where = int | Callable[[SentMessage], bool]
+"""A message index, or a test of the message's header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The message is lost."""
+
+    at: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The sender sends the message twice."""
+
+    at: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The message arrives after the next one of the same sender to the same receiver (or at the deadline)."""
+
+    at: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Tamper:
+    """The frame arrives changed."""
+
+    at: Where
+    change: Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Another message arrives in its place: a dishonest sender."""
+
+    at: Where
+    message: Callable[[Message], Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Vanish:
+    """The party is gone just before its effect number `before` (from 0); what it sent until then arrives."""
+
+    party: str
+    before: int
+
+
+Fault = Drop | Duplicate | Swap | Tamper | Replace | Vanish
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended."""
+
+    outputs: dict[str, Any] = field(repr=False)  # by party, of the roles that returned
+    transcript: Transcript
+    cost: Cost
+    opened: dict[str, tuple[str, ...]]  # labels by party, in the order of opening
+    error: BlindbayesError | None  # what ended the run early, raised by `failed`
+    failed: str | None
+    lost: dict[str, ProtocolError]  # parties that others went on without, and what they see
+    unread: int  # messages that nobody waited for
+
+
+class _Seat:
+    """One party's place in the run: its role, its inbox, what it waits for."""
+
+    __slots__ = ("cost", "depth", "excluded", "inbox", "left_out", "missing", "name", "opened", "role", "state", "waits")
+
+    def __init__(self, name: str, role: Role[Any]) -> None:
+        self.name = name
+        self.role = role
+        self.inbox: dict[str, deque[tuple[bytes, int]]] = {}
+        self.waits: Receive | ReceiveAll | None = None
+        self.missing: set[str] = set()  # senders the current wait still lacks
+        self.excluded: set[str] = set()  # senders this role went on without
+        self.left_out = False  # somebody went on without this party
+        self.state = "alive"  # alive, done, vanished
+        self.depth = 0
+        self.opened: list[str] = []
+        self.cost = PartyCost()
+
+
+class _Driver:
+    def __init__(self, roles: Mapping[str, Role[Any]], faults: Sequence[Fault], keep: Keep) -> None:
+        self.seats = {name: _Seat(name, role) for name, role in roles.items()}
+        self.ready: deque[tuple[_Seat, Any]] = deque((seat, None) for seat in self.seats.values())
+        self.strikes = [fault for fault in faults if not isinstance(fault, Vanish)]
+        self.vanish = {fault.party: fault.before for fault in faults if isinstance(fault, Vanish)}
+        self.transcript = Transcript(keep, received={name: Counter() for name in roles})
+        if keep is Keep.FRAMES:
+            self.transcript.deliveries = {name: [] for name in roles}
+        self.cost = Cost(parties={name: seat.cost for name, seat in self.seats.items()})
+        self.held: dict[tuple[str, str], list[tuple[bytes, int]]] = {}  # swapped messages by link
+        self.dropped: set[tuple[str, str]] = set()
+        self.outputs: dict[str, Any] = {}
+        self.error: BlindbayesError | None = None
+        self.failed: str | None = None
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            while self.error is None:
+                while self.ready and self.error is None:
+                    seat, value = self.ready.popleft()
+                    if seat.state == "alive":
+                        self._advance(seat, value)
+                if self.error is not None or not (self._release_held() or self._pass_deadline()):
+                    break
+        except BaseException:  # a bug in a role, or an interrupt: end the others, then let it pass
+            self._close()
+            raise
+        if self.error is not None:
+            self._close()
+
+    def _close(self) -> None:
+        for seat in self.seats.values():
+            seat.role.close()
+
+    def _advance(self, seat: _Seat, value: Any) -> None:
+        """Run one role until it waits, returns, fails or vanishes."""
+        error: BlindbayesError | None = value if isinstance(value, BlindbayesError) else None
+        while True:
+            begun = time.process_time()
+            try:
+                effect = fail(seat.role, error) if error is not None else step(seat.role, value)
+            except BlindbayesError as raised:
+                seat.cost.seconds += time.process_time() - begun
+                self._end_with(seat, raised)
+                return
+            seat.cost.seconds += time.process_time() - begun
+            error, value = None, None
+            if isinstance(effect, Done):
+                seat.state = "done"
+                self.outputs[seat.name] = effect.value
+                return
+            if self.vanish.get(seat.name) == seat.cost.effects:
+                seat.state = "vanished"
+                seat.role.close()
+                return
+            seat.cost.effects += 1
+            try:
+                if not self._perform(seat, effect):
+                    return
+            except BlindbayesError as raised:
+                error = raised
+                continue
+            if isinstance(effect, Open):
+                value = effect.value
+            elif len(self.ready) > _MOST_READY:  # let receivers take what they have before more is sent
+                self.ready.append((seat, None))
+                return
+
+    def _end_with(self, seat: _Seat, error: BlindbayesError) -> None:
+        seat.state = "done"
+        if seat.left_out:  # the others have gone on without it: its failure is its own
+            return
+        self.error, self.failed = error, seat.name
+
+    def _perform(self, seat: _Seat, effect: Effect) -> bool:
+        """True if the role goes on at once."""
+        if isinstance(effect, Send):
+            self._send(seat, effect)
+            return True
+        if isinstance(effect, Open):
+            seat.opened.append(effect.label)
+            return True
+        if isinstance(effect, Receive | ReceiveAll):
+            self._wait(seat, effect)
+            return False
+        raise LocalProtocolError("a role yielded something that is not an effect", party=seat.name)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _send(self, seat: _Seat, effect: Send) -> None:
+        if effect.to == seat.name or effect.to not in self.seats:
+            raise LocalProtocolError("a message goes to another party of the run", party=seat.name)
+        frame = encode(effect.message)
+        entry = SentMessage(self.cost.messages, seat.name, effect.to, type(effect.message), seat.depth + 1, len(frame))
+        self.cost.messages += 1
+        self.cost.bytes += entry.size
+        seat.cost.sent += 1
+        seat.cost.sent_bytes += entry.size
+        frames = [frame]
+        hold = False
+        for fault in self.strikes:
+            if not (fault.at(entry) if callable(fault.at) else fault.at == entry.index):
+                continue
+            if isinstance(fault, Drop):
+                self.dropped.add((seat.name, effect.to))
+                frames = []
+            elif isinstance(fault, Duplicate):
+                frames = frames * 2
+            elif isinstance(fault, Tamper):
+                frames = [fault.change(each) for each in frames]
+            elif isinstance(fault, Replace):
+                frames = [encode(fault.message(effect.message)) for _ in frames]
+            else:
+                hold = True
+        if self.transcript.keep is not Keep.COUNTS:
+            kept = frames[0] if frames and self.transcript.keep is Keep.FRAMES else None
+            self.transcript.entries.append(
+                SentMessage(entry.index, entry.sender, entry.to, entry.kind, entry.depth, entry.size, kept)
+            )
+        link = (seat.name, effect.to)
+        if hold:
+            self.held.setdefault(link, []).extend((each, entry.depth) for each in frames)
+            return
+        for each in frames:
+            self._arrive(seat.name, effect.to, each, entry.depth)
+        for each, depth in self.held.pop(link, ()):
+            self._arrive(seat.name, effect.to, each, depth)
+
+    def _release_held(self) -> bool:
+        """Late messages arrive when nothing else happens. True if there were any."""
+        held, self.held = self.held, {}
+        for (sender, to), frames in held.items():
+            for frame, depth in frames:
+                self._arrive(sender, to, frame, depth)
+        return bool(held)
+
+    def _arrive(self, sender: str, to: str, frame: bytes, depth: int) -> None:
+        seat = self.seats[to]
+        if sender in seat.excluded or seat.state != "alive":
+            return
+        seat.inbox.setdefault(sender, deque()).append((frame, depth))
+        if sender in seat.missing:
+            seat.missing.discard(sender)
+            if not seat.missing:
+                self._deliver(seat)
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def _wait(self, seat: _Seat, effect: Receive | ReceiveAll) -> None:
+        senders = (effect.sender,) if isinstance(effect, Receive) else effect.senders
+        missing = {name for name in senders if not seat.inbox.get(name)}
+        if seat.name in senders or len(set(senders)) != len(senders) or not missing <= self.seats.keys():
+            raise LocalProtocolError("a role waits for itself, for one party twice, or for a stranger", party=seat.name)
+        if not seat.excluded.isdisjoint(senders):
+            raise LocalProtocolError("a role waits for a party that it went on without", party=seat.name)
+        seat.waits, seat.missing = effect, missing
+        if not missing:
+            self._deliver(seat)
+
+    def _deliver(self, seat: _Seat) -> None:
+        """Decode what the current wait asked for, and let the role run with it."""
+        effect, seat.waits = seat.waits, None
+        if effect is None:
+            raise LocalProtocolError("the driver delivered to a role that does not wait", party=seat.name)
+        seat.missing = set()
+        senders = (effect.sender,) if isinstance(effect, Receive) else effect.senders
+        messages: dict[str, Message] = {}
+        frames: list[tuple[str, bytes]] = []
+        result: Any = None
+        for sender in senders:
+            queue = seat.inbox.get(sender)
+            if not queue:
+                seat.excluded.add(sender)
+                self.seats[sender].left_out = True
+                continue
+            frame, depth = queue.popleft()
+            if not queue:
+                del seat.inbox[sender]
+            seat.cost.received += 1
+            seat.cost.received_bytes += len(frame)
+            seat.depth = max(seat.depth, depth)
+            self.cost.rounds = max(self.cost.rounds, depth)
+            self.transcript.received[seat.name][effect.kind] += 1
+            frames.append((sender, frame))
+            try:
+                messages[sender] = decode(frame, effect.kind, sender=sender)
+            except ProtocolError as raised:
+                result = raised
+                break
+        if self.transcript.keep is Keep.FRAMES:
+            self.transcript.deliveries[seat.name].append(tuple(frames))
+        if result is None:
+            result = messages[effect.sender] if isinstance(effect, Receive) else messages
+        self.ready.append((seat, result))
+
+    # -- deadlines -------------------------------------------------------------------------------------------------
+
+    def _pass_deadline(self) -> bool:
+        """Nothing moves: the earliest deadline passes. True if that lets anybody go on."""
+        waiting = [seat for seat in self.seats.values() if seat.state == "alive" and seat.waits is not None]
+        waiting.sort(key=lambda seat: seat.depth)
+        for seat in waiting:
+            if not isinstance(seat.waits, ReceiveAll) or seat.waits.quorum is None:
+                continue
+            if len(seat.waits.senders) - len(seat.missing) >= seat.waits.quorum:
+                self._deliver(seat)
+            else:
+                names = ", ".join(sorted(seat.missing))
+                self._give_up(seat, PeerLost(f"too few parties answered; missing: {names}", party=min(seat.missing)))
+            return True
+        for seat in waiting:  # only waits for everybody are left
+            if seat.left_out:
+                continue
+            self._give_up(seat, PeerLost("no answer before the deadline", party=self._blames(seat)))
+            return True
+        return False
+
+    def _give_up(self, seat: _Seat, error: PeerLost) -> None:
+        seat.waits, seat.missing = None, set()
+        self.ready.append((seat, error))
+
+    def _blames(self, seat: _Seat) -> str:
+        """Follow who waits for whom to the party that really stopped, or whose message was lost."""
+        seen: set[str] = set()
+        while True:
+            seen.add(seat.name)
+            lost = next((name for name in sorted(seat.missing) if (name, seat.name) in self.dropped), None)
+            if lost is not None:
+                return lost
+            gone = next((name for name in sorted(seat.missing) if self.seats[name].state != "alive"), None)
+            if gone is not None:
+                return gone
+            onward = next((name for name in sorted(seat.missing) if name not in seen), None)
+            if onward is None:
+                return min(seat.missing)
+            seat = self.seats[onward]
+
+    def outcome(self) -> Outcome:
+        lost: dict[str, ProtocolError] = {}
+        for seat in self.seats.values():
+            if seat.state == "alive" and seat.waits is not None and self.error is None:
+                lost[seat.name] = PeerLost("no answer before the deadline", party=self._blames(seat))
+                seat.role.close()
+        unread = sum(len(queue) for seat in self.seats.values() for queue in seat.inbox.values() if seat.state == "done")
+        opened = {name: tuple(seat.opened) for name, seat in self.seats.items()}
+        return Outcome(self.outputs, self.transcript, self.cost, opened, self.error, self.failed, lost, unread)
+
+
+def run_in_memory(
+    roles: Mapping[str, Role[Any]], *, faults: Sequence[Fault] = (), keep: Keep = Keep.HEADERS, check: bool = True
+) -> Outcome:
+    """Run one role per party to the end.
+
+    An error that a role does not handle ends the whole run: every other role is closed and opens nothing more. With
+    `check` it is raised here; without, it stands in `Outcome.error`. A party that vanished, or that others went on
+    without under a quorum, does not end the run; it has no output.
+    """
+    driver = _Driver(roles, faults, keep)
+    driver.run()
+    outcome = driver.outcome()
+    if check and outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def local_runs(
+    parties: Sequence[str],
+    *,
+    study: str = "0" * 64,
+    run_id: str = "local",
+    coins: Coins,
+    signed: bool = True,
+    keys: Mapping[str, SigningKey] | None = None,
+) -> dict[str, Run]:
+    """One `Run` per party, with these identities or fresh ones, for a run in this process."""
+    roster = tuple(parties)
+    if keys is None:
+        keys = {name: SigningKey.generate(coins) for name in roster} if signed else {}
+    identities = {name: key.public for name, key in keys.items()}
+    standing = {name: AgreementKey.generate(coins.derive(f"standing {name}")) for name in roster}
+    publics = {name: key.public for name, key in standing.items()}
+    return {name: Run(study, run_id, roster, name, identities, keys.get(name), standing[name], publics) for name in roster}

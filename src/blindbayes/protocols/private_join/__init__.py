@@ -1,0 +1,1 @@
+"""Training and classification over the hidden join of two ID lists."""

@@ -1,0 +1,175 @@
+"""Steps 2 to 7 of joined_scores: shares of what the helper's codes select, bin by bin. Step numbers as in SPEC.md.
+
+The scorer's identifiers lie in bins. Of each bin both parties end with a wire per bit of the choices: the helper's codes where
+it has the bin's identifier, and 0 ("missing") where it has not. A wire is an XOR share: the helper has one label, the scorer
+knows both; the colours of the helper's label and of the scorer's label of 0 add up to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.garbling import Evaluator, Garbler, Gates, Wires
+from blindbayes.crypto.ot.base import chooser_pads, sender_pads
+from blindbayes.crypto.ot.softspoken import ChooserStream, SenderStream
+from blindbayes.crypto.psi import cuckoo, okvs
+from blindbayes.crypto.psi.cuckoo import fixed_words
+from blindbayes.crypto.psi.oprf import WIDTH, Asker, Owner, codewords, hashed
+from blindbayes.crypto.tweaks import Block128, TweakedHash, turned
+from blindbayes.errors import DataError, LocalProtocolError
+from blindbayes.protocols.core import Role, Send, mark, receive_marked
+from blindbayes.protocols.private_join.scores.shape import Bits, LookupSetup, cut
+from blindbayes.protocols.private_join.sums.messages import ItemsMasked, SeedsChosen
+from blindbayes.protocols.private_join.sums.roles import bound, padded, receive_store, send_store, store_keys
+from blindbayes.wire import U64Array
+
+_ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
+_AT_ONCE = 1 << 16  # identifiers whose values are made at once
+_SEED_WORDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The scorer's bins: the item of each (random where there is none), and which of its identifiers that is (-1: none)."""
+
+    items: Block128 = field(repr=False)
+    table: npt.NDArray[np.int64] = field(repr=False)
+
+
+def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> Placed:
+    """Step 2: each identifier alone in one of its three bins, which follow from `name`; padded to the bound, so that the work
+    is that of the bound."""
+    every = padded(items, bound, coins)
+    table = cuckoo.place(cuckoo.bins_of(name, every, bins), bins, coins)
+    placed = coins.words(2 * bins).reshape(-1, 2)
+    placed[table >= 0] = every[table[table >= 0]]
+    return Placed(placed, np.where(table < len(items), table, -1))
+
+
+def ask(session: bytes, other: str, shape: LookupSetup, placed: Placed, stream: SenderStream) -> Role[U64Array]:
+    """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
+    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
+    q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
+    asker = Asker(session, sender_pads(TweakedHash(session), q, stream.delta, 2, 2))  # step 3
+    learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
+    for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
+        planes, rows = asker.ask(placed.items[part])
+        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
+        seeds = hashed(session, rows, bound(placed.items[part], np.arange(part.start, part.stop)), _SEED_WORDS)
+        learned[part] = _stretched(session, seeds, shape)
+    store = yield from receive_store(session, shape.keys, shape.payload_words, other)
+    for part in cut(shape.bins, _AT_ONCE):  # step 6
+        keys = store_keys(session, placed.items[part], np.arange(part.start, part.stop))
+        learned[part] ^= okvs.decode(store, okvs.places(session, keys, len(store)))
+    return learned
+
+
+def answer(
+    bins: Role[bytes],
+    session: bytes,
+    other: str,
+    shape: LookupSetup,
+    items: Block128,
+    choices: Bits,
+    stream: ChooserStream,
+    coins: Coins,
+) -> Role[U64Array]:
+    """Steps 3 to 5, the helper: its tags and masks, (bins, payload) words. `choices`: (items, planes) bits;
+    `bins` hears what names the bins."""
+    if len(items) > shape.helper_ids:
+        raise DataError(f"there are more identifiers than the agreed bound of {shape.helper_ids}; agree on a larger one")
+    if choices.shape != (len(items), shape.planes):
+        raise LocalProtocolError("the choices do not have the shape's bits")
+    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
+    corrections, t = stream.extend(bits)
+    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
+    seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
+    owner = Owner(session, bits, seeds)
+    name = yield from bins  # step 2
+    masked = []
+    for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
+        asked = yield from receive_marked(other, ItemsMasked, session, index)
+        masked.append(owner.answer(asked.planes, part.stop - part.start, other))
+    secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)
+    count, items = len(items), padded(items, shape.helper_ids, coins)
+    choices = np.concatenate([choices, np.zeros((len(items) - count, shape.planes), dtype=np.uint8)])
+    three = cuckoo.bins_of(name, items, shape.bins)
+    store = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins)  # step 5
+    del masked
+    yield from send_store(session, store, other)
+    return secret
+
+
+def _fill(
+    session: bytes,
+    shape: LookupSetup,
+    items: Block128,
+    choices: Bits,
+    three: npt.NDArray[np.int64],
+    owner: Owner,
+    rows: U64Array,
+    secret: U64Array,
+    coins: Coins,
+) -> U64Array:
+    """Step 5: under the function's value of (item, bin), the bin's tag and the item's choices under the bin's mask."""
+    keys = np.empty((shape.keys, 2), dtype=np.uint64)
+    values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
+    for low in range(0, len(items), _AT_ONCE):
+        part = slice(low, min(len(items), low + _AT_ONCE))
+        code, payload = codewords(items[part]), packed(choices[part], shape)
+        for choice in range(3):
+            bins = three[part, choice]
+            at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
+            keys[at] = store_keys(session, items[part], bins)
+            seeds = owner.evaluate(rows[bins], code, bound(items[part], bins), _SEED_WORDS)
+            values[at] = _stretched(session, seeds, shape) ^ secret[bins] ^ payload
+    size = okvs.cells(shape.keys)
+    return okvs.encode(okvs.places(session, keys, size), values, size, coins)
+
+
+def packed(choices: Bits, shape: LookupSetup) -> U64Array:
+    """(n, planes) bits as the words that stand in the store: zeros in place of the tag, then the choices."""
+    bits = np.zeros((len(choices), 64 * shape.payload_words), dtype=np.uint8)
+    bits[:, shape.tag_bits : shape.tag_bits + shape.planes] = choices
+    return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def unpacked(words: U64Array, shape: LookupSetup) -> Bits:
+    """Tag bits, then choice bits, of (n, payload) words: (tag_bits + planes, n)."""
+    raw = np.ascontiguousarray(words.astype("<u8", copy=False)).view(np.uint8).reshape(len(words), -1)
+    bits = np.unpackbits(raw, axis=1, bitorder="little")[:, : shape.tag_bits + shape.planes]
+    return np.ascontiguousarray(bits.T)
+
+
+def compare(g: Gates, both: Wires, shape: LookupSetup) -> tuple[Wires, Wires]:
+    """Step 7, per bin, of the XOR of both parties' words: whether the tags are equal, (bins,) wires; and the choices where they
+    are, 0 elsewhere, (planes, bins) wires. tag_bits - 1 + planes AND."""
+    equal = c.is_zero(g, both[: shape.tag_bits])
+    if not shape.planes:
+        return equal, both[shape.tag_bits :]
+    return equal, g.and_(np.broadcast_to(equal[None], both[shape.tag_bits :].shape), both[shape.tag_bits :])
+
+
+def matched(g: Garbler | Evaluator, own: U64Array | None, theirs: Wires, shape: LookupSetup) -> tuple[Wires, Block128, Bits]:
+    """Step 7 on the words of who garbles and the labels of the other's: labels of whether the tags are equal; of the choices,
+    (bins, planes), what leads to the pads where the other's share is 0, and one's own share."""
+    if g.hash_.kernel is not None:
+        return g.match(own, theirs, shape.tag_bits)
+    both = theirs ^ g.own(unpacked(own, shape)) if isinstance(g, Garbler) and own is not None else theirs
+    equal, outcomes = compare(g, both, shape)
+    labels = turned(outcomes)
+    return (
+        equal,
+        g.of_colour_zero(labels) if isinstance(g, Garbler) else labels,
+        (labels[..., 0] & np.uint64(1)).astype(np.uint8),
+    )
+
+
+def _stretched(session: bytes, seeds: U64Array, shape: LookupSetup) -> U64Array:
+    """The function's value, as long as the payload: a stream of its 128 bits."""
+    return fixed_words(TweakedHash(session + b" stretch"), seeds, shape.payload_words)

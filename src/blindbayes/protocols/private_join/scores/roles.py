@@ -1,0 +1,287 @@
+"""Roles of joined_scores. Step numbers as in SPEC.md.
+
+The *scorer* has identifiers whose class it is to learn; each *helper* has features of some of them. The bins are scored in
+blocks, so that memory per identifier is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.limbs import Limbs
+from blindbayes.crypto.tweaks import Block128
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
+from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
+from blindbayes.protocols.private_join import joined
+from blindbayes.protocols.private_join.joined import JoinSetup, Links
+from blindbayes.protocols.private_join.scores import blocks as on_blocks
+from blindbayes.protocols.private_join.scores.bins import (
+    SEED_BYTES,
+    commit_bins,
+    fix_bins,
+    hear_bins,
+    hear_commitment,
+    offer_bins,
+)
+from blindbayes.protocols.private_join.scores.blocks import BinBlock, ScoringPair
+from blindbayes.protocols.private_join.scores.match import answer, ask, place
+from blindbayes.protocols.private_join.scores.messages import SharedTold
+from blindbayes.protocols.private_join.scores.shape import LookupSetup, common_block, cut
+from blindbayes.protocols.shared_inference import compare_all
+from blindbayes.protocols.shared_inference import roles as shared_argmax
+from blindbayes.protocols.shared_inference.compare_all import Mesh
+from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
+from blindbayes.protocols.two_party import digits
+from blindbayes.protocols.two_party.transfer.roles import agree
+from blindbayes.statistics import MISSING
+
+LABEL = "shared_identifiers"
+NONE = -1  # in place of a class
+BATCH = 1 << 14  # bins whose scores are compared at once
+Scope: TypeAlias = Literal["everybody", "shared"]
+IntArray = npt.NDArray[np.int64]
+Columns: TypeAlias = Mapping[str, IntArray]
+Tables: TypeAlias = Mapping[str, Limbs]
+
+
+@dataclass(frozen=True)
+class JoinedScoresSetup:
+    """What is public about scoring over a join that nobody sees."""
+
+    join: JoinSetup
+    to: str  # the scorer, who alone learns classes
+    scope: Scope = "everybody"
+    compare_all: bool = False  # whether all parties compare, so that no pair is trusted
+
+    def __post_init__(self) -> None:
+        if self.to not in self.join.owners:
+            raise ConfigError(f"the class goes to a party of the study; {self.to!r} is not one")
+        if self.scope not in get_args(Scope):
+            raise ConfigError("the scope is 'everybody' or 'shared'")
+        if len(self.join.owners) > 2 and self.to != self.join.class_holder:
+            raise ConfigError(
+                f"with more than two parties each is joined with {self.join.class_holder} alone, "
+                "so the class can go to no other"
+            )
+        if len(self.join.owners) > 2 and self.scope == "shared":
+            raise ConfigError("scope = 'shared' is for two parties; with more, take 'everybody'")
+
+    @property
+    def helpers(self) -> tuple[str, ...]:
+        """Everybody but the scorer."""
+        return tuple(name for name in self.join.owners if name != self.to)
+
+    @property
+    def count(self) -> int:
+        """The bound on the scorer's identifiers, that everybody can see."""
+        return self.join.bounds[self.to]
+
+    @property
+    def charged(self) -> int:
+        """What a query budget is charged: the bins, which is what a scorer that fills them all would get classes of."""
+        return self.bins
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The scorer's features that are looked up because their tables are in shares."""
+        return tuple(name for name in self.join.owners[self.to] if self.join.is_shared(name))
+
+    @cached_property
+    def shapes(self) -> dict[str, LookupSetup]:
+        """Per helper."""
+        join, facts = self.join, self.join.facts() + repr((self.to, self.scope, self.compare_all)).encode()
+        shapes = {}
+        for name in self.helpers:
+            names = join.owners[name]
+            both = any(join.is_shared(feature) for feature in names)
+            bounds = join.bounds[self.to], join.bounds[name]
+            shapes[name] = LookupSetup(join.columns.plan, names, *bounds, both, self.scope == "shared", facts)
+        return shapes
+
+    @property
+    def bins(self) -> int:
+        """Bins of the scorer's identifiers."""
+        return self.shapes[self.helpers[0]].bins
+
+    def parts(self) -> list[slice]:
+        """The bins, in blocks."""
+        return list(cut(self.bins, common_block(list(self.shapes.values()))))
+
+    def own_query(self, count: int) -> SharedArgmaxSetup:
+        """The look-ups of the scorer's own features, in the one helper's shares."""
+        plan = self.join.columns.plan
+        return SharedArgmaxSetup(plan, count, self.helpers[0], (self.to,), {self.to: self.own}, (self.to,))
+
+    def query(self, count: int) -> SharedArgmaxSetup:
+        """The comparison of a block: every look-up is done before, so that no feature is named."""
+        holder = self.join.class_holder
+        holders = tuple(name for name in self.join.owners if name != holder)
+        return SharedArgmaxSetup(
+            self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,), self.compare_all
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerInput:
+    """What the scorer brings."""
+
+    items: Block128 = field(repr=False)  # (n, 2) digests, all different
+    known: Limbs = field(repr=False)  # (n, K - 1, limbs): what it knows of the scores, or its shares
+    columns: Columns = field(repr=False)  # codes (n,) of its features that are looked up
+    tables: Mapping[str, Tables] = field(repr=False)  # per helper: its shares of the tables of the helper's features
+    nobody: Limbs = field(
+        repr=False
+    )  # (K - 1, limbs): what it knows of a score without any value; its share of a prior in shares
+
+
+@dataclass(frozen=True, slots=True)
+class HelperInput:
+    """What a helper brings."""
+
+    items: Block128 = field(repr=False)  # (n, 2) digests, all different
+    columns: Columns = field(repr=False)  # codes (n,) of its features
+    known: Limbs = field(repr=False)  # (K - 1, limbs): what it adds to every score (a prior, or a share of it)
+    tables: Tables = field(repr=False)  # of its own features: shares, or whole where the scorer has none
+    theirs: Tables = field(repr=False)  # its shares of the tables of the scorer's features that are looked up
+
+
+def connect(run: Run, hidden: JoinedScoresSetup, coins: Coins) -> Role[dict[str, Links]]:
+    """Transfers of both directions between the scorer and each helper; where all compare together, between every two."""
+    if hidden.compare_all:
+        mesh = yield from compare_all.connect(run, coins)
+        return {name: Links(mesh.ot_senders[name], mesh.ot_receivers[name]) for name in run.others}
+    found = {}
+    for name in hidden.helpers if run.me == hidden.to else (hidden.to,):
+        found[name] = yield from joined.connect(run, name, coins)
+    return found
+
+
+def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mapping[str, Links], coins: Coins) -> Role[IntArray]:
+    """The class of each identifier, in the order of `asked.items`; -1 where there is none."""
+    if len(asked.items) > hidden.count:
+        raise DataError(f"there are more identifiers than the agreed bound of {hidden.count}; agree on a larger one")
+    plan = hidden.join.columns.plan
+    if asked.known.shape != (len(asked.items), plan.classes - 1, plan.limbs):
+        raise LocalProtocolError("the known scores have the wrong shape")
+    if asked.nobody.shape != asked.known.shape[1:]:
+        raise LocalProtocolError("the score without any value has the wrong shape")
+    pairs = []
+    mine = coins.bytes(SEED_BYTES)
+    for name in hidden.helpers:  # before anything is heard
+        yield from commit_bins(run, name, mine)
+    for name, shape in hidden.shapes.items():  # step 1
+        session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
+        pairs.append(ScoringPair.of(session, name, shape, links[name]))
+    bins = yield from fix_bins([(pair.session, pair.other) for pair in pairs], mine)
+    placed = place(bins, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
+    learned = []
+    for pair in pairs:  # steps 3 to 6
+        learned.append((yield from ask(pair.session, pair.other, pair.shape, placed, pair.sends)))
+    tables = [pair.shape.stacked(asked.tables[pair.other]) if pair.shape.both else [] for pair in pairs]
+    held = placed.table
+    here, last = held >= 0, pairs[-1]
+    scores = np.empty((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    scores[:] = asked.nobody  # so that a bin without identifier has a score too, and not the helper's share of one
+    scores[here] = asked.known[held[here]]
+    equal = np.zeros(hidden.bins, dtype=np.uint8)
+    for index, part in enumerate(hidden.parts()):
+        count = part.stop - part.start
+        for pair, words, own_tables in zip(pairs, learned, tables, strict=True):
+            block = BinBlock.of(pair, index, count)
+            found = yield from on_blocks.scorer_block(block, words[part], own_tables)
+            scores[part] = lm.add(scores[part], found)
+        if hidden.own:  # step 9
+            own = {name: _in_bins(asked.columns[name], held[part], hidden, name) for name in hidden.own}
+            found = yield from on_blocks.scorer_own(block, hidden.own_query(count), own, run.me)
+            scores[part] = lm.add(scores[part], found)
+        if hidden.scope == "shared":  # step 10
+            scores[part] = yield from on_blocks.scorer_gate(block, scores[part])
+            equal[part] = block.equal_share
+    classes = np.full(len(asked.items), NONE, dtype=np.int64)
+    for index, part in enumerate(cut(hidden.bins, BATCH)):
+        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), links, coins)  # step 11
+        if learnt is None:
+            raise LocalProtocolError("the scorer learns the class")
+        if hidden.scope == "shared":  # step 12
+            there = yield from _hear_shared(last, index, equal[part])
+            learnt = np.where((yield from open_value(LABEL, there)), learnt, NONE)
+        classes[held[part][here[part]]] = learnt[here[part]]
+    return classes
+
+
+def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapping[str, Links], coins: Coins) -> Role[None]:
+    """Gives its part and learns nothing."""
+    shape, plan = hidden.shapes[run.me], hidden.join.columns.plan
+    committed = yield from hear_commitment(run, hidden.to)
+    session = yield from agree(run, hidden.to, "joined_scores", shape.agreed(), coins)  # step 1
+    pair = ScoringPair.of(session, hidden.to, shape, links[hidden.to])
+    choices = shape.choices(helped.columns, len(helped.items))
+    mine = yield from offer_bins(session, hidden.to, coins)
+    bins = hear_bins(session, hidden.to, committed, mine, (hidden.helpers.index(run.me), len(hidden.helpers)))
+    secret = yield from answer(bins, session, hidden.to, shape, helped.items, choices, pair.chooses, coins)  # steps 3 to 5
+    tables = shape.stacked(helped.tables)
+    scores = np.zeros((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
+    scores[:] = helped.known
+    equal = np.zeros(hidden.bins, dtype=np.uint8)
+    for index, part in enumerate(hidden.parts()):
+        block = BinBlock.of(pair, index, part.stop - part.start)
+        found = yield from on_blocks.helper_block(block, secret[part], tables)
+        scores[part] = lm.add(scores[part], found)
+        if hidden.own:  # step 9
+            found = yield from on_blocks.helper_own(block, hidden.own_query(block.count), helped.theirs)
+            scores[part] = lm.add(scores[part], found)
+        if hidden.scope == "shared":  # step 10
+            scores[part] = yield from on_blocks.helper_gate(block, scores[part])
+            equal[part] = block.equal_share
+    for index, part in enumerate(cut(hidden.bins, BATCH)):
+        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), links, coins)  # step 11
+        if learnt is not None:
+            raise LocalProtocolError("a helper learns no class")
+        if hidden.scope == "shared":  # step 12
+            yield Send(hidden.to, SharedTold(mark(session, SharedTold, index), digits.pack(equal[part])))
+
+
+def _compare(
+    run: Run, hidden: JoinedScoresSetup, scores: Limbs, links: Mapping[str, Links], coins: Coins
+) -> Role[IntArray | None]:
+    """Step 11: shared_argmax on shares of whole scores; the class to the scorer."""
+    query = hidden.query(len(scores))
+    is_holder, nothing = run.me == query.class_holder, dict[str, Tables]()
+    ot_senders = {name: link.ot_sender for name, link in links.items()}
+    if hidden.compare_all:
+        mesh = Mesh(ot_senders, {name: link.ot_receiver for name, link in links.items()})
+        if is_holder:
+            return (yield from shared_argmax.class_holder_compare_all(run, query, scores, nothing, ot_senders, mesh, coins))
+        ot_receiver = links[query.class_holder].ot_receiver
+        return (yield from shared_argmax.attribute_holder_compare_all(run, query, scores, {}, ot_receiver, mesh, coins))
+    if is_holder:
+        return (yield from shared_argmax.class_holder(run, query, scores, nothing, ot_senders, coins))
+    ot_receiver = links[query.class_holder].ot_receiver
+    return (yield from shared_argmax.attribute_holder(run, query, scores, {}, ot_receiver, coins))
+
+
+def _in_bins(codes: IntArray, held: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:
+    """The codes of the identifiers in a block of bins; missing where there is none."""
+    gap = MISSING if isinstance(hidden.join.columns.plan.features[name], GaussianLayout) else -1
+    if not len(codes):
+        return np.full(len(held), gap, dtype=np.int64)
+    return np.where(held >= 0, codes[np.maximum(held, 0)], gap)
+
+
+def _hear_shared(pair: ScoringPair, index: int, equal: npt.NDArray[np.uint8]) -> Role[npt.NDArray[np.bool_]]:
+    """Step 12, the scorer: which bins hold an identifier that the helper has."""
+    told = yield from receive_marked(pair.other, SharedTold, pair.session, index)
+    if len(told.bits) != len(equal) // 64:
+        raise PeerProtocolError("the shares of the matches have the wrong length", party=pair.other)
+    theirs = np.unpackbits(told.bits.astype("<u8").view(np.uint8), bitorder="little")
+    found: npt.NDArray[np.bool_] = (theirs ^ equal) == 1
+    return found

@@ -1,0 +1,209 @@
+"""The protocols for rows, by name, behind one small interface.
+
+Those of this distribution are listed here; others add theirs under `blindbayes.sums` (see `extensions`). Every protocol that
+sums the parties' vectors offers an object `PROTOCOL` in its package that fulfils `SumProtocol`:
+
+    PROTOCOL.roster(setting)                  everybody who takes part: the contributors and, if any, parties without a vector
+    PROTOCOL.learners(setting)                whose role returns a `Total` (the others return None)
+    PROTOCOL.role(run, setting, vector, coins)    the generator that `run.me` runs; `vector` is None for a party without one
+    PROTOCOL.resists(setting), PROTOCOL.smallest(setting, corrupt, malicious=...)    what its page proves of any opened sum
+    PROTOCOL.check(setting)                   refuses a setting that no run can have
+    PROTOCOL.params                           optional: its options, a typed struct
+    PROTOCOL.bears(setting)                   optional: how many may collude; without it nothing is claimed
+    PROTOCOL.waits_for_all(setting)           optional: whether nothing opens without every contributor's word
+    PROTOCOL.unsafe(setting)                  optional: options that protect nothing, with the reason; no site runs with one
+    PROTOCOL.honest_of(setting, name, honest) optional: for how many honest shares a party sets its own noise
+    PROTOCOL.apart                            optional: roles that no one site may fill together
+
+`setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
+integers reads words as signed (two's complement) and relies on `setting.bound`. Whatever only one protocol knows
+(number of neighbours, key size) stands in `setting.options` under names that its SPEC lists; `require_options` refuses
+unknown ones. If the vectors already carry noise, `setting.noisy` is set, and the total is opened as `noisy_sum`.
+
+Beside the code stands SPEC.md with one fenced toml block, read by `spec(name)`:
+
+    opened = ["sum"]          labels opened in a run, noise off; with noise on "sum" reads "noisy_sum"
+    minimum = 3               fewest contributors
+    rounds = "4"              python expressions in n (contributors), words, and the names under [variables],
+    messages = "4*n"          compared with what the driver measures
+    [variables]               optional: name = expression, in order
+    [labels]                  optional: what is opened under a label of its own, in plain words
+    [facts]                   what people and drivers may know of it, as `study.schemes.Facts` says
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.resources
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from blindbayes import _extensions as extensions
+from blindbayes.crypto.coins import Coins
+from blindbayes.errors import ConfigError, LocalProtocolError, ProtocolError
+from blindbayes.protocols.core import Role, Run
+from blindbayes.wire import MAX_FRAME_BYTES, U64Array
+
+ROWS = {
+    "reference": "blindbayes.protocols.reference",
+    "masked_sum": "blindbayes.protocols.secure_sum",
+}
+FRAME_ROOM = 4096  # of a message besides its vector
+
+
+@dataclass(frozen=True, slots=True)
+class SumSetup:
+    """What is public about one sum."""
+
+    contributors: tuple[str, ...]  # who brings a vector, in the study's order
+    length: int  # words per vector
+    quorum: int | None = None  # fewest contributors whose sum may be opened; None: all of them
+    noisy: bool = False  # the vectors carry noise already
+    bound: int = 2**63 - 1  # every word of the total, read as signed, lies within +-bound
+    options: Mapping[str, Any] = field(default_factory=dict)
+    founders: tuple[str, ...] = ()  # where contributors come and go: who they were at first
+    steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
+    corrupt: float = 0.1  # fraction of the contributors whose collusion a sparse graph is planned for
+    ranges: tuple[tuple[int, int, int], ...] = ()  # of words of the total: runs of (low, high, count); none: +-bound for all
+
+    def __post_init__(self) -> None:
+        if len(set(self.contributors)) != len(self.contributors):
+            raise ConfigError(f"contributor {Counter(self.contributors).most_common(1)[0][0]!r} stands twice in the setting")
+        if self.length < 1:
+            raise ConfigError("a vector has at least one word")
+        if self.length * 8 > MAX_FRAME_BYTES - FRAME_ROOM:
+            raise ConfigError(f"a vector of {self.length:,} words does not fit one message; take fewer bins, or group values")
+        if self.quorum is not None and not 1 <= self.quorum <= len(self.contributors):
+            raise ConfigError("a quorum lies between 1 and the number of contributors")
+        if self.ranges and sum(count for _, _, count in self.ranges) != self.length:
+            raise ConfigError("the counts of the ranges add up to the words of a vector")
+
+    @property
+    def quorum_size(self) -> int:
+        """The quorum, or everybody."""
+        return len(self.contributors) if self.quorum is None else self.quorum
+
+    @property
+    def label(self) -> str:
+        """The label under which the total is opened."""
+        return "noisy_sum" if self.noisy else "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What a learner's role returns."""
+
+    words: U64Array = field(repr=False)  # the sum over `included`, modulo 2^64
+    included: tuple[str, ...]  # whose vectors are in it
+    error: ProtocolError | None = None  # what came together is no sum: for the learner alone, and its role ends as ever.
+    # A party that adds a guess to its vector would hear, if others were told, whether the others' total exceeds it.
+
+
+@dataclass(frozen=True, slots=True)
+class Smallest:
+    """The smallest sum that a protocol can be made to open: what noise in the vectors may be calibrated to."""
+
+    honest: int  # vectors of honest contributors that every opened sum holds, at least; 0: nothing is proved
+    failure: float = 0.0  # the chance, over a random graph, that it holds fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Coalition:
+    """How many contributors may pool what they saw with the reader of the sum, and learn no more than the sum of the others."""
+
+    reader: str  # empty: every party reads
+    passive: int  # if all of them follow the protocol
+    active: int  # if they deviate, the reader too; negative: nothing is claimed
+    parts: bool = False  # a reader that deviates may learn sums over parts of the others, if each is large
+    trusted: str = ""  # a role that must stay outside: together with the reader it reads every contribution
+
+
+def known() -> dict[str, str]:
+    """Return the module of every protocol for rows; an added one cannot replace one of this distribution."""
+    return ROWS | {name: module for name, module in extensions.added(extensions.SUMS).items() if name not in ROWS}
+
+
+def coalition_of(name: str, setting: SumSetup) -> Coalition | None:
+    """How large a coalition a protocol bears in this setting, as its page proves it. None if it claims nothing."""
+    bears = getattr(load(name), "bears", None) if name in known() else None
+    found: Coalition | None = bears(setting) if bears else None
+    return found
+
+
+def waits_for_all(name: str, setting: SumSetup) -> bool:
+    """Whether nothing can be opened, by anybody, before every contributor has given its word on who is in the sum."""
+    claim = getattr(load(name), "waits_for_all", None) if name in known() else None
+    return claim is not None and bool(claim(setting))
+
+
+class SumProtocol(Protocol):
+    """See the module's docstring."""
+
+    name: str
+
+    def resists(self, setting: SumSetup) -> bool:
+        """Whether the protocol's page claims anything about a reader of the sum that deviates."""
+
+    def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
+        """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
+
+    def check(self, setting: SumSetup) -> None: ...
+
+    def roster(self, setting: SumSetup) -> tuple[str, ...]: ...
+
+    def learners(self, setting: SumSetup) -> tuple[str, ...]: ...
+
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]: ...
+
+
+def load(name: str) -> SumProtocol:
+    """The protocol of that name. Raises `ConfigError` for an unknown one."""
+    if name not in (modules := known()):
+        extensions.refuse_missing(name)
+        raise ConfigError(f"there is no rows protocol {name!r}; known: {', '.join(modules)}")
+    protocol: SumProtocol = importlib.import_module(modules[name]).PROTOCOL
+    return protocol
+
+
+@functools.cache
+def spec(name: str) -> Mapping[str, Any]:
+    """The machine-readable part of a protocol's SPEC.md."""
+    return spec_table((importlib.resources.files(known()[name]) / "SPEC.md").read_text("utf-8"))
+
+
+def spec_table(text: str) -> dict[str, Any]:
+    """The machine-readable part of the text of a SPEC.md."""
+    return tomllib.loads(text.split("```toml\n", 1)[1].split("```", 1)[0])
+
+
+def simulate_roles(
+    protocol: SumProtocol, runs: Mapping[str, Run], setting: SumSetup, vectors: Mapping[str, U64Array], coins: Coins
+) -> dict[str, Role[Total | None]]:
+    """One role per party of the roster, each with its own coins, for a driver that runs them all in one process."""
+    return {
+        name: protocol.role(runs[name], setting, vectors.get(name), coins.derive(f"party {name}"))
+        for name in protocol.roster(setting)
+    }
+
+
+def require_vector(vector: U64Array | None, setting: SumSetup, party: str) -> U64Array:
+    """Our own input, checked: words, of the setting's length."""
+    if vector is None:
+        raise LocalProtocolError("a contributor needs a vector", party=party)
+    if vector.dtype != np.uint64 or vector.shape != (setting.length,):
+        raise LocalProtocolError("a vector has the setting's length and 64-bit words", party=party)
+    return vector
+
+
+def require_options(setting: SumSetup, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with their defaults. Raises `ConfigError` for a name the protocol does not know."""
+    unknown = sorted(set(setting.options) - set(known))
+    if unknown:
+        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(sorted(known)) or 'none'}")
+    return {**known, **setting.options}

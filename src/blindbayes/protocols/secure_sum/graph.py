@@ -1,0 +1,179 @@
+"""Who masks with whom: the complete graph, or a random k-regular one with k from Bell et al. (CCS 2020), Theorem 3.10 and
+Section 3.5, with the tails of the hypergeometric law computed rather than bounded."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from blindbayes.crypto.prg import expand
+from blindbayes.crypto.shamir import MAX_POINT
+from blindbayes.errors import ConfigError
+from blindbayes.protocols.registry import Smallest
+
+PRIVACY_BITS = 40
+COMPLETION_BITS = 20
+_MOST_NEIGHBOURS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class MaskGraph:
+    """How many neighbours a party has, and how many of the neighbours and itself must answer.
+
+    The two bounds are over the random graph, for parties corrupted and lost without knowledge of it; both are 0 on the
+    complete graph, where tolerance is exact.
+    """
+
+    neighbours: int
+    threshold: int
+    complete: bool
+    privacy_failure: float  # some honest party has too many corrupt neighbours, or the honest survivors fall apart
+    completion_failure: float  # some party has too few surviving neighbours, with the tolerated number lost
+
+
+def _log_tail(population: int, marked: int, draws: int, least: int) -> float:
+    """ln P[X >= least] for X hypergeometric: how many of `draws` out of `population` are among the `marked`."""
+
+    def log_choose(total: int, part: int) -> float:
+        return math.lgamma(total + 1) - math.lgamma(part + 1) - math.lgamma(total - part + 1)
+
+    low, high = max(least, draws - (population - marked), 0), min(draws, marked)
+    if low > high:
+        return -math.inf
+    terms = [
+        log_choose(marked, hit) + log_choose(population - marked, draws - hit) - log_choose(population, draws)
+        for hit in range(low, high + 1)
+    ]
+    top = max(terms)
+    return min(0.0, top + math.log(math.fsum(math.exp(term - top) for term in terms)))
+
+
+def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: int, *, malicious: bool) -> tuple[float, float]:
+    """Upper bounds on (privacy failure, completion failure) for one random graph; see SPEC.md, Bounds."""
+    holders = neighbours + 1
+    too_many = 2 * threshold - holders if malicious else threshold  # corrupt neighbours that break a party
+    exposed = parties * math.exp(_log_tail(parties - 1, corrupt, neighbours, max(too_many, 0)))
+    apart = parties * math.exp(_log_tail(parties - 1, min(corrupt + lost, parties - 1), neighbours // 2, neighbours // 2))
+    starved = parties * math.exp(_log_tail(parties - 1, lost, neighbours, holders - threshold))
+    return min(1.0, exposed + apart), min(1.0, starved)
+
+
+def most_colluders(parties: int, quorum_size: int, corrupt: float | None, *, malicious: bool) -> int:
+    """How many may collude with a server that follows or deviates: on a sparse graph the fraction that it is planned for."""
+    if corrupt is not None:
+        return int(corrupt * parties)
+    return 2 * quorum_size - parties - 1 if malicious else quorum_size - 1
+
+
+def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int, *, malicious: bool) -> Smallest:
+    """The fewest honest vectors in any sum that can be opened, with `corrupt` colluders; SPEC.md, Threat model.
+
+    Complete graph: one set of at least `quorum_size`, if the colluders stay below 2q - n (below q for a server that follows).
+    Sparse graph: the same for a server that follows. One that deviates can be left with a neighbourhood: t - c(u) honest
+    vectors, c(u) bounded by the tail of its law; for parties corrupted without knowledge of the graph.
+    """
+    if layout.complete:
+        most = most_colluders(parties, quorum_size, None, malicious=malicious)
+        return Smallest(max(quorum_size - corrupt, 0) if corrupt <= most else 0)
+    privacy, _ = failures(parties, layout.neighbours, layout.threshold, corrupt, parties - quorum_size, malicious=malicious)
+    if privacy > 2.0**-PRIVACY_BITS:
+        return Smallest(0)
+    if not malicious:
+        return Smallest(max(quorum_size - corrupt, 0), privacy)
+    allowed = 2.0 ** -(PRIVACY_BITS + 1)
+    around = 2 * layout.threshold - layout.neighbours - 2  # more would break a party, which `privacy` counts already
+    while around > 0 and parties * math.exp(_log_tail(parties - 1, corrupt, layout.neighbours, around)) <= allowed:
+        around -= 1
+    return Smallest(max(layout.threshold - around, 0), privacy + allowed)
+
+
+@lru_cache(maxsize=64)
+def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: int | None = None) -> MaskGraph:
+    """The smallest graph that meets both bounds (2^-40 for privacy, 2^-20 for completion) against a server that deviates, or
+    the complete one."""
+    if parties > MAX_POINT:
+        raise ConfigError(f"masked_sum takes at most {MAX_POINT} contributors")
+    if not 0 <= corrupt_fraction < 1:
+        raise ConfigError("the corrupt fraction lies between 0 and 1")
+    if 2 * quorum_size <= parties:
+        raise ConfigError("masked_sum needs a quorum of more than half of the contributors")
+    complete = MaskGraph(parties - 1, quorum_size, True, 0.0, 0.0)
+    corrupt, lost = math.ceil(corrupt_fraction * parties), parties - quorum_size
+    if neighbours is not None and neighbours < parties - 1:
+        if neighbours % 2 or neighbours < 2:
+            raise ConfigError("the number of neighbours is even")
+        _, found = _best_threshold(parties, neighbours, corrupt, lost)
+        if found.privacy_failure > 2.0**-PRIVACY_BITS:
+            raise ConfigError(
+                f"{neighbours} neighbours are too few: privacy would fail with a chance of {found.privacy_failure:.2g}; "
+                "take more, or leave the number out"
+            )
+        return found
+    if neighbours is not None or parties <= 64:
+        return complete
+    for count in range(8, min(parties - 1, _MOST_NEIGHBOURS), 2):
+        met, found = _best_threshold(parties, count, corrupt, lost)
+        if met:
+            return found
+    if parties > 2 * _MOST_NEIGHBOURS:
+        raise ConfigError(
+            f"{parties} contributors with {lost} lost and {corrupt} corrupt need too many neighbours; "
+            "raise the quorum, or gamma"
+        )
+    return complete
+
+
+def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int) -> tuple[bool, MaskGraph]:
+    """The smallest threshold that keeps privacy at 2^-40 (else the largest there is), and whether both bounds are met."""
+
+    def at(threshold: int) -> MaskGraph:
+        privacy, completion = failures(parties, neighbours, threshold, corrupt, lost, malicious=True)
+        return MaskGraph(neighbours, threshold, False, privacy, completion)
+
+    low, high = (neighbours + 1) // 2 + 1, neighbours + 1
+    while low < high:  # the privacy bound falls as the threshold grows
+        middle = (low + high) // 2
+        if at(middle).privacy_failure <= 2.0**-PRIVACY_BITS:
+            high = middle
+        else:
+            low = middle + 1
+    found = at(low)
+    met = found.privacy_failure <= 2.0**-PRIVACY_BITS and found.completion_failure <= 2.0**-COMPLETION_BITS
+    return met, found
+
+
+@lru_cache(maxsize=4)
+def _ring(study: str, run_id: str, parties: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A random order of the contributors and its inverse, from what is public and fixed before the run."""
+    seed = hashlib.sha256(f"blindbayes masked_sum graph v1 {study} {len(run_id)} {run_id} {parties}".encode()).digest()
+    order = np.argsort(expand(seed, parties), kind="stable")
+    place = np.empty(parties, np.int64)
+    place[order] = np.arange(parties)
+    return tuple(order.tolist()), tuple(place.tolist())
+
+
+def neighbours_of(study: str, run_id: str, parties: int, layout: MaskGraph, index: int) -> tuple[int, ...]:
+    """The neighbours of one contributor, in roster order: all others, or those near it on a random ring."""
+    if layout.complete:
+        return (*range(index), *range(index + 1, parties))
+    order, place = _ring(study, run_id, parties)
+    here, reach = place[index], layout.neighbours // 2
+    return tuple(sorted(order[(here + gap) % parties] for gap in range(-reach, reach + 1) if gap))
+
+
+def pack_bits(flags: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bytes:
+    """One bit per contributor, roster order, first in the lowest bit."""
+    return np.packbits(np.asarray(flags, bool), bitorder="little").tobytes()
+
+
+def unpack_bits(packed: bytes, parties: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    """The flags, or None if the string is not exactly one for that many contributors."""
+    if len(packed) != (parties + 7) // 8:
+        return None
+    beyond = parties % 8 and packed[-1] >> parties % 8
+    return None if beyond else np.unpackbits(np.frombuffer(packed, np.uint8), count=parties, bitorder="little").view(bool)

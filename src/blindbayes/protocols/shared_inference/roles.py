@@ -1,0 +1,193 @@
+"""Roles of shared_argmax. Step numbers as in SPEC.md.
+
+The class holder has a role with everybody; the first attribute holder evaluates the comparison; further ones hand it their
+shares. Every phase runs over all chunks of the batch before the next begins, so that rounds do not grow with the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto import limbs as lm
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.limbs import Limbs
+from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
+from blindbayes.crypto.tweaks import TweakedHash
+from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
+from blindbayes.protocols.shared_inference.audit import (
+    Committed,
+    Pledge,
+    look_up_audited,
+    offer_audited,
+    place_audited,
+    serve_audited,
+)
+from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, Mesh, compare
+from blindbayes.protocols.shared_inference.comparing import Classes, evaluate, garble
+from blindbayes.protocols.shared_inference.decoys import Placed
+from blindbayes.protocols.shared_inference.messages import ClassesTold, ScoresBlinded, ScoresHanded
+from blindbayes.protocols.shared_inference.query import PendingLookup, SharedArgmaxSetup, ask, hear
+from blindbayes.protocols.shared_training.shared_model.tables import Tables
+from blindbayes.protocols.two_party.transfer.roles import agree, agree_all
+
+LABEL = "class"
+_STEP = "shared_argmax"
+
+
+def class_holder(
+    run: Run,
+    query: SharedArgmaxSetup,
+    local: Limbs,
+    tables: Mapping[str, Tables],
+    ot_senders: Mapping[str, OtSender],
+    coins: Coins,
+    commitments: Mapping[str, Committed] | None = None,
+) -> Role[Classes | None]:
+    """The garbler. `local`: its own part of the scores, (count, K - 1, limbs); `tables`: per holder, its shares of tables;
+    `commitments`: per holder, to those tables, where look-ups are audited."""
+    _require_scores(local, query)
+    for name in query.holders:
+        if set(tables.get(name, {})) != set(query.shared.get(name, ())):
+            raise LocalProtocolError("the tables are not those of the shared features")
+    sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
+    total = local
+    first = query.holders[0]
+    hashes = {name: TweakedHash(session) for name, session in sessions.items()}
+    streams = {name: ot_senders[name].session(session) for name, session in sessions.items()}
+    checked_by = None
+    for name in reversed(query.holders):  # the first one last: with decoys among its look-ups stand all other shares
+        committed, their = (commitments or {}).get(name), tables.get(name, {})
+        if name == first and query.decoys:
+            offered = offer_audited(run, query, total, their, committed, hashes[name], streams[name], coins)
+            total, checked_by = yield from offered
+        else:
+            served = serve_audited(run, query, name, their, committed, hashes[name], streams[name], coins)
+            total = lm.add(total, (yield from served))
+        if query.blinds(name):
+            total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
+    classes = yield from garble(query, total, hashes[first], streams[first], run.me, checked_by)
+    for name in query.holders[1:]:  # step 7
+        if name in query.learners and classes is not None:
+            known = np.where(classes == UNREADABLE, query.plan.classes, classes).astype(np.uint64)
+            yield Send(name, ClassesTold(mark(sessions[name], ClassesTold, 0), known))
+    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def attribute_holder(
+    run: Run,
+    query: SharedArgmaxSetup,
+    local: Limbs,
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    ot_receiver: OtReceiver,
+    coins: Coins,
+    pledge: Pledge | None = None,
+) -> Role[Classes | None]:
+    """An attribute holder. `local`: what it knows of the scores (its share tables at its values, and its own tables);
+    `pledge`: what training left for audits, where look-ups are audited."""
+    _require_scores(local, query)
+    sender = query.class_holder
+    first = query.holders[0]
+    handings = dict.fromkeys(query.holders[1:] if run.me == first else (first,), "shared_argmax handing")
+    sessions = yield from agree_all(run, {sender: _STEP, **handings}, query.facts(), coins)  # step 1
+    session = sessions[sender]
+    hash_, stream = TweakedHash(session), ot_receiver.session(session)
+    if run.me != first:
+        total = lm.add(local, (yield from look_up_audited(run, query, columns, pledge, hash_, stream, coins)))
+        if query.blinds(run.me):
+            blinds = coins.words(total.size)
+            total = lm.add(total, blinds.reshape(total.shape))
+            yield Send(sender, ScoresBlinded(mark(session, ScoresBlinded, 0), blinds))
+        shares = lm.cut(total, query.plan.bits).reshape(-1)
+        yield Send(first, ScoresHanded(mark(sessions[first], ScoresHanded, 0), shares))
+        if run.me not in query.learners:
+            return None
+        told = yield from receive_marked(sender, ClassesTold, session, 0)
+        if told.classes.shape != (query.count,) or (told.classes > np.uint64(query.plan.classes)).any():
+            raise PeerProtocolError("the told classes do not fit the query", party=sender)
+        known = told.classes.astype(np.int64)
+        return (yield from open_value(LABEL, np.where(known == query.plan.classes, UNREADABLE, known)))
+    total, later = local, None
+    if not query.decoys:
+        asked = yield from ask(query, columns, run.me, hash_, stream)
+        if asked:  # each chunk goes on to step 4 as soon as its look-ups are done
+            later = functools.partial(_hear, query, run.me, asked, hash_)
+    for name in query.holders[1:]:
+        handed = yield from receive_marked(name, ScoresHanded, sessions[name], 0)
+        if handed.shares.size != total.size:
+            raise PeerProtocolError("handed shares have the wrong length", party=name)
+        total = lm.add(total, handed.shares.reshape(total.shape))
+    placed: Limbs | Placed = total
+    if query.decoys:
+        placed = yield from place_audited(run, query, total, columns, pledge, hash_, stream, coins)
+    classes = yield from evaluate(query, placed, hash_, stream, run.me, later)
+    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def _hear(query: SharedArgmaxSetup, me: str, asked: list[PendingLookup], hash_: TweakedHash, at: int) -> Role[Limbs]:
+    return (yield from hear(query, me, asked[at], hash_))
+
+
+def class_holder_compare_all(
+    run: Run,
+    query: SharedArgmaxSetup,
+    local: Limbs,
+    tables: Mapping[str, Tables],
+    ot_senders: Mapping[str, OtSender],
+    mesh: Mesh,
+    coins: Coins,
+    commitments: Mapping[str, Committed] | None = None,
+) -> Role[Classes | None]:
+    """The class holder, where all parties compare: the look-ups as before, then one part among equals."""
+    _require_scores(local, query)
+    total = local
+    sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
+    for name, session in sessions.items():
+        stream, committed = ot_senders[name].session(session), (commitments or {}).get(name)
+        served = serve_audited(run, query, name, tables.get(name, {}), committed, TweakedHash(session), stream, coins)
+        total = lm.add(total, (yield from served))
+    return (yield from _compare_all(run, query, total, mesh, coins))
+
+
+def attribute_holder_compare_all(
+    run: Run,
+    query: SharedArgmaxSetup,
+    local: Limbs,
+    columns: Mapping[str, npt.NDArray[np.int64]],
+    ot_receiver: OtReceiver,
+    mesh: Mesh,
+    coins: Coins,
+    pledge: Pledge | None = None,
+) -> Role[Classes | None]:
+    """An attribute holder, where all parties compare."""
+    _require_scores(local, query)
+    session = yield from agree(run, query.class_holder, _STEP, query.facts(), coins)  # step 1
+    looked = look_up_audited(run, query, columns, pledge, TweakedHash(session), ot_receiver.session(session), coins)
+    total = lm.add(local, (yield from looked))
+    return (yield from _compare_all(run, query, total, mesh, coins))
+
+
+def _compare_all(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
+    if set(run.parties) != {query.class_holder, *query.holders}:
+        raise LocalProtocolError("the parties of the run are not those of the query")
+    sessions = yield from agree_all(run, dict.fromkeys(run.others, "shared_argmax together"), query.facts(), coins)
+    classes = yield from compare(run, total, query.plan.bits, sessions, mesh, query.learners, coins)
+    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+
+
+def _hear_blinds(query: SharedArgmaxSetup, holder: str, session: bytes) -> Role[Limbs]:
+    """Step 3, the class holder: what a holder blinded its scores with, (count, K - 1, limbs)."""
+    blinded = yield from receive_marked(holder, ScoresBlinded, session, 0)
+    shape = query.count, query.plan.classes - 1, query.plan.limbs
+    if blinded.blinds.size != shape[0] * shape[1] * shape[2]:
+        raise PeerProtocolError("the blinds of handed scores have the wrong length", party=holder)
+    return blinded.blinds.reshape(shape)
+
+
+def _require_scores(local: Limbs, query: SharedArgmaxSetup) -> None:
+    if local.shape != (query.count, query.plan.classes - 1, query.plan.limbs) or local.dtype != np.uint64:
+        raise LocalProtocolError("local scores have the wrong shape")

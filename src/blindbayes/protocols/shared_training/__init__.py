@@ -1,0 +1,1 @@
+"""Training over columns: a model that exists only in shares."""

@@ -1,0 +1,199 @@
+"""Roles of shared_model. Step numbers as in SPEC.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.garbling import circuits as c
+from blindbayes.crypto.garbling.circuits import Number
+from blindbayes.crypto.garbling.garbling import Gates, Plain, Wires
+from blindbayes.crypto.limbs import Limbs
+from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
+from blindbayes.errors import LocalProtocolError
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.shared_training.class_sums.layout import Field, RowLayout
+from blindbayes.protocols.shared_training.shared_model.circuit import build
+from blindbayes.protocols.shared_training.shared_model.field_sums import FieldSums, entered, widths
+from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled, SumsChosen
+from blindbayes.protocols.shared_training.shared_model.noise import Noise, with_noise
+from blindbayes.protocols.shared_training.shared_model.score_layout import ScoreLayout
+from blindbayes.protocols.shared_training.shared_model.tables import add_denominators, from_outputs, output_lanes
+from blindbayes.protocols.two_party.garbled import Circuit, dual_first, dual_second
+from blindbayes.protocols.two_party.transfer.roles import agree
+from blindbayes.wire import U64Array
+
+Bits = npt.NDArray[np.uint8]
+
+
+class WireSide:
+    """Both parties' bits on wires, of a garbler or an evaluator: the class holder's (its share of the sums, its class counts,
+    its masks) and the attribute holder's (its share)."""
+
+    def __init__(self, gates: Gates, of_class: Wires, of_attributes: Wires, layout: RowLayout, plan: ScoreLayout) -> None:
+        self.gates = gates
+        self._plan = plan
+        first, second = _Wires(of_class), _Wires(of_attributes)
+        both = [[part.take(*size) for size in widths(layout, plan.classes)] for part in (first, second)]
+        self._sums = FieldSums(gates, both, layout, plan.classes)
+        self._counts = first.take(layout.count_bits, plan.classes)
+        self._masks = first
+
+    def sums(self, fields: Iterable[Field]) -> Number:
+        """Shares added in the circuit."""
+        return self._sums.take(fields)
+
+    def class_counts(self) -> Number:
+        """Rows per class."""
+        return self._counts
+
+    def mask(self, lanes: int) -> Number:
+        """The class holder's next uniform bits."""
+        return self._masks.take(self._plan.bits, lanes)
+
+
+class _Wires:
+    """Wires in a row, taken number by number."""
+
+    def __init__(self, wires: Wires) -> None:
+        self._wires, self._at = wires, 0
+
+    def take(self, bits: int, lanes: int) -> Number:
+        found = self._wires[self._at : self._at + bits * lanes]
+        self._at += bits * lanes
+        return found.reshape(bits, lanes, *self._wires.shape[1:])
+
+
+class PlainSide:
+    """Everything in clear: the oracle."""
+
+    def __init__(
+        self,
+        words: U64Array,
+        class_counts: npt.NDArray[np.int64],
+        layout: RowLayout,
+        plan: ScoreLayout,
+        noise: Sequence[Noise] = (),
+    ) -> None:
+        self.gates: Gates = Plain()
+        _require_share(words, layout, plan)
+        for part in noise:
+            words = with_noise(words, part, layout)
+        parts = entered(words, layout, raised=True)
+        self._sums = FieldSums(self.gates, (parts, [np.zeros_like(part) for part in parts]), layout, plan.classes)
+        self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
+        self._bits = plan.bits
+
+    def sums(self, fields: Iterable[Field]) -> Number:
+        """The sums."""
+        return self._sums.take(fields)
+
+    def class_counts(self) -> Number:
+        """Rows per class."""
+        return self._counts
+
+    def mask(self, lanes: int) -> Number:
+        """None."""
+        return np.zeros((self._bits, lanes), dtype=np.uint8)
+
+
+def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, *, raised: bool = False) -> Bits:
+    """The bits that the attribute holder brings: of its share, in which its noise is."""
+    return np.concatenate([part.reshape(-1) for part in entered(with_noise(share, noise, layout), layout, raised=raised)])
+
+
+def class_bits(
+    share: U64Array, noise: Noise | None, class_counts: npt.NDArray[np.int64], masks: Sequence[Bits], layout: RowLayout
+) -> Bits:
+    """The bits that the class holder brings: the same, then class counts and masks."""
+    counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
+    own = attribute_bits(share, noise, layout, raised=True)
+    return np.concatenate([own, *(part.reshape(-1) for part in (counts, *masks))])
+
+
+def transfers(layout: RowLayout, plan: ScoreLayout) -> tuple[int, int]:
+    """How many bits the class holder and the attribute holder bring."""
+    both = sum(bits * lanes for bits, lanes in widths(layout, plan.classes))
+    return both + layout.count_bits * plan.classes + plan.bits * sum(output_lanes(layout, plan)), both
+
+
+def _circuit(layout: RowLayout, plan: ScoreLayout) -> Circuit:
+    def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
+        return build(WireSide(g, first, second, layout, plan), layout, plan)
+
+    return outputs
+
+
+def plain_tables(
+    words: U64Array, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScoreLayout, noise: Sequence[Noise] = ()
+) -> tuple[dict[str, Limbs], int]:
+    """What the two shares add up to, computed in clear, and the number of AND gates: the oracle of the tests."""
+    side = PlainSide(words, class_counts, layout, plan, noise)
+    outputs = list(build(side, layout, plan))
+    return add_denominators(from_outputs(outputs, layout, plan), class_counts, layout, plan), side.gates.and_count
+
+
+def class_holder(
+    run: Run,
+    attribute_holder_name: str,
+    share: U64Array,
+    class_counts: npt.NDArray[np.int64],
+    layout: RowLayout,
+    plan: ScoreLayout,
+    transfers_with: tuple[OtSender, OtReceiver],
+    coins: Coins,
+    noise: Noise | None = None,
+) -> Role[dict[str, Limbs]]:
+    """The first garbler. Returns its share of the score tables."""
+    _require_share(share, layout, plan)
+    if class_counts.shape != (plan.classes,) or int(class_counts.sum()) != layout.rows:
+        raise LocalProtocolError("the class counts do not add up to the rows")
+    facts = plan.facts() + layout.facts()
+    session = yield from agree(run, attribute_holder_name, "shared_model", facts, coins)  # step 1
+    lanes = output_lanes(layout, plan)
+    masks = [_draw(plan.bits, count, coins) for count in lanes]
+    bits = class_bits(share, noise, class_counts, masks, layout), transfers(layout, plan)[1]
+    kinds = SumsChosen, ModelGarbled
+    yield from dual_first(  # steps 2 to 7
+        attribute_holder_name, session, _circuit(layout, plan), len(lanes), bits, transfers_with, kinds, coins
+    )
+    return add_denominators(from_outputs(masks, layout, plan, negative=True), class_counts, layout, plan)  # step 8
+
+
+def attribute_holder(
+    run: Run,
+    class_holder_name: str,
+    share: U64Array,
+    layout: RowLayout,
+    plan: ScoreLayout,
+    transfers_with: tuple[OtSender, OtReceiver],
+    coins: Coins,
+    noise: Noise | None = None,
+) -> Role[dict[str, Limbs]]:
+    """The first evaluator. Returns its share of the score tables."""
+    _require_share(share, layout, plan)
+    facts = plan.facts() + layout.facts()
+    session = yield from agree(run, class_holder_name, "shared_model", facts, coins)  # step 1
+    steps = len(output_lanes(layout, plan))
+    bits = attribute_bits(share, noise, layout), transfers(layout, plan)[0]
+    kinds = SumsChosen, ModelGarbled
+    opened = yield from dual_second(  # steps 2 to 7
+        class_holder_name, session, _circuit(layout, plan), steps, bits, transfers_with, kinds, coins
+    )
+    return from_outputs(opened, layout, plan)
+
+
+def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
+    """Uniform bits, (bits, lanes)."""
+    raw = np.frombuffer(coins.bytes(-(-bits * lanes // 8)), dtype=np.uint8)
+    return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)
+
+
+def _require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> None:
+    if share.shape != (plan.classes, layout.sums) or share.dtype != np.uint64:
+        raise LocalProtocolError("the share of the sums does not fit the layout")
+    if layout.noise_bits != plan.guard.noise_bits:
+        raise LocalProtocolError("a layout has room for the noise of its plan, and for no other")

@@ -1,0 +1,1 @@
+"""Building blocks of two-party protocols: transfers, garbled digits, look-ups."""

@@ -1,0 +1,137 @@
+"""Audits of a study over columns: what share of look-ups and comparisons is made up, what is kept for it, its promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.private_join.joined import JoinSetup
+from blindbayes.protocols.shared_inference.audit import Committed
+from blindbayes.protocols.shared_inference.query import MOST_DUMMIES, SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.references import COUNT
+from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
+from blindbayes.study.study import Study
+
+_FIELDS = ("secret", "root", "signature", "theirs", "their_signature", "references")
+
+
+class ScoringParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options that all protocols have which leave a model in shares."""
+
+    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
+    queries: int | None = None  # how many instances may be classified, ever; None: no limit
+    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+
+    def __post_init__(self) -> None:
+        if self.queries is not None and self.queries < 1:
+            raise ConfigError("the option queries is the number of instances that may be classified")
+
+
+def require_audit(study: Study) -> None:
+    """Refuse an audit_rate that is none."""
+    rate = float(study.options.get("audit_rate", 0.0))
+    if not (math.isfinite(rate) and 0 <= rate <= MOST_DUMMIES):
+        raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MOST_DUMMIES:g}")
+
+
+def require_answers(study: Study, count: int, charged: int = 0) -> None:
+    """Refuse a training whose references pass the study's query budget, of which `charged` are used up."""
+    queries = study.options.get("queries")
+    if count and queries is not None and charged + count > queries:
+        raise PrivacyError(
+            f"with audit_rate this training opens the classes of {count} reference instances, which are charged like others, "
+            f"and {max(queries - charged, 0)} of {queries} queries are left: agree on more queries, or set epsilon"
+        )
+
+
+def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:
+    """What a share file keeps of them."""
+    return {other: {name: getattr(own, name) for name in _FIELDS} for other, own in trained.committed.items()}
+
+
+def commitments_of(share: ModelShare) -> dict[str, Committed]:
+    """From a share file."""
+    return {other: _committed(own) for other, own in share.committed.items()}
+
+
+def _committed(own: Mapping[str, bytes]) -> Committed:
+    if set(own) != set(_FIELDS):
+        raise DataError("the share file holds no whole commitment to the tables")
+    return Committed(*(own[name] for name in _FIELDS))
+
+
+def asks_references(columns: ColumnsSetup) -> bool:
+    """Whether training opens classes of instances that attribute holders made up (audited_classes)."""
+    return columns.audit_rate > 0 and not columns.guard.noise_bits and any(map(columns.shared, columns.holders))
+
+
+def _askers(agreed: ColumnsSetup | JoinSetup) -> int:
+    """Parties that look up in another's tables: attribute holders, over an inner join the class holder's columns too."""
+    if isinstance(agreed, JoinSetup):
+        return len(agreed.holders) + (agreed.inner and bool(agreed.owners[agreed.class_holder]))
+    return sum(bool(agreed.shared(name)) for name in agreed.holders)
+
+
+def reference_answers(agreed: ColumnsSetup | JoinSetup) -> int:
+    """Classes that training opens for audits, which the query budget pays: a party that deviates chooses the instances."""
+    columns = agreed if isinstance(agreed, ColumnsSetup) else agreed.columns
+    return COUNT * _askers(agreed) if asks_references(columns) else 0
+
+
+def answers(agreed: ColumnsSetup | JoinSetup, queries: Iterable[SharedArgmaxSetup]) -> int:
+    """What the query budget pays for batches: their instances and what a party that deviates asks in place of dummies."""
+    columns = agreed if isinstance(agreed, ColumnsSetup) else agreed.columns
+    askers = _askers(agreed) if asks_references(columns) else 0
+    return sum(query.count + askers * max(query.dummies, query.decoys) for query in queries)
+
+
+def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list[str]:
+    """What audits promise."""
+    rate = columns.audit_rate
+    if not rate:
+        return []
+    noisy = columns.guard.noise_bits > 0
+    widest = max(
+        (columns.plan.features[name].entries for party in columns.holders for name in columns.shared(party)), default=2
+    )
+    seen = 1.0 if noisy else 1 - 1 / len(columns.codebook.classes)
+    how = (
+        "dummies with random values; what they touch is opened afterwards and must be what was committed to. The cells of the "
+        "model that they touch are known to the party that asked: with noise in the shares they say no more of any training "
+        "record than epsilon allows, but the model is no secret from it."
+        if noisy
+        else "instances whose class the asking party learned in training, asked again; no cell of a table is opened. A change "
+        f"that turns the class into a value changes the class of {seen:.0%} of them. Each asking party learned the class of "
+        f"{COUNT} instances of its own making in training (audited_classes). One that deviates chooses these, and asks others "
+        "in place of dummies: the query budget is charged for all of them."
+    )
+    compared = (
+        "Comparisons, which all parties make together, are not audited: a party that deviates there flips classes and learns "
+        "nothing."
+        if compare_all
+        else f"In the comparison at least {rate:.1%} of the places hold decoys, "
+        f"{'with made-up scores' if noisy else 'the same instances that it looked up'}, at places that only the evaluating "
+        "party knows: a class holder that garbles another comparison, or enters other shares than it was left with, "
+        "for m instances so that a decoy's class changes with probability q, is caught in the same way."
+    )
+    return [
+        f"Both parties committed to their shares of the tables, each root signed. At least {rate:.1%} of what is looked up in "
+        f"a classification are {how} Whoever answers cannot tell them from instances until it has answered. If it answers m "
+        "instances out of other tables, and the change shows at a share q of dummies, it is caught, before any class of the "
+        f"batch comes out, with probability at least 1 - (1 - {rate:g} q)^m: for 100 instances "
+        f"{caught(rate, 100, seen / 2):.1%} if half of a column's values show it, {caught(rate, 100, seen / widest):.1%} for a "
+        f"single value of the widest column. {compared} A party that follows the protocol is never accused. Not audited, "
+        "because an audit opens inputs and these are people's: what a party brings itself (its own columns, prior and scores, "
+        "its own share at its own values), by which it asks for one threshold of the other's part of a score per charged "
+        "instance. Scoring over a hidden join, where whoever answers knows which places can be dummies, is refused."
+    ]
+
+
+def caught(rate: float, instances: int, share: float) -> float:
+    """The probability that a class holder is caught that answers so many instances out of tables changed at a share of a
+    column's values."""
+    return 1 - (1 - rate * share) ** instances

@@ -1,0 +1,264 @@
+"""One party's part of classifying instances that all parties bring in one order."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.private_join import joined as joined_roles
+from blindbayes.protocols.private_join.joined import JoinSetup, Links
+from blindbayes.protocols.shared_inference import compare_all
+from blindbayes.protocols.shared_inference.compare_all import Mesh
+from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_rows import shares
+from blindbayes.protocols.shared_rows.shares import RowLinks, SharedRowsSetup
+from blindbayes.protocols.shared_training import columns as column_roles
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.protocols.two_party.transfer import roles as transfer
+from blindbayes.statistics import CodedRows
+from blindbayes.study.tasks import link_bytes
+from blindbayes.study.tasks.aligned import class_counts_of, columns_of, local_parameters, require_held
+from blindbayes.study.tasks.audits import answers, commitments_of
+from blindbayes.study.tasks.part import CheckedTable
+
+Classes = npt.NDArray[np.int64]
+BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
+
+
+class LinedUpScoring(ABC):
+    """See `part.Scoring`: batch after batch, on transfers that are set up first."""
+
+    def __init__(
+        self, share: ModelShare, columns: ColumnsSetup, source: ColumnSource | int, reveal_to: str, *, compare_all: bool = False
+    ) -> None:
+        share.require_alive()
+        self.share, self.party, self.columns = share, share.party, columns
+        self._reveal_to, self._compare_all = reveal_to, compare_all
+        columns.query(1, reveal_to)  # a wrong name is noticed here
+        self._table: CheckedTable | None = None
+        if isinstance(source, int):
+            if columns.owners[self.party]:
+                raise ConfigError(f"{self.party} holds columns: it brings rows, not only their number")
+            self.count = source
+        else:
+            require_held(columns, self.party, source)
+            self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
+        if self.count < 1:
+            raise DataError("a batch has at least one instance")
+
+    @property
+    def charged(self) -> int:
+        """What the query budget is charged."""
+        return self.count
+
+    def _queries(self) -> Iterator[SharedArgmaxSetup]:
+        return (self._query(min(BATCH, self.count - low)) for low in range(0, self.count, BATCH))
+
+    def digest(self, key: bytes) -> bytes:
+        return bytes(32) if self._table is None else self._table.digest(key)
+
+    def role(self, run: Run, coins: Coins) -> Role[Classes | None]:
+        """Transfers, then batch after batch."""
+        sessions, links = yield from self._connect(run, coins.derive("transfers"))
+        learned: list[Classes] = []
+        for at, block in enumerate(self._batches()):
+            part = transfer.standing(run, sessions, f"batch {at}")
+            found = yield from self._batch(part, block, links, coins.derive(f"batch {at}"))
+            if found is not None:
+                learned.append(found)
+        return np.concatenate(learned) if learned else None
+
+    def _batches(self) -> Iterator[CodedRows]:
+        if self._table is not None:
+            yield from self._table.blocks()
+            return
+        for low in range(0, self.count, BATCH):
+            yield CodedRows(None, {}, min(BATCH, self.count - low))
+
+    def _query(self, rows: int) -> SharedArgmaxSetup:
+        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all)
+
+    @abstractmethod
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Any]]:
+        """Agree on what is public about this classification, then set up the transfers: the sessions, and what was set up."""
+
+    @abstractmethod
+    def _batch(self, run: Run, block: CodedRows, links: Any, coins: Coins) -> Role[Classes | None]:
+        """The classes of one batch, for a learner."""
+
+
+@dataclass(slots=True)
+class Transfers:
+    """What the setup of transfers leaves a party."""
+
+    ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
+    ot_receiver: OtReceiver | None = field(default=None, repr=False)
+    mesh: Mesh | None = field(default=None, repr=False)
+
+
+class ColumnScoring(LinedUpScoring):
+    """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
+
+    @property
+    def charged(self) -> int:
+        return answers(self.columns, self._queries())
+
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.classification(self.columns, self.count, compare_all=self._compare_all, batch=BATCH)
+
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Transfers]]:
+        holder, kept = self.columns.class_holder, Transfers()
+        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
+        others = [name for name in (holder, *self.columns.holders) if name != self.party]
+        sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
+        part = transfer.standing(run, sessions, "transfers")
+        for name in self.columns.holders if self.party == holder else (holder,):
+            if self.party == holder:
+                kept.ot_senders[name] = yield from transfer.ot_sender(part, name, coins)
+            else:
+                kept.ot_receiver = yield from transfer.ot_receiver(part, name, coins)
+        if self._compare_all:
+            kept.mesh = yield from compare_all.connect(transfer.standing(run, sessions, "mesh"), coins)
+        return sessions, kept
+
+    def _batch(self, run: Run, block: CodedRows, links: Transfers, coins: Coins) -> Role[Classes | None]:
+        query = self._query(block.rows)
+        local, tables = self._local_scores(block), self.share.tables
+        if local is not None and self.party == self.columns.class_holder:
+            mine, ot_senders = commitments_of(self.share), links.ot_senders
+            play = column_roles.predict_class_holder
+            return (yield from play(run, query, local, tables, ot_senders, coins, links.mesh, mine))
+        if links.ot_receiver is None:
+            raise LocalProtocolError("an attribute holder has planted its transfers")
+        own, committed = tables.get(self.columns.class_holder, {}), commitments_of(self.share).get(self.columns.class_holder)
+        answer = column_roles.predict_attribute_holder
+        return (yield from answer(run, query, local, own, block.columns, links.ot_receiver, coins, links.mesh, committed))
+
+    def _local_scores(self, block: CodedRows) -> npt.NDArray[np.float64] | None:
+        """What a party that knows the class of its rows computes alone."""
+        columns, party = self.columns, self.party
+        if party not in columns.labelled:
+            return None
+        scores = np.zeros((block.rows, len(columns.codebook.classes)))
+        if party == columns.class_holder:
+            scores += column_roles.prior(class_counts_of(self.share.local), columns.plan)
+        if columns.owners[party]:
+            parameters = local_parameters(columns, party, self.share.local or {})
+            for name, term in parameters.terms.items():
+                scores += parameters.score(name, term, block.columns[name])
+        return scores
+
+
+class JoinedScoring(LinedUpScoring):
+    """With a model over an inner join: both sides' scores are shares."""
+
+    def __init__(self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str) -> None:
+        super().__init__(share, join.columns, source, reveal_to)
+        self.join, self._other = join, next(name for name in join.owners if name != share.party)
+
+    @property
+    def charged(self) -> int:
+        return answers(self.join, self._queries())
+
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.classification(self.columns, self.count, batch=BATCH)
+
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Links]]:
+        facts = self.join.facts() + repr((self.count, self._reveal_to)).encode()
+        sessions = yield from transfer.agree_all(run, {self._other: "classification"}, facts, coins)
+        part = transfer.standing(run, sessions, "transfers")
+        return sessions, (yield from joined_roles.connect(part, self._other, coins))
+
+    def _batch(self, run: Run, block: CodedRows, links: Links, coins: Coins) -> Role[Classes | None]:
+        query = self._query(block.rows)
+        tables, committed = self.share.tables[self._other], commitments_of(self.share).get(self._other)
+        return (yield from joined_roles.predict(run, self.join, query, tables, block.columns, links, coins, committed))
+
+
+@dataclass(frozen=True)
+class RowsAsked:
+    """A model of rows that several parties hold, as a classification sees it: one party brings whole instances."""
+
+    rows: SharedRowsSetup
+    asker: str
+    labelled: tuple[str, ...] = ()  # no instance has a class yet
+    weights: tuple[float, ...] = ()  # classes weigh alike: private_ratio takes no class_weight
+
+    def __post_init__(self) -> None:
+        if self.asker not in self.rows.parties:
+            raise ConfigError(f"{self.asker!r} is no party of the study: name one whose instances are classified")
+
+    @property
+    def codebook(self) -> Codebook:
+        """The study's."""
+        return self.rows.codebook
+
+    @property
+    def alpha(self) -> float:
+        """The study's."""
+        return self.rows.alpha
+
+    @property
+    def owners(self) -> dict[str, tuple[str, ...]]:
+        """Who brings which columns of the instances."""
+        names = tuple(self.rows.codebook.names)
+        return {party: names if party == self.asker else () for party in self.rows.parties}
+
+    def query(self, count: int, reveal_to: str) -> SharedArgmaxSetup:
+        """The class goes to whose instances they are."""
+        return self.rows.query(count, self.asker)
+
+
+class RowScoring(LinedUpScoring):
+    """With a model of private_ratio: two parties hold shares, and any party asks about instances of its own."""
+
+    def __init__(self, share: ModelShare, asked: RowsAsked, source: ColumnSource | int) -> None:
+        as_columns: Any = asked
+        super().__init__(share, as_columns, source, asked.asker)
+        self._asked = asked
+
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], RowLinks]]:
+        return {}, (yield from shares.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
+
+    def _batch(self, run: Run, block: CodedRows, links: RowLinks, coins: Coins) -> Role[Classes | None]:
+        rows, tables = self._asked.rows, next(iter(self.share.tables.values()), {})
+        query = self._asked.query(block.rows, "")
+        return (yield from shares.classify(run, rows, query, tables, block.columns, links, coins))
+
+
+def asked_of(public: Mapping[str, Any], to: str | None) -> Any:
+    """Who brings what to a classification, from the public facts of a share."""
+    if "rows_of" not in public:
+        return columns_of(public)
+    if to is None:
+        raise ConfigError(
+            "say with --to whose instances they are: that site names its table, the others their number (--count)"
+        )
+    return RowsAsked(SharedRowsSetup.from_dict(public), to)
+
+
+def scoring(
+    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
+) -> LinedUpScoring:
+    """A party's part, from its share alone; a party without columns brings the number of instances."""
+    join = JoinSetup.from_dict(share.public) if "join" in share.public else None
+    if join is None or not join.inner:
+        return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all)
+    if compare_all:
+        raise ConfigError("a model over an inner join has two parties, who compare together anyway")
+    return JoinedScoring(share, join, source, reveal_to)

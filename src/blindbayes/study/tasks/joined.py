@@ -1,0 +1,473 @@
+"""One party's part in a study over columns whose identifiers do not line up: training, and joint classification.
+
+A part knows its party's table and the public facts (`JoinSetup`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.keys import read_digests, recipe_of, rows_at
+from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.dp.accounting.overlap import OverlapNoise
+from blindbayes.dp.distributed.column_noise import ColumnNoise
+from blindbayes.dp.noise.exact_events import budget_floor
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.private_join import joined as roles
+from blindbayes.protocols.private_join.joined import Joined, JoinSetup
+from blindbayes.protocols.private_join.sums.inputs import Entries, merge, one_hot
+from blindbayes.protocols.private_join.sums.roles import MAX_BOUND, MIN_BOUND
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.study import Study
+from blindbayes.study.tasks import link_bytes
+from blindbayes.study.tasks.aligned import count_local, require_held
+from blindbayes.study.tasks.audits import ScoringParams, describe_audits, kept_commitments
+from blindbayes.study.tasks.columns import describe_coalitions, describe_queries, holdings_of, require_learner
+from blindbayes.study.tasks.guards import counted, describe_guard, guard_local, guarded, noise_of
+from blindbayes.study.tasks.job import UNIT, Charge
+from blindbayes.study.tasks.labels import require_randomised
+from blindbayes.study.tasks.shared import ShareScheme
+from blindbayes.wire import U64Array
+
+Digests = list[bytes | None]
+
+
+# -- what is public ----------------------------------------------------------------------------------------------------------
+
+
+class JoinedSumsParams(ScoringParams, frozen=True, forbid_unknown_fields=True):
+    """Options of joined_sums."""
+
+    bounds: dict[str, int] = msgspec.field(default_factory=dict)  # what each party's identifiers are padded to
+    join: Literal["inner", "left"] | None = None  # by default inner between two parties, left among more
+    min_overlap: int = 0  # one bit is opened: whether at least so many identifiers match; below it the run stops
+    multiplicity: int | None = None  # most rows of one identifier at a party; by default 4 where duplicates are joined, else 1
+    overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
+    reveal: Literal["nothing", "matching"] = "nothing"  # matching: both parties learn whom they share
+
+    def __post_init__(self) -> None:
+        ScoringParams.__post_init__(self)
+        if self.overlap_epsilon is not None and not (math.isfinite(self.overlap_epsilon) and self.overlap_epsilon > 0):
+            raise PrivacyError("the option overlap_epsilon is a positive number, or left out: then no estimate is opened")
+        if any(not MIN_BOUND <= bound <= MAX_BOUND for bound in self.bounds.values()):
+            raise ConfigError(
+                f"the option bounds says what each party's number of identifiers is padded to, {MIN_BOUND:,} to {MAX_BOUND:,}"
+            )
+
+
+def params_of(study: Study) -> JoinedSumsParams:
+    """The study's options, typed."""
+    return cast(JoinedSumsParams, study.params)
+
+
+def key_of(study: Study) -> tuple[str, ...]:
+    """The identifier columns that the study names, where the codebook has no recipe."""
+    if study.codebook.identifier is not None:
+        return ()
+    return tuple(part.column for part in recipe_of(study.codebook, study.key).parts)
+
+
+def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> JoinSetup:
+    """What is public about the join: the study's options, who holds which features, what identifiers are padded to."""
+    params = params_of(study)
+    inner = len(owners) == 2 if params.join is None else params.join == "inner"
+    max_multiplicity = params.multiplicity if params.multiplicity is not None else 4 if study.duplicates == "join" else 1
+    if inner and params.compare_all:
+        raise ConfigError("an inner join has two parties, who compare together anyway; leave the option compare_all out")
+    require_bounds(bounds, owners)
+    agreed = JoinSetup(
+        study.codebook,
+        dict(owners),
+        class_holder,
+        {name: bounds[name] for name in owners},
+        inner,
+        study.duplicates,
+        max_multiplicity,
+        params.min_overlap,
+        study.alpha,
+        key_of(study),
+        None if params.overlap_epsilon is None else float(params.overlap_epsilon),
+    )
+    return guarded(study, replace(agreed, audit_rate=params.audit_rate, weights=study.weights))
+
+
+def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
+    """A number for each party, and for nobody else."""
+    names = tuple(parties)
+    if missing := [name for name in names if name not in bounds]:
+        raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
+    if unknown := sorted(set(bounds) - set(names)):
+        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
+
+
+def overlap_noise(join: JoinSetup, party: str) -> OverlapNoise | None:
+    """The noise of a party's estimates of joined identifiers; its `price` is what the party's ledger pays. None if the study
+    has no estimate."""
+    if join.overlap_epsilon is None:
+        return None
+    joins = len(join.holders) if party == join.class_holder else 1
+    return OverlapNoise(budget_floor(join.overlap_epsilon, "overlap_epsilon"), joins)
+
+
+def overlap_charge(join: JoinSetup, party: str) -> Charge | None:
+    """What a party pays for its estimates; None if the study has none. One identifier with all its rows is a record and a
+    person."""
+    law = overlap_noise(join, party)
+    return None if law is None else Charge(Spend.of(law), UNIT, ("one record", "one person"), law.name)
+
+
+# -- training ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTraining:
+    """One party's part of training over a join."""
+
+    party: str
+    rows: int
+    join: JoinSetup = field(repr=False)
+    first: Entries = field(repr=False)  # the class holder's labels, or another's rows
+    second: Entries | None = field(repr=False)  # the class holder's own columns class by class, or another's counts
+    local: Mapping[str, Any] | None = field(repr=False)  # statistics that the class holder keeps to itself in a left join
+    queries: int | None = None
+    noise: ColumnNoise | None = field(default=None, repr=False)
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded input."""
+        arrays = [self.first.items, self.first.words]
+        if self.second is not None:
+            arrays += [self.second.items, self.second.words]
+        facts = json.dumps(self.local, sort_keys=True).encode() + self.join.facts()
+        return keyed_digest(key, facts, arrays)
+
+    def most_bytes(self) -> int:
+        """What one party may send another."""
+        return link_bytes.joined_training(self.join)
+
+    def role(self, run: Run, coins: Coins) -> Role[Joined]:
+        """The party's role."""
+        is_holder = self.party == self.join.class_holder
+        law, noise = overlap_noise(self.join, self.party), None
+        if law is not None:
+            others = self.join.holders if is_holder else (self.join.class_holder,)
+            noise = {name: law.draw(coins.derive(f"noise on the overlap with {name}")) for name in others}
+        drawn = None if self.noise is None else self.noise.draw(self.party, coins.derive("noise in the shares"))
+        if is_holder:
+            trained = yield from roles.train_class_holder(run, self.join, self.first, self.second, coins, noise, drawn)
+            if self.local is not None and self.join.guard.acts:
+                trained.local = guard_local(self.local, self.join.columns, drawn, self.join.bounds[self.party])
+            return trained
+        if self.second is None:
+            raise LocalProtocolError("an attribute holder counts its rows")
+        return (yield from roles.train_attribute_holder(run, self.join, self.first, self.second, coins, noise, drawn))
+
+    def share(self, trained: Joined, study: str) -> ModelShare:
+        """What the party keeps."""
+        public = replace(self.join, training=trained.training).to_dict()
+        local = trained.local if self.join.guard.acts else self.local
+        return ModelShare(
+            study, self.party, public, trained.tables, trained.sums, local, self.queries, kept_commitments(trained)
+        )
+
+
+def training(study: Study, join: JoinSetup, party: str, source: ColumnSource) -> JoinedTraining:
+    """A party's part of training. Everything about its table is checked here, before anything leaves."""
+    return training_of(study, join, party, source, digests_of(study, source))
+
+
+def training_of(study: Study, join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> JoinedTraining:
+    """`training` of a table whose identifiers are read already."""
+    require_held(join.columns, party, source)
+    is_holder = party == join.class_holder
+    if source.labelled != is_holder:
+        raise ConfigError(
+            f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not line up"
+        )
+    if is_holder:
+        require_randomised(study, source)
+    source = counted(study, join, source)
+    first, second = _entries(join, party, source, digests)
+    require_bound(party, len(first), join.bounds[party])
+    local = count_local(join.columns, party, _counted(join, source, digests)) if is_holder and not join.inner else None
+    queries, noise = params_of(study).queries, noise_of(study, join)
+    return JoinedTraining(party, source.rows, join, first, second, local, queries, noise)
+
+
+def _counted(join: JoinSetup, source: ColumnSource, digests: Digests) -> ColumnSource:
+    """The class holder's rows that count in a left join: all, or under `first` without further rows of an identifier."""
+    if join.duplicates != "first":
+        return source
+    seen: set[bytes] = set()
+    kept: list[int] = []
+    for at, digest in enumerate(digests):
+        if digest is None or digest not in seen:
+            kept.append(at)
+        if digest is not None:
+            seen.add(digest)
+    if len(kept) == len(digests):
+        return source
+    return rows_at(source, np.array(kept, dtype=np.int64), source.codebook)
+
+
+def digests_of(study: Study, source: ColumnSource) -> Digests:
+    """Keyed digests of a table's identifiers, row by row."""
+    return read_digests(source, recipe_of(study.codebook, study.key), bytes.fromhex(study.sha256))
+
+
+def padded(study: Study, digests: Mapping[str, Digests]) -> dict[str, int]:
+    """What each party's identifiers are padded to: as agreed, or their number rounded up to a power of two."""
+    bounds = params_of(study).bounds
+    if unknown := sorted(set(bounds) - set(digests)):
+        raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
+    found = {}
+    for name, own in digests.items():
+        count = len({digest for digest in own if digest is not None})
+        found[name] = bounds.get(name, min(MAX_BOUND, max(MIN_BOUND, 1 << max(0, count - 1).bit_length())))
+    return found
+
+
+def require_bound(party: str, count: int, bound: int) -> None:
+    """Refuse more identifiers than were agreed."""
+    if count > bound:
+        raise DataError(f"{party}: more identifiers than the agreed bound of {bound}; agree on a larger one")
+
+
+def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> bytes:
+    """Of public facts and arrays, shapes included."""
+    digest = hashlib.blake2b(key=key[:64], digest_size=32, person=b"blindbayes part")
+    digest.update(len(facts).to_bytes(8, "big") + facts)
+    for array in arrays:
+        digest.update(repr((array.shape, array.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> tuple[Entries, Entries | None]:
+    """What a party brings: the class holder its labels and its own columns, class by class; another its rows and counts."""
+    classes = len(join.codebook.classes)
+    if party != join.class_holder:
+        layout = join.columns.layout(party)
+        counted = [
+            np.concatenate([layout.encode(block), np.ones((block.rows, 1), dtype=np.uint64)], axis=1)
+            for block in source.blocks()
+        ]
+        found = merge(digests, _stack(counted, layout.words + 1), join.duplicates, join.max_multiplicity)
+        return found, Entries(found.items, np.ascontiguousarray(found.words[:, -1:]))
+    own = join.own_layout
+    labels: list[U64Array] = []
+    rows: list[U64Array] = []
+    for block in source.blocks():
+        hot = one_hot(block.known_labels, classes)
+        labels.append(hot)
+        if own is not None:
+            words = (hot[:, :, None] * own.encode(block)[:, None, :]).reshape(block.rows, -1)
+            rows.append(np.concatenate([words, hot @ join.class_places], axis=1))
+    first = merge(digests, _stack(labels, classes), join.duplicates, join.max_multiplicity)
+    if own is None:
+        return first, None
+    width = classes * own.words + join.class_places.shape[1]
+    return first, merge(digests, _stack(rows, width), join.duplicates, join.max_multiplicity)
+
+
+def _stack(parts: list[U64Array], width: int) -> U64Array:
+    return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.uint64)
+
+
+# -- in words --------------------------------------------------------------------------------------------------------------
+
+
+def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Mapping[str, int] | None = None) -> str:
+    """What training promises, in words; `sha256` is the hash that the parties agreed on, `overlaps` the noisy numbers of
+    joined identifiers that were opened, by the other party of the join."""
+    plan, queries = join.columns.plan, study.options.get("queries")
+    kind = (
+        "Counted: the rows of the SQL inner join on the identifier, class counts and all columns; all of it stays in shares."
+        if join.inner
+        else "Counted: every row of the class holder (its class counts and own columns are known to it alone), and for each "
+        "attribute holder the rows of its own SQL join with the class holder; elsewhere its columns are missing."
+    )
+    bounds = ", ".join(f"{name} {bound}" for name, bound in join.bounds.items())
+    lines = [
+        f"Study {sha256}",
+        f"Codebook {study.codebook.sha256}",
+        f"Protocols joined_sums, shared_model, shared_argmax. Class holder: {join.class_holder}.",
+        kind,
+        "Who is in the join, and how many, was not opened"
+        + (
+            f"; one bit was: that at least {join.min_overlap} identifiers joined (per pair of parties). Whoever knows of "
+            f"{join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
+            if join.min_overlap
+            else ". No minimum was set (min_overlap): a party that brings few identifiers gets a model about those, and its "
+            "classes tell who of them is shared and what the other knows of them."
+        ),
+        *_describe_overlaps(join, overlaps or {}),
+        *describe_guard(study, join),
+        *describe_audits(join.columns, compare_all=bool(study.options.get("compare_all", False))),
+        f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
+        f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
+        f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
+        "each knows whom they score together; a party that brings nulls learns the number of instances alone. Scoring over the "
+        "hidden join (joined_scores) names nobody: one party learns a class for each of its identifiers, and which of them are "
+        "shared only if that is the scope; the others learn what it is padded to. " + describe_queries(queries),
+        f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
+        "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational; "
+        f"wrong results with probability below 2^-{join.failure_bits}. A party that deviates cannot read the other's list or "
+        "rows, since transfers, questions and the training circuit are checked; what it can bend stands in the threat model.",
+    ]
+    if len(join.holders) > 1:
+        lines.append(describe_coalitions(join.columns, compare_all=bool(study.options.get("compare_all", False))))
+    return "\n\n".join(lines)
+
+
+def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str]:
+    """The promise of the noisy estimate."""
+    law, holder = overlap_noise(join, join.holders[0]), overlap_noise(join, join.class_holder)
+    if law is None or holder is None:
+        return []
+    found = "; ".join(f"with {name} {count}" for name, count in overlaps.items())
+    words = (
+        "An estimate of the number of joined identifiers was opened to both parties of each join (noisy_overlap"
+        f"{': ' if found else ''}{found}). Each party added discrete Laplace noise of its own, of scale {float(law.scale):g} "
+        f"(standard deviation {law.deviation:.3g}), drawn exactly. So whatever the other party, or anybody, concludes from it "
+        f"about one identifier of its table, with all rows of it, is {float(law.epsilon):g}-differentially private (add or "
+        "remove; sensitivity 1), as far as joined_sums hides its inputs, that is computationally. Charged: epsilon = "
+        f"{holder.price.epsilon:g} to the ledger of {join.class_holder}, {law.price.epsilon:g} to that of each other party."
+    )
+    if join.min_overlap:
+        words += " The bit about the minimum is exact and is not covered by this epsilon."
+    return [words]
+
+
+# -- the scheme --------------------------------------------------------------------------------------------------------------
+
+
+class JoinedScheme(ShareScheme):
+    """joined_sums: rows are matched by an identifier, and nobody learns which."""
+
+    name = "joined_sums"
+    params = JoinedSumsParams
+    protocols = ("transfer", "joined_sums", "shared_model")
+    facts = Facts(
+        partitions=("columns",),
+        aligned=False,
+        line="shares of all sums over the hidden join. Nobody learns who is in it, nobody gets the model.",
+        shares=True,
+        small_cells=True,
+        randomises=True,
+        weighs=True,
+        leaves=(
+            "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
+            "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
+            "garbled circuits and masked shares turn sums into shares of scores",
+        ),
+    )
+
+    def agree(self, agreement: Agreement) -> JoinSetup:
+        """Who holds what, padded to which numbers, joined how."""
+        held, study = agreement.holdings, agreement.study
+        if held.n_rows is not None:
+            raise ConfigError(
+                "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
+            )
+        if len(held.labelled) != 1:
+            raise ConfigError(
+                f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
+                "line up"
+            )
+        require_learner(study.reveal_to, agreement.names)
+        found = join_of(study, agreement.owners, held.labelled[0], params_of(study).bounds)
+        found.columns.plan  # noqa: B018 - what ColumnsSetup refuses, and whether scores fit
+        return found
+
+    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
+        """Tables with identifiers. Without an agreed bound their number is rounded up to a power of two, which all see."""
+        tables = {name: site.table(study) for name, site in sites.items()}
+        bounds = params_of(study).bounds
+        if set(tables) - set(bounds):
+            bounds = padded(study, {name: digests_of(study, table) for name, table in tables.items()})
+        agreed = study.replace(options={**study.options, "bounds": bounds}).agreed_as(study.sha256)
+        return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), held=holdings_of(tables))
+
+    def variant(self, study: Study) -> Any:
+        """With reveal = "matching" the parties learn whom they share, and go on as if their rows lined up."""
+        if params_of(study).reveal == "nothing":
+            return self
+        from blindbayes.study.tasks.matched import SCHEME as matched
+
+        return matched
+
+    def columns(self, agreement: Agreement) -> ColumnsSetup:
+        found: ColumnsSetup = agreement.public.columns
+        return found
+
+    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> JoinedTraining:
+        return training(agreement.study, agreement.public, party, source)
+
+    def price(self, agreement: Agreement, party: str) -> Charge | None:
+        """Noise in the shares, and the estimates that its identifiers are in, in one entry."""
+        noise, law = super().price(agreement, party), overlap_charge(agreement.public, party)
+        if noise is None or law is None:
+            return noise or law
+        return noise.plus(law)
+
+    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
+        """The other party of each join, if there is a least overlap."""
+        join: JoinSetup = agreement.public
+        if not join.min_overlap:
+            return ()
+        return tuple(join.holders) if party == join.class_holder else (join.class_holder,)
+
+    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
+        return training_statement(agreement.study, agreement.public, agreement.sha256, overlaps)
+
+    def follows(self, agreement: Agreement) -> tuple[str, ...]:
+        return ways_of_scoring(agreement.study.reveal_to)
+
+    def exposure(self, agreement: Agreement) -> Exposure:
+        """Classifications, a bit about the overlap, an estimate of it."""
+        params = params_of(agreement.study)
+        plain = super().exposure(agreement)
+        return replace(plain, overlap=params.min_overlap, overlap_epsilon=params.overlap_epsilon or 0.0)
+
+    def opens(self, agreement: Agreement) -> list[str]:
+        """A bit, an estimate, or nothing."""
+        params, found = params_of(agreement.study), []
+        if params.min_overlap:
+            found.append(f"one bit per pair of parties: whether at least {params.min_overlap} identifiers match")
+        if params.overlap_epsilon is not None:
+            found.append(f"the number of matching identifiers with noise, epsilon {params.overlap_epsilon:g}")
+        return found
+
+    def sizes(self, agreement: Agreement) -> dict[str, Any]:
+        return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in agreement.public.bounds.items()]}
+
+
+def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
+    """What each way of scoring with a model over a hidden join will tell, in plain words."""
+    classes = "all parties" if reveal_to == "all" else reveal_to
+    return (
+        "To score over the hidden join names nobody. The party that asks learns a class for each of its people, the others "
+        "learn what its number of people is padded to. With scope 'shared' only people known to both get a class, and the "
+        "party that asks learns who they are.",
+        f"To score the same people in one order tells each party whom they score together. Their classes go to {classes}.",
+        f"A party that brings nulls learns how many are scored, and not whom; its columns do not count. The classes go to "
+        f"{classes}.",
+    )
+
+
+SCHEME = JoinedScheme()

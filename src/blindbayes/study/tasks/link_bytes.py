@@ -1,0 +1,131 @@
+"""The most that one party may send another in a run over columns: from public facts, by the formulas of the protocols' pages.
+
+A site refuses what passes it, so that a peer cannot fill its disk. Bounds are not tight: twice the formulas, and a little.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blindbayes.crypto.ot.base import bits_for
+from blindbayes.crypto.ot.softspoken import correction_words
+from blindbayes.crypto.psi.okvs import cells
+from blindbayes.protocols.private_join.joined import JoinSetup
+from blindbayes.protocols.private_join.scores.roles import JoinedScoresSetup
+from blindbayes.protocols.private_join.sums.equal import BINS, levels
+from blindbayes.protocols.private_join.sums.roles import JoinedSumsSetup
+from blindbayes.protocols.shared_inference.compare_all import triples_needed
+from blindbayes.protocols.shared_inference.comparing import and_gates
+from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.references import COUNT
+from blindbayes.protocols.shared_training.class_sums import RowLayout
+from blindbayes.protocols.shared_training.columns import ColumnsSetup, any_counts
+from blindbayes.protocols.shared_training.shared_model import ScoreLayout, plain_tables
+from blindbayes.protocols.shared_training.shared_model.roles import transfers
+
+_SLACK = 2
+_SMALL = 1 << 20  # setup of transfers, names, frames, roots
+_MOST_GATES = 64
+_GATES: dict[bytes, int] = {}  # of circuits, by their public facts
+_QUESTION, _CHECK = 64, 10_272  # bytes per question about an identifier, and per 2^17 of them
+
+
+def _chosen(transferred: int) -> int:
+    return 8 * correction_words(max(1, transferred))
+
+
+def _model(columns: ColumnsSetup, layout: RowLayout) -> int:
+    """shared_model: both parties garble."""
+    plan, facts = columns.plan, columns.plan.facts() + layout.facts()
+    if (gates := _GATES.get(facts)) is None:  # counted by playing the circuit, which takes as long as a small run
+        words = np.zeros((plan.classes, layout.sums), dtype=np.uint64)
+        gates = _GATES[facts] = plain_tables(words, any_counts(columns), layout, plan)[1]
+        if len(_GATES) > _MOST_GATES:
+            del _GATES[next(iter(_GATES))]
+    return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.sums
+
+
+def training(columns: ColumnsSetup) -> int:
+    """class_sums and shared_model with any attribute holder."""
+    most = 0
+    for party in columns.holders:
+        if columns.shared(party):
+            shape = columns.shape(party)
+            each = 8 * shape.words + 32 * shape.levels
+            blocks = -(-shape.rows // shape.block) * _chosen(shape.block * shape.levels)
+            most = max(most, shape.rows * each + blocks + _model(columns, columns.aligned[party]) + _references(columns))
+    return _SLACK * most + _SMALL
+
+
+def joined_training(join: JoinSetup) -> int:
+    """joined_sums, shared_model and priors with any attribute holder."""
+    columns, most = join.columns, 0
+    for party in join.holders:
+        sums = _join(join.shape(party)) + _join(join.own_shape(party)) + _model(columns, columns.layout(party))
+        if join.own_layout is not None:
+            sums += _model(columns, join.own_layout)
+        priors = columns.plan.classes * (1 << 16)
+        most = max(most, sums + priors + 2 * _references(columns))
+    return _SLACK * most + _SMALL
+
+
+def _join(shape: JoinedSumsSetup) -> int:
+    per_bin = _QUESTION + 20 * sum(levels(shape.tag_bits)) + 32 * (shape.planes + 2) + 8 * shape.words * shape.planes
+    blocks = -(-shape.bins // shape.block) * _chosen(shape.block * (2 + shape.planes))
+    blocks += -(-shape.bins // BINS) * len(levels(shape.tag_bits)) * _chosen(1)
+    store = 8 * cells(shape.keys) * shape.payload_words
+    return shape.bins * per_bin + blocks + store + _CHECK * -(-shape.bins // (1 << 17)) + (1 << 16)
+
+
+def _references(columns: ColumnsSetup) -> int:
+    if not columns.audit_rate:
+        return 0
+    return sum(_batch(columns.query(COUNT)).values())
+
+
+def _batch(query: SharedArgmaxSetup) -> dict[str, int]:
+    """Bytes of a batch's look-ups, comparison and audits, in both directions."""
+    plan, limbs = query.plan, query.plan.limbs * (query.plan.classes - 1)
+    pairs = query.compared
+    asked = query.count + max(query.dummies, query.decoys)
+    look = max(_features(plan, query.shared.get(holder, ())) for holder in query.holders)
+    compared = query.count + 2 * query.dummies + query.decoys
+    all_compare = 5 * triples_needed(len(query.holders) + 1, plan.bits, plan.classes, compared) if query.compare_all else 0
+    return {
+        "look-ups": asked * (look + 8 * limbs + 64),
+        "comparison": compared * (32 * and_gates(query) + 4 * plan.bits * pairs + 64 * plan.classes + 32 * limbs),
+        "all": all_compare,
+        "small": 4096 * (-(-compared // query.chunk()) + 1) * 8,
+    }
+
+
+def _features(plan: ScoreLayout, names: tuple[str, ...]) -> int:
+    width = 8 * plan.limbs * (plan.classes - 1)
+    found = 0
+    for name in names:
+        own = plan.features[name]
+        found += own.selectors * (4 * bits_for(own.entries) + own.entries * width)
+    return found
+
+
+def classification(columns: ColumnsSetup, count: int, *, compare_all: bool = False, batch: int = 1 << 14) -> int:
+    """shared_argmax over all batches; of an inner join both ways of the look-ups."""
+    batches = -(-count // batch)
+    each = sum(_batch(columns.query(min(count, batch), compare_all=compare_all)).values())
+    own = _features(columns.plan, columns.owners[columns.class_holder]) * (count + batches) * 2
+    opened = sum(_features(columns.plan, names) for names in columns.owners.values()) * 64 if columns.audit_rate else 0
+    return _SLACK * (batches * (each + opened) + own) + _SMALL
+
+
+def hidden(scoring: JoinedScoresSetup) -> int:
+    """joined_scores with any helper, and the comparison of every bin."""
+    most = 0
+    for shape in scoring.shapes.values():
+        bits = shape.tag_bits + shape.planes
+        per_bin = _QUESTION + 2 * shape.block_bytes + 16 * shape.entry_words + 64 * shape.width
+        blocks = -(-shape.bins // shape.block) * 2 * _chosen(shape.block * (bits + 1))
+        store = 8 * cells(shape.keys) * shape.payload_words
+        most = max(most, shape.bins * per_bin + blocks + store + _CHECK * -(-shape.bins // (1 << 17)))
+    own = _features(scoring.join.columns.plan, scoring.own) * scoring.bins
+    compared = sum(_batch(scoring.query(scoring.bins)).values())
+    return _SLACK * (most + own + compared) + _SMALL

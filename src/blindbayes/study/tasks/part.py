@@ -1,0 +1,200 @@
+"""One party's part in a study over columns: used unchanged in one process and by a site's agent.
+
+A part knows its party's input and nothing of the others' but what is public. It makes the role; whoever drives the role brings
+the run and the coins. `CheckedTable` reads the party's table: after `digest` it gives the same rows each time, or an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import LocalProtocolError
+from blindbayes.protocols.core import Role, Run
+from blindbayes.statistics import CodedRows
+
+KEPT_BYTES = 256 << 20
+_KINDS = ("<i1", "<i2", "<i4", "<i8")
+
+
+class Training(Protocol):
+    """One party's part of training: what it brings, and its role."""
+
+    @property
+    def party(self) -> str:
+        """Whose part it is."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that the party brings, for thresholds; never told to others by this object."""
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded input: a run that is taken up after a crash must find the same."""
+
+    def role(self, run: Run, coins: Coins) -> Role[Any]:
+        """The party's role. Its result goes to `share`."""
+
+    def share(self, trained: Any, study: str) -> Any:
+        """What the party keeps, from what its role returned; the same for the same result."""
+
+
+class Scoring(Protocol):
+    """One party's part of one joint classification, the setup of transfers included."""
+
+    @property
+    def party(self) -> str:
+        """Whose part it is."""
+
+    @property
+    def count(self) -> int:
+        """Instances."""
+
+    @property
+    def charged(self) -> int:
+        """What the query budget is charged: instances, and other answers that a party could get."""
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of the coded instances."""
+
+    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
+        """The party's role: class indices for a learner, None for another. Works in batches of bounded size."""
+
+
+class CheckedTable:
+    """A party's coded table, read block by block, any number of times.
+
+    A role that is replayed after a crash uses its coins again: on other rows the same masks would show the difference. So once
+    `digest` has been asked, its codes are kept for the run; of a table that is larger than `KEPT_BYTES`, each block is read
+    again and compared with its digest before it is used.
+    """
+
+    def __init__(self, source: ColumnSource, *, training: bool, size: int = 1 << 16) -> None:
+        self.source = source
+        self.rows = source.rows
+        self._training = training
+        self._size = size
+        self._key = b""
+        self._marks: list[tuple[bytes, bytes]] = []  # per block: of the columns, of the labels
+        self._kept: list[CodedRows] | None = None  # in the narrowest integers
+
+    def digest(self, key: bytes) -> bytes:
+        """Keyed digest of all codes. From now on what is read must have it."""
+        self._key, self._marks, self._kept = key, [], None
+        marks: list[tuple[bytes, bytes]] = []
+        kept: list[CodedRows] = []
+        room = KEPT_BYTES
+        for block in map(_narrow, self._read(self.source)):
+            marks.append((self._columns_mark(block), self._labels_mark(block.labels)))
+            room -= sum(codes.nbytes for codes in (*block.columns.values(), block.labels) if codes is not None)
+            if room >= 0:
+                kept.append(block)
+            else:
+                kept.clear()
+        self._marks, self._kept = marks, kept if room >= 0 else None
+        return self._hash([b"table", self.rows.to_bytes(8, "big"), *(mark for pair in marks for mark in pair)])
+
+    def blocks(self) -> Iterator[CodedRows]:
+        """Codes with labels, in blocks that are full but for the last."""
+        if self._kept is not None:
+            yield from map(_wide, self._kept)
+            return
+        read = 0
+        for at, block in enumerate(self._read(self.source)):
+            if self._marks:
+                narrow = _narrow(block)
+                self._require(at, 0, self._columns_mark(narrow))
+                self._require(at, 1, self._labels_mark(narrow.labels))
+            read += 1
+            yield block
+        self._require_end(read)
+
+    def labels(self) -> Iterator[npt.NDArray[np.int64]]:
+        """The class column alone, without reading the others."""
+        alone = replace(self.source, features=())
+        if self._kept is not None:
+            yield from (_wide(block).known_labels for block in self._kept)
+            return
+        read = 0
+        for at, block in enumerate(self._read(alone)):
+            if block.labels is None:
+                raise LocalProtocolError("a labelled party has the class column")
+            if self._marks:
+                self._require(at, 1, self._labels_mark(_narrow(block).labels))
+            read += 1
+            yield block.labels
+        self._require_end(read)
+
+    def _read(self, source: ColumnSource) -> Iterator[CodedRows]:
+        """Full blocks, whatever sizes the engine gives."""
+        kept: list[CodedRows] = []
+        held = 0
+        for block in source.blocks(training=self._training, size=self._size):
+            kept.append(block)
+            held += block.rows
+            while held >= self._size:
+                whole = _join(kept)
+                yield _part(whole, 0, self._size)
+                kept, held = [_part(whole, self._size, held)], held - self._size
+        if held:
+            yield _join(kept)
+
+    def _hash(self, parts: Sequence[bytes | memoryview]) -> bytes:
+        state = hashlib.blake2b(key=self._key[:64], digest_size=32, person=b"blindbayes rows")
+        for part in parts:
+            state.update(memoryview(part).nbytes.to_bytes(8, "big"))
+            state.update(part)
+        return state.digest()
+
+    def _columns_mark(self, block: CodedRows) -> bytes:
+        parts: list[bytes | memoryview] = [b"%d" % block.rows]
+        for name, codes in block.columns.items():
+            parts += [name.encode(), codes.dtype.str.encode(), codes.data]
+        return self._hash(parts)
+
+    def _labels_mark(self, labels: npt.NDArray[Any] | None) -> bytes:
+        return b"" if labels is None else self._hash([b"labels", labels.dtype.str.encode(), labels.data])
+
+    def _require_end(self, read: int) -> None:
+        if self._marks and read != len(self._marks):
+            raise LocalProtocolError("the rows changed during the run: it is burned", party=None)
+
+    def _require(self, at: int, which: int, mark: bytes) -> None:
+        if at >= len(self._marks) or self._marks[at][which] != mark:
+            raise LocalProtocolError("the rows changed during the run: it is burned", party=None)
+
+
+def _join(blocks: list[CodedRows]) -> CodedRows:
+    if len(blocks) == 1:
+        return blocks[0]
+    labels = [block.labels for block in blocks if block.labels is not None]
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
+    return CodedRows(np.concatenate(labels) if labels else None, columns, sum(block.rows for block in blocks))
+
+
+def _part(block: CodedRows, low: int, high: int) -> CodedRows:
+    columns = {name: codes[low:high] for name, codes in block.columns.items()}
+    return CodedRows(None if block.labels is None else block.labels[low:high], columns, min(high, block.rows) - low)
+
+
+def _narrow(block: CodedRows) -> CodedRows:
+    """The same codes in the narrowest integers that hold them."""
+    columns = {name: _narrowed(codes) for name, codes in block.columns.items()}
+    return CodedRows(None if block.labels is None else _narrowed(block.labels), columns, block.rows)
+
+
+def _narrowed(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    low, high = (int(codes.min()), int(codes.max())) if len(codes) else (0, 0)
+    kind = next(each for each in _KINDS if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
+    return np.ascontiguousarray(codes, dtype=kind)
+
+
+def _wide(block: CodedRows) -> CodedRows:
+    columns = {name: codes.astype(np.int64) for name, codes in block.columns.items()}
+    return CodedRows(None if block.labels is None else block.labels.astype(np.int64), columns, block.rows)

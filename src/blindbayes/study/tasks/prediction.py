@@ -1,0 +1,162 @@
+"""A joint classification as a job, whoever drives it: agents between sites, or a model in one process.
+
+A prediction run's id says which model it asks and under which batch name, so that all sides' people, who each ask for it, find
+each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from blindbayes.data.columns import ColumnSource
+from blindbayes.errors import ConfigError, UntoldError
+from blindbayes.io.untrusted import convert
+from blindbayes.naive_bayes.shares import KeptShare
+from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
+from blindbayes.report.leakage import About
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.tasks.classify import RowsAsked, RowScoring, asked_of, scoring
+from blindbayes.study.tasks.job import AnsweringSite, PartJob
+from blindbayes.study.tasks.part import Scoring
+from blindbayes.study.tasks.result import Prediction, about_run, csv_of, leakage_of
+from blindbayes.study.tasks.scoring import HiddenScoring, describe_prediction, hidden_scoring
+
+_HALF = 32  # digits: the model's run, then what names the batch
+_MOST_NAME = 200
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site's people ask for: to classify these instances with that model, under a name that all parties use."""
+
+    model: str  # the training run
+    batch: str
+    rows: str | None = None  # where the instances are: a path or URL
+    table: str | None = None
+    count: int | None = None  # of a party without columns: how many there are
+    keep: tuple[str, ...] = ()  # own columns that stand beside the classes in the release
+    to: str | None = None  # whose people or instances are scored, who learns their classes: by identifier, or of whole rows
+    scope: Literal["everybody", "shared"] = "everybody"  # with `to`: all of them, or those whom the other has too
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Request:
+        """From plain builtins."""
+        found = convert(dict(fields), cls, "the request")
+        if len(found.model) != _HALF or not set(found.model) <= set("0123456789abcdef"):
+            raise ConfigError(f"a model is named by its training run, {_HALF} hexadecimal digits: see `blindbayes site shares`")
+        if not found.batch or len(found.batch) > _MOST_NAME or not found.batch.isprintable():
+            raise ConfigError(f"a batch has a name of printable characters, at most {_MOST_NAME}")
+        if (found.rows is None) == (found.count is None):
+            raise ConfigError("name the instances with --table, or their number with --count if this site holds no column")
+        if found.to is None and found.scope != "everybody":
+            raise ConfigError("--scope says whom of the people of --to gets a class; name a site with --to")
+        return found
+
+
+def prediction_run(study: str, model: str, batch: str) -> str:
+    """The id of a prediction run: the same at every site that names the same study, model and batch."""
+    text = "\n".join(("blindbayes prediction", study, model, batch))
+    return model + hashlib.sha256(text.encode()).hexdigest()[:_HALF]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionTerms:
+    """What is agreed about the classifications of a study: who takes part, who learns the class, who compares."""
+
+    about: About
+    reveal_to: str = "all"
+    compare_all: bool = False
+    protocols: tuple[str, ...] = ("transfer", "shared_argmax")
+
+    @classmethod
+    def of(cls, agreement: Agreement, run_id: str) -> PredictionTerms:
+        """As the study says."""
+        study = agreement.study
+        return cls(about_run(agreement, run_id), study.reveal_to, bool(study.options.get("compare_all", False)))
+
+
+class PredictionJob(PartJob[Scoring]):
+    """See `job.Job`: a classification that every site's people asked for."""
+
+    kind = "prediction"
+    _unread = "the instances were not read"
+
+    def __init__(self, terms: PredictionTerms, site: AnsweringSite, run_id: str, request: Request) -> None:
+        super().__init__()
+        self.terms, self.site, self.request = terms, site, request
+        self._run_id = run_id
+        self._columns: Any = None  # who brings which columns of the instances
+        self._kept: dict[str, Any] = {}
+
+    @property
+    def required(self) -> int:
+        return len(self.terms.about.parties)
+
+    def read(self) -> None:
+        """Open the share and the instances."""
+        request, share = self.request, self.site.share_of(self.request.model)
+        self._columns = columns = asked_of(share.public, request.to)
+        rows = self.site.instances(request, columns)
+        self._held = part = self.part(share, rows)
+        self.site.require_queries(share, request.model, self._run_id, part.charged)
+        self._digest = part.digest(self.site.key)
+        if request.keep:
+            self._kept = self.site.beside(request.keep, rows if isinstance(rows, int) else rows.rows)
+            # After a crash too the classes stand beside the numbers that they were asked for.
+            key = self.site.key[:64]
+            kept_digest = hashlib.blake2b(self._digest, key=key, digest_size=32, person=b"blindbayes keep")
+            kept_digest.update(csv_of(self._kept))
+            self._digest = kept_digest.digest()
+
+    def part(self, share: KeptShare, rows: ColumnSource | int) -> Scoring:
+        """This party's part; the class goes to whom the study says."""
+        terms, request = self.terms, self.request
+        found: Any = share
+        if isinstance(self._columns, RowsAsked):
+            return RowScoring(found, self._columns, rows)
+        if request.to is None:
+            return scoring(found, rows, terms.reveal_to, compare_all=terms.compare_all)
+        if "join" not in found.public or isinstance(rows, int):
+            raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
+        if request.to not in terms.about.parties:
+            raise ConfigError(f"{request.to!r} is no party of the study: name one whose people are scored")
+        if terms.reveal_to not in ("all", request.to):
+            raise ConfigError(f"the study gives classes to {terms.reveal_to} alone, so they cannot go to {request.to!r}")
+        if request.scope == "shared":
+            self.site.require_matches_revealed()
+        return hidden_scoring(found, rows, request.to, request.scope, compare_all=terms.compare_all)
+
+    def authorise_and_charge(self, seat: str) -> None:
+        """Charge the query budget, once per run, and write it down."""
+        self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._part().charged)
+
+    def keep(self, outputs: Mapping[str, Any]) -> None:
+        """Nothing but the release; and where a class cannot be read, not even that."""
+        own = outputs.get(self.site.name)
+        if own is not None and (np.asarray(own) == UNREADABLE).any():
+            others = [name for name in self.terms.about.parties if name != self.site.name]
+            raise UntoldError(party=others[0]) if len(others) == 1 else UntoldError(suspects=others)
+
+    def result(self, outcome: Outcome) -> Prediction:
+        """The classes, if this site may learn them, beside the report."""
+        part, request, own = self._part(), self.request, outcome.outputs[self.site.name]
+        labels = None
+        if own is not None and self._columns is not None:
+            named = np.array([*self._columns.codebook.classes, None], dtype=object)
+            labels = named[np.asarray(own)]  # -1, the last: a row that got no class
+            labels = labels.astype(str) if request.to is None else labels
+        hidden = part.hidden if isinstance(part, HiddenScoring) else None
+        terms, count = self.terms, part.count
+        asked = {"model": request.model, "batch": request.batch}
+        report, statement = describe_prediction(
+            outcome, terms.about, request.to or terms.reveal_to, terms.protocols, count=count, hidden=hidden, **asked
+        )
+        known = {**asked, "instances": count}
+        target = "" if self._columns is None else self._columns.codebook.target
+        return Prediction(leakage_of(outcome), outcome.cost, statement, report, known, labels, target, self._kept)

@@ -1,0 +1,246 @@
+"""Several sites as real processes on this machine: for demonstrations, tests and benchmarks.
+
+Each site has its own folder, keys, rows, agent process and ports on 127.0.0.1. Everything between them is as between
+organisations: pinned certificates, envelope, journals, policy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from blindbayes.agent.client import OperatorClient
+from blindbayes.agent.config import Rows, SiteConfig
+from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.policy import Policy
+from blindbayes.codebook import Codebook
+from blindbayes.errors import ConfigError
+from blindbayes.net.identity import Identity, pin
+from blindbayes.study import ColumnStudy, JoinStudy, Study
+from blindbayes.study.file import StudyFile
+from blindbayes.study.roster import Party
+from blindbayes.testing.ports import free_port
+
+
+class LoopbackSite:
+    """One site's folder and, while it runs, its process."""
+
+    def __init__(self, home: SiteFolder, identity: Identity) -> None:
+        self.home, self.identity = home, identity
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def operator(self) -> OperatorClient:
+        """The way in for the site's own people."""
+        return OperatorClient(self.home.folder)
+
+    def start(self, *, timeout: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
+        """Start the agent and wait until it is ready."""
+        self.launch(environment=environment)
+        self.wait_ready(timeout)
+
+    def launch(self, *, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
+        """Start the agent; `prefix` is a command that starts it elsewhere, such as in a network namespace."""
+        command = [*prefix, sys.executable, "-m", "blindbayes.testing.loopback", str(self.home.folder)]
+        with (self.home.folder / "agent.err").open("ab") as errors:
+            self.process = subprocess.Popen(  # noqa: S603
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(environment or {})},
+            )
+
+    def wait_ready(self, timeout: float) -> None:
+        """Until the agent says that it listens."""
+        if self.process is None or self.process.stdout is None:
+            raise ConfigError(f"the agent of {self.name} was not started")
+        readable, _, _ = select.select([self.process.stdout], [], [], timeout)
+        if not readable or not self.process.stdout.readline():
+            self.stop()
+            raise ConfigError(f"the agent of {self.name} did not start; see agent.err in its folder")
+
+    def kill(self, name: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal; after SIGKILL wait until the process is gone."""
+        if self.process is not None:
+            self.process.send_signal(name)
+            if name == signal.SIGKILL:
+                self._gone()
+
+    def stop(self) -> None:
+        """Stop gracefully, then for certain."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self._gone()
+
+    def _gone(self) -> None:
+        if self.process is not None:
+            self.process.wait()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+            self.process = None
+
+
+class Loopback:
+    """Sites that know each other. Use as a context manager: the processes end with it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rows: Mapping[str, str | None],
+        *,
+        policy: Policy | None = None,
+        addresses: Mapping[str, str] | None = None,
+        reached: Mapping[str, str] | None = None,
+    ) -> None:
+        """`rows` maps each site to its data source (a path or URL), or to None for a site without rows; `addresses` and
+        `reached`: where it listens, and where others reach it, if something stands between."""
+        self.folder = folder
+        self.sites: dict[str, LoopbackSite] = {}
+        for name, source in rows.items():
+            address = addresses[name] if addresses is not None else f"127.0.0.1:{free_port()}"
+            config = SiteConfig(
+                listen=address,
+                operator="127.0.0.1:0",
+                rows=None if source is None else Rows(source),
+                policy=policy or Policy(),
+            )
+            shown = address if reached is None else reached[name]
+            home, identity = SiteFolder.create(folder / name, name, config=config, address=shown)
+            self.sites[name] = LoopbackSite(home, identity)
+        for site in self.sites.values():
+            for other in self.sites.values():
+                if other is not site:
+                    pin(site.home.folder, other.identity.card)
+
+    def __enter__(self) -> Loopback:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, names: Sequence[str] | None = None) -> None:
+        """Start all agents."""
+        starting = [self.sites[name] for name in (self.sites if names is None else names)]
+        for site in starting:
+            site.launch()
+        for site in starting:
+            site.wait_ready(60.0 + 15.0 * len(starting))
+
+    def stop(self) -> None:
+        """Stop all agents."""
+        for site in self.sites.values():
+            site.stop()
+
+    def make_study(self, codebook: Codebook, **fields: Any) -> StudyFile:
+        """A study of all sites; those without rows host."""
+        parties = tuple(
+            Party(name, card.identity.hex(), site.home.config.rows is not None, card.agreement.hex() or None)
+            for name, site in self.sites.items()
+            for card in (site.identity.card,)
+        )
+        draft: dict[str, Any] = {"title": "loopback", "parties": parties, "codebook": codebook.to_dict(), **fields}
+        if draft.get("columns") is not None:
+            kind = ColumnStudy if draft.get("aligned", True) else JoinStudy
+            draft = {"protocol": kind.usual, **draft}
+        elif "hosts" not in draft:
+            options = {key: value for key, value in draft.items() if key in ("protocol", "options")}
+            for part in ("privacy", "thresholds", "model"):
+                if part in draft:
+                    options |= msgspec.structs.asdict(draft[part])
+            draft["hosts"] = StudyFile.of(Study(codebook, **options), draft["title"], draft["parties"]).hosts
+        return StudyFile(**draft)
+
+    def approve(self, study: StudyFile, *, runs: int = 1) -> None:
+        """Every site says yes."""
+        for site in self.sites.values():
+            site.home.approvals.approve(study, runs=runs)
+
+    def run(self, study: StudyFile, *, by: str | None = None, tell: Any = None) -> dict[str, dict[str, Any]]:
+        """Run an approved study to its end; how it ended at every site that still answers."""
+        first = self.sites[by or next(iter(self.sites))]
+        begun = first.operator.call("POST", "/runs", {"study": study.sha256})
+        if begun["state"] == "refused":
+            return {first.name: begun}
+        return self.follow(begun["run"], study, tell=tell)
+
+    def predict(
+        self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]], *, tell: Any = None
+    ) -> dict[str, dict[str, Any]]:
+        """Every site's people ask to classify a batch: `asked` maps each to its `rows` or `count` (and `keep`)."""
+        begun = {
+            name: self.sites[name].operator.call(
+                "POST", "/predictions", {"study": study.sha256, "model": model, "batch": batch, **fields}
+            )
+            for name, fields in asked.items()
+        }
+        if refused := {name: each for name, each in begun.items() if each["state"] == "refused"}:
+            return refused
+        return self.follow(next(iter(begun.values()))["run"], study, tell=tell)
+
+    def follow(self, run_id: str, study: StudyFile, *, tell: Any = None, patience: float = 10.0) -> dict[str, dict[str, Any]]:
+        """How a run ended at every site that is running."""
+        ended: dict[str, dict[str, Any]] = {}
+        for name, site in self.sites.items():
+            if site.process is not None:
+                ended[name] = _follow(site, run_id, tell, patience)
+        return ended
+
+
+def _follow(site: LoopbackSite, run_id: str, tell: Any, patience: float) -> dict[str, Any]:
+    import time
+
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return site.operator.follow(site.operator.call("GET", f"/runs/{run_id}"), tell)
+        except ConfigError as error:
+            outcome = site.home.runs.outcome(run_id)
+            if outcome is not None:
+                return outcome
+            if time.monotonic() > until:
+                return {"state": "unknown", "message": str(error)}
+            time.sleep(0.05)
+
+
+def _main(folder: str) -> None:
+    """The agent of one folder, in this process; one line on standard output when it is ready."""
+    import asyncio
+
+    from blindbayes.agent.serve import serve
+    from blindbayes.console.port import ConsolePort
+
+    home = SiteFolder.open(Path(folder))
+
+    def ready(operator: str, port: int) -> None:
+        sys.stdout.write(json.dumps({"operator": operator, "port": port}) + "\n")
+        sys.stdout.flush()
+
+    asyncio.run(serve(home, Identity.load(home.folder), ConsolePort, ready=ready))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -1,0 +1,104 @@
+"""Site policy fails closed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blindbayes.agent.audit_log import AuditLog
+from blindbayes.agent.policy import Policy, require_rate, require_rows, require_study
+from blindbayes.codebook import Categorical, Codebook
+from blindbayes.errors import LedgerError, PrivacyError
+from blindbayes.io.chain import GENESIS
+from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
+from support.sites import paper_policy
+
+BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
+IDS = {name: f"{number:064x}" for number, name in enumerate(("north", "south", "west", "east"), 1)}
+
+
+def study(names: tuple[str, ...] = ("north", "south", "west"), **changes: Any) -> StudyFile:
+    fields: dict[str, Any] = {
+        "title": "t",
+        "parties": tuple(Party(name, IDS[name]) for name in names),
+        "codebook": BOOK.to_dict(),
+        "hosts": {"server": names[0]},
+    }
+    return StudyFile(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("policy", "change", "message"),
+    [
+        (Policy(protocols=("ring_sum",)), {}, "does not allow"),
+        (Policy(), {"protocol": "reference", "hosts": {"collector": "north"}}, "does not allow"),
+        (
+            paper_policy(),
+            {"protocol": "chain_sum", "hosts": {"builder": "north"}, "options": {"toy_keys": True, "key_bits": 256}},
+            "toy keys",
+        ),
+        (Policy(exact_sums=False), {}, "no exact sum"),
+        (Policy(min_parties=4), {}, "at least 4"),
+        (Policy(max_epsilon_per_run=0.5), {"privacy": Privacy(epsilon=1.0)}, "at most 0.5"),
+        (Policy(require_all_signatures=True), {}, "signatures"),
+        (Policy(), {"privacy": Privacy(epsilon=1.0, delta=1e-3)}, "delta"),
+    ],
+)
+def test_what_no_rule_allows_is_refused(policy: Policy, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(PrivacyError, match=message):
+        require_study(policy, study(**change))
+
+
+def test_the_strict_defaults_allow_the_default_study() -> None:
+    require_study(Policy(), study())
+    require_rows(Policy(), study(), 10)
+
+
+def test_too_few_rows_and_too_many_runs_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="fewer rows") as caught:
+        require_rows(Policy(), study(), 7)
+    assert "7" not in str(caught.value)
+    with pytest.raises(PrivacyError, match="fewer rows"):
+        require_rows(Policy(), study(thresholds=Thresholds(min_rows=100)), 50)
+    require_rate(Policy(max_runs_per_day=2), [0.0, 99_000.0], 100_000.0)
+    with pytest.raises(PrivacyError, match="runs a day"):
+        require_rate(Policy(max_runs_per_day=2), [99_000.0, 99_001.0], 100_000.0)
+    with pytest.raises(PrivacyError, match="runs a day"):
+        require_rate(Policy(max_runs_per_day=2), [99_000.0, 900_000.0], 100_000.0)  # a clock that was set back
+
+
+def test_the_audit_log_chains_and_notices_every_change(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    assert log.head == GENESIS
+    heads = [log.append("approved", study="ab"), log.append("joined", run="r1"), log.append("ended", run="r1", code=0)]
+    assert log.head == heads[-1]
+    assert [entry["event"] for entry in log.entries()] == ["approved", "joined", "ended"]
+    assert log.verify(must_hold=heads[1]) == 3
+    lines = log.path.read_text().splitlines()
+    for damaged in (
+        [lines[0], lines[2]],
+        [lines[1], lines[0], lines[2]],
+        [lines[0].replace("approved", "refused!"), *lines[1:]],
+        [json.dumps({**json.loads(lines[0]), "hash": "00"}), *lines[1:]],
+        ["nonsense", *lines[1:]],
+    ):
+        log.path.write_text("\n".join(damaged) + "\n")
+        with pytest.raises(LedgerError):
+            log.verify()
+    log.path.write_text("\n".join(lines[:2]) + "\n")
+    assert log.verify() == 2
+    with pytest.raises(LedgerError, match="cut or replaced"):
+        log.verify(must_hold=heads[2])  # another site has seen more
+
+
+def test_a_torn_line_of_the_audit_log_is_recorded_and_does_not_count(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    log.append("approved", study="ab")
+    with log.path.open("ab") as file:
+        file.write(b'{"number": 1, "ev')
+    log.append("joined", run="r1")
+    assert [entry["event"] for entry in log.entries()] == ["approved", "torn", "joined"]
+    assert log.verify() == 3

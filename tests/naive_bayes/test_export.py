@@ -1,0 +1,108 @@
+"""Exports answer as the model does, in other people's engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes.datasets import hospitals
+from blindbayes.naive_bayes.export import to_onnx, to_pmml
+
+
+def binned_and_whole() -> tuple[Codebook, pa.Table]:
+    """Bins, integer labels, a coarse grid, and an optional category."""
+    codebook = Codebook(
+        "label",
+        ("0", "1", "2"),
+        (
+            Numeric("height", -3.0, 5.0, 0.25, bins=7, optional=True),
+            Numeric("weight", 0, 1000, 10, optional=True),
+            Categorical("colour", ("red", "green & <blue>"), optional=True),
+        ),
+    )
+    rng = np.random.default_rng(3)
+    label = rng.integers(0, 3, 400)
+    rows = {
+        "height": pa.array(np.clip(rng.normal(label, 2, 400), -3, 5), mask=rng.random(400) < 0.2),
+        "weight": pa.array(np.clip(rng.normal(300 + 100 * label, 90, 400), 0, 1000), mask=rng.random(400) < 0.1),
+        "colour": pa.array(np.array(["red", "green & <blue>"])[(rng.random(400) < 0.3 + 0.2 * label).astype(int)]),
+        "label": pa.array(label),
+    }
+    return codebook, pa.table(rows)
+
+
+def unequal_cells() -> tuple[Codebook, pa.Table]:
+    """Edges by hand, and cells that grow with the distance from zero, on both sides of it."""
+    codebook, table = binned_and_whole()
+    features = (
+        Numeric("height", -3.0, 5.0, 0.25, edges=(-1.0, 0.25, 0.5, 3.0), optional=True),
+        Numeric("weight", -20, 1000, 10, bins=6, spacing="log", optional=True),
+        codebook.features[2],
+    )
+    return codebook.with_features(features), table
+
+
+def cases() -> list[tuple[str, NaiveBayes, pa.Table]]:
+    data = hospitals(900)
+    codebook, table = binned_and_whole()
+    return [
+        ("hospitals", NaiveBayes(data.codebook).fit(pa.concat_tables(data.tables.values())), data.tables["west"]),
+        ("bins", NaiveBayes(codebook).fit(table), table),
+        ("unequal cells", NaiveBayes(unequal_cells()[0]).fit(table), table),
+    ]
+
+
+def queries(model: NaiveBayes, table: pa.Table) -> pa.Table:
+    """Rows as they may come: some numbers beyond the bounds, some categories nobody knows."""
+    table = table.drop_columns([model.codebook_.target])
+    for at, feature in enumerate(model.codebook_.features):
+        values = table.column(feature.name).to_pylist()
+        if isinstance(feature, Categorical):
+            values[::17] = ["unheard of"] * len(values[::17])
+        else:
+            values[::19] = [feature.high * 3 + 1] * len(values[::19])
+        table = table.set_column(at, feature.name, pa.array(values))
+    return table
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case[0])
+def test_onnx_gives_the_same_classes_and_probabilities(case: tuple[str, NaiveBayes, pa.Table]) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    _, model, table = case
+    rows = queries(model, table)
+    session = runtime.InferenceSession(to_onnx(model.parameters_, label_kind=model.label_kind_).SerializeToString())
+    feed: dict[str, Any] = {}
+    for feature in model.codebook_.features:
+        values = rows.column(feature.name).to_pylist()
+        if isinstance(feature, Categorical):
+            feed[feature.name] = np.array([value or "" for value in values], dtype=object).reshape(-1, 1)
+        else:
+            feed[feature.name] = np.array([np.nan if value is None else value for value in values]).reshape(-1, 1)
+    labels, probabilities = session.run(["label", "probabilities"], feed)
+    assert np.array_equal(labels.astype(model.classes_.dtype), model.predict(rows))
+    assert np.allclose(probabilities, model.predict_proba(rows), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case[0])
+def test_pmml_gives_the_same_classes_and_probabilities_in_jpmml(
+    case: tuple[str, NaiveBayes, pa.Table], tmp_path: Path, tool: Callable[[str], str]
+) -> None:
+    tool("java")
+    evaluator = pytest.importorskip("jpmml_evaluator")
+    _, model, table = case
+    rows = queries(model, table).slice(0, 200)
+    path = tmp_path / "model.pmml"
+    path.write_text(to_pmml(model.parameters_, label_kind=model.label_kind_), encoding="utf-8")
+    loaded = evaluator.make_evaluator(str(path)).verify()
+    labels, expected = model.predict(rows), model.predict_proba(rows)
+    for at, row in enumerate(rows.to_pylist()):
+        answer = loaded.evaluate(row)
+        assert answer["label"] == labels[at]
+        shares = [answer[f"P({label})"] for label in model.codebook_.classes]
+        assert np.allclose(shares, expected[at], rtol=1e-9, atol=1e-12)

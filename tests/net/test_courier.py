@@ -1,0 +1,210 @@
+"""The gRPC courier: pinned sites reach each other, strangers get nothing, connections come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import grpc
+import pytest
+from grpc import aio
+
+from blindbayes.errors import ConfigError, PeerLost
+from blindbayes.net.envelope import MAX_ENVELOPE_BYTES
+from blindbayes.net.grpc_courier import METHOD, GrpcCourier, open_channel
+from blindbayes.net.identity import Identity
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self.frames: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        self.ups: list[str] = []
+        self.downs: list[str] = []
+
+    def frame_arrived(self, sender: str, frame: bytes) -> None:
+        self.frames.put_nowait((sender, frame))
+
+    def peer_up(self, peer: str) -> None:
+        self.ups.append(peer)
+
+    def peer_down(self, peer: str) -> None:
+        self.downs.append(peer)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(120):
+            await test()
+
+    asyncio.run(bounded())
+
+
+async def two_sites() -> tuple[GrpcCourier, Inbox, GrpcCourier, Inbox, Identity, Identity]:
+    """`north` listens, `south` only dials."""
+    north, south = Identity.generate("north"), Identity.generate("south")
+    listening = GrpcCourier(north, {"south": south.card}, listen="127.0.0.1:0")
+    north_inbox, south_inbox = Inbox(), Inbox()
+    await listening.start(north_inbox)
+    north = north.with_address(f"127.0.0.1:{listening.port}")
+    dialling = GrpcCourier(south, {"north": north.card})
+    await dialling.start(south_inbox)
+    await until(lambda: dialling.is_up("north") and listening.is_up("south"))
+    return listening, north_inbox, dialling, south_inbox, north, south
+
+
+def test_frames_arrive_in_order_both_ways() -> None:
+    async def test() -> None:
+        listening, north_inbox, dialling, south_inbox, *_ = await two_sites()
+        frames = [bytes([index]) * (index * 1000) for index in range(60)] + [bytes(MAX_ENVELOPE_BYTES)]
+        await asyncio.gather(
+            *(asyncio.create_task(send_all(c, to, frames)) for c, to in ((listening, "south"), (dialling, "north")))
+        )
+        for inbox, name in ((north_inbox, "south"), (south_inbox, "north")):
+            assert [await inbox.frames.get() for _ in frames] == [(name, frame) for frame in frames]
+        await dialling.stop()
+        await until(lambda: north_inbox.downs == ["south"])
+        with pytest.raises(PeerLost) as caught:
+            await listening.send("south", b"x")
+        assert caught.value.party == "south"
+        await listening.stop()
+
+    run(test)
+
+
+async def send_all(courier: GrpcCourier, to: str, frames: list[bytes]) -> None:
+    for frame in frames:
+        await courier.send(to, frame)
+
+
+def test_a_broken_connection_comes_back() -> None:
+    async def test() -> None:
+        listening, north_inbox, dialling, south_inbox, *_ = await two_sites()
+        dialling._streams["north"].closed.set()
+        await until(lambda: len(south_inbox.ups) == 2 and len(north_inbox.ups) == 2)
+        await dialling.send("north", b"again")
+        assert await north_inbox.frames.get() == ("south", b"again")
+        await asyncio.gather(dialling.stop(), listening.stop())
+
+    run(test)
+
+
+def test_a_slow_receiver_holds_the_sender_back() -> None:
+    async def test() -> None:
+        listening, _, dialling, _, *_ = await two_sites()
+        gate = asyncio.Event()
+        listening._arrived = lambda name, raw: gate.wait()  # type: ignore[method-assign, assignment, return-value]
+        sent = 0
+
+        async def flood() -> None:
+            nonlocal sent
+            for _ in range(1000):
+                await dialling.send("north", bytes(MAX_ENVELOPE_BYTES))
+                sent += 1
+
+        task = asyncio.create_task(flood())
+        await asyncio.sleep(0.7)
+        held = sent
+        assert held < 200  # some fill the queue and the windows of HTTP/2; the rest waits
+        gate.set()
+        await until(lambda: sent > held)
+        task.cancel()
+        await asyncio.gather(dialling.stop(), listening.stop())
+
+    run(test)
+
+
+async def code_of(channel: aio.Channel, path: str = METHOD) -> grpc.StatusCode:
+    """What a caller that is not welcome is told: a status, no frame."""
+    try:
+        call = channel.stream_stream(path)()
+        await call.write(b"hello")
+        assert await call.read() is aio.EOF
+        return await call.code()
+    except aio.AioRpcError as error:
+        return error.code()
+    finally:
+        await channel.close()
+
+
+def test_strangers_get_nothing() -> None:
+    async def test() -> None:
+        listening, north_inbox, dialling, _, north, _south = await two_sites()
+        ups = list(north_inbox.ups)
+        assert (
+            await code_of(open_channel(Identity.generate("south"), north.card)) is grpc.StatusCode.UNAVAILABLE
+        )  # right name, other certificate
+        anyone = aio.secure_channel(
+            north.card.address,
+            grpc.ssl_channel_credentials(north.card.certificate),
+            options=[("grpc.ssl_target_name_override", north.card.tls_name), ("grpc.enable_http_proxy", 0)],
+        )
+        assert await code_of(anyone) is grpc.StatusCode.UNAVAILABLE  # no certificate at all
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            answer = await reader.read(1000)
+            assert b"blindbayes" not in answer
+            assert b"HTTP" not in answer
+        writer.close()
+        assert north_inbox.ups == ups
+        assert north_inbox.frames.empty()
+        await asyncio.gather(dialling.stop(), listening.stop())
+
+    run(test)
+
+
+def test_a_pinned_site_finds_one_method_only() -> None:
+    async def test() -> None:
+        listening, _, dialling, _, north, south = await two_sites()
+        assert await code_of(open_channel(south, north.card), "/blindbayes.Courier/Other") is grpc.StatusCode.UNIMPLEMENTED
+        await asyncio.gather(dialling.stop(), listening.stop())
+
+    run(test)
+
+
+def test_a_site_that_dials_another_certificate_is_not_connected() -> None:
+    async def test() -> None:
+        north, south = Identity.generate("north"), Identity.generate("south")
+        listening = GrpcCourier(north, {"south": south.card}, listen="127.0.0.1:0")
+        await listening.start(Inbox())
+        impostor = Identity.generate("north").with_address(f"127.0.0.1:{listening.port}")
+        dialling = GrpcCourier(south, {"north": impostor.card})  # pinned another north than the one that listens
+        inbox = Inbox()
+        await dialling.start(inbox)
+        await asyncio.sleep(0.5)
+        assert inbox.ups == []
+        await asyncio.gather(dialling.stop(), listening.stop())
+
+    run(test)
+
+
+def test_an_oversize_frame_closes_the_connection_and_nothing_else() -> None:
+    async def test() -> None:
+        listening, north_inbox, dialling, south_inbox, *_ = await two_sites()
+        await dialling.send("north", bytes(MAX_ENVELOPE_BYTES + 100))
+        await until(lambda: len(south_inbox.ups) == 2)
+        await dialling.send("north", b"fine")
+        assert await north_inbox.frames.get() == ("south", b"fine")
+        await asyncio.gather(dialling.stop(), listening.stop())
+
+    run(test)
+
+
+def test_a_taken_port_is_a_typed_error() -> None:
+    async def test() -> None:
+        listening, _, dialling, *_ = await two_sites()
+        other = GrpcCourier(
+            Identity.generate("west"), {"south": Identity.generate("south").card}, listen=f"127.0.0.1:{listening.port}"
+        )
+        with pytest.raises(ConfigError, match="cannot listen"):
+            await other.start(Inbox())
+        await asyncio.gather(dialling.stop(), listening.stop())
+
+    run(test)
