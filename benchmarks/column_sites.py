@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 from _measured import Options
 
 from blindbayes import Study
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.disclosure.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.testing.loopback import Loopback, LoopbackSite

@@ -195,8 +195,8 @@ def adult() -> dict[str, Any]:
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq
 
-    from blindbayes.agent.policy import Policy
     from blindbayes.codebook import Codebook
+    from blindbayes.disclosure.policy import Policy
     from blindbayes.study.file import Deadlines
     from blindbayes.testing.loopback import Loopback
     from blindbayes_papers.datasets import dataset_path

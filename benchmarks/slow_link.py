@@ -23,8 +23,8 @@ from _delaying import Delaying
 from _measured import Options
 from columns import CLASSES, codebook, synthetic
 
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Codebook
+from blindbayes.disclosure.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
 from blindbayes.testing.loopback import Loopback

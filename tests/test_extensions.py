@@ -15,8 +15,8 @@ import pytest
 
 from blindbayes import Categorical, Codebook, Study
 from blindbayes import _extensions as extensions
-from blindbayes.agent.policy import Policy
 from blindbayes.cli import main
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.report import spec as report_spec
 from blindbayes.report.spec import protocols, read_spec

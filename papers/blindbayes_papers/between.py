@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, ProtocolError
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Privacy

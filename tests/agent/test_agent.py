@@ -12,9 +12,9 @@ import duckdb
 import pytest
 
 from blindbayes.agent.audit_log import AuditLog
-from blindbayes.agent.policy import Policy
 from blindbayes.console.probes import metrics
 from blindbayes.crypto.signatures import verify
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLost, PrivacyError
 from blindbayes.io.chain import ChainFormat
 from blindbayes.net.envelope import Offer, unpack

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes.agent.policy import Policy
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.study.file import Deadlines
 from blindbayes.study.tasks.prediction import prediction_run

@@ -15,8 +15,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from blindbayes import NaiveBayes
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Codebook, Numeric
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PeerLost, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.simulation.columns import JointModel

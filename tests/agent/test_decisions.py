@@ -13,8 +13,8 @@ import pytest
 from blindbayes.agent.audit_log import AuditLog
 from blindbayes.agent.history import History
 from blindbayes.agent.people import Person, account
-from blindbayes.agent.policy import Policy
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PeerLost, PrivacyError
 from blindbayes.net.control import ABORT
 from blindbayes.net.envelope import Ended, Refused, Sealed, fresh_key, pack, unpack

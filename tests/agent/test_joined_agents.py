@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from blindbayes import NaiveBayes
-from blindbayes.agent.policy import Policy, require_study
+from blindbayes.agent.approval import require_study
 from blindbayes.crypto.psi.cuckoo import bin_count
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel

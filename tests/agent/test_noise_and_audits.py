@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from blindbayes import Codebook
-from blindbayes.agent.policy import Policy, require_study
+from blindbayes.agent.approval import require_study
 from blindbayes.cli.commands.study_init import make_study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.signatures import verify
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import IntegrityError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.study.file import Privacy, Thresholds

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from blindbayes.agent.one_set import Bound, ExactSum
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError
 from blindbayes.study.file import Party, StudyFile, Thresholds
 

@@ -16,9 +16,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.policy import Policy
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import BlindbayesError, PeerLost
 from blindbayes.naive_bayes.shares import ModelShare

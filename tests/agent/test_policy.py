@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from blindbayes.agent.approval import require_study
 from blindbayes.agent.audit_log import AuditLog
-from blindbayes.agent.policy import Policy, require_rate, require_rows, require_study
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_rate, require_rows
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
+from blindbayes.study import schemes
 from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
 from support.sites import paper_policy
 
@@ -54,15 +56,15 @@ def test_what_no_rule_allows_is_refused(policy: Policy, change: dict[str, Any], 
 
 def test_the_strict_defaults_allow_the_default_study() -> None:
     require_study(Policy(), study())
-    require_rows(Policy(), study(), 10)
+    require_rows(Policy(), study().study.min_rows, 10)
 
 
 def test_too_few_rows_and_too_many_runs_are_refused() -> None:
     with pytest.raises(PrivacyError, match="fewer rows") as caught:
-        require_rows(Policy(), study(), 7)
+        require_rows(Policy(), study().study.min_rows, 7)
     assert "7" not in str(caught.value)
     with pytest.raises(PrivacyError, match="fewer rows"):
-        require_rows(Policy(), study(thresholds=Thresholds(min_rows=100)), 50)
+        require_rows(Policy(), study(thresholds=Thresholds(min_rows=100)).study.min_rows, 50)
     require_rate(Policy(max_runs_per_day=2), [0.0, 99_000.0], 100_000.0)
     with pytest.raises(PrivacyError, match="runs a day"):
         require_rate(Policy(max_runs_per_day=2), [99_000.0, 99_001.0], 100_000.0)
@@ -102,3 +104,8 @@ def test_a_torn_line_of_the_audit_log_is_recorded_and_does_not_count(tmp_path: P
     log.append("joined", run="r1")
     assert [entry["event"] for entry in log.entries()] == ["approved", "torn", "joined"]
     assert log.verify() == 3
+
+
+def test_a_new_site_allows_the_protocols_of_the_core_that_protect_and_run_between_sites() -> None:
+    facts = {name: schemes.scheme(name).facts for name in schemes.own_names()}
+    assert tuple(name for name, each in facts.items() if each.allowed and each.between_sites) == DEFAULT_PROTOCOLS

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from blindbayes import NaiveBayes
-from blindbayes.agent.policy import Policy
 from blindbayes.data import count_table
+from blindbayes.disclosure.policy import Policy
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.simulation.joined import JoinedModel
 from blindbayes.study.agreement import Holdings

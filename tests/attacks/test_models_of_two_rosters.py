@@ -16,9 +16,10 @@ import pandas as pd
 import pytest
 
 from blindbayes import Codebook, Study
-from blindbayes.agent.policy import Policy, require_study
+from blindbayes.agent.approval import require_study
 from blindbayes.codebook import Categorical
 from blindbayes.crypto import limbs
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.file import Deadlines, StudyFile, Thresholds
 from support.consortium import BOOK, EVERYBODY, done, edit, office

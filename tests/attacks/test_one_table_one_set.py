@@ -20,10 +20,10 @@ from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.history import History
 from blindbayes.agent.one_set import Bound
-from blindbayes.agent.policy import Policy
 from blindbayes.agent.rollback import SharedHeads
 from blindbayes.agent.tables import Tables
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.disclosure.policy import Policy
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.distributed.noisy_sum import WHOLE_SITE
 from blindbayes.errors import ConfigError, PrivacyError

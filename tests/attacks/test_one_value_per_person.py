@@ -13,8 +13,9 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.agent import preview
-from blindbayes.agent.policy import Policy, require_study
+from blindbayes.agent.approval import require_study
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import StudyFile

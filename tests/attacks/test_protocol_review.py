@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from blindbayes.agent.policy import require_study
+from blindbayes.agent.approval import require_study
 from blindbayes.agent.release import outcome_of, write_release
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey

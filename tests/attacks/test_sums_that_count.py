@@ -14,7 +14,7 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.agent.commit_points import CONFIRMED, LEFT
-from blindbayes.agent.policy import Policy
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.protocols import registry

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.agent.approval import approval_of, colluders_of
-from blindbayes.agent.policy import Policy, require_study
+from blindbayes.agent.approval import approval_of, colluders_of, require_study
 from blindbayes.cli.commands.site import command as site_command
 from blindbayes.cli.commands.study import command as study_command
 from blindbayes.datasets import hospitals
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study import Study
 from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds

@@ -257,7 +257,7 @@ def settings(section: str, below: str) -> dict[str, str]:
         ("site.toml", "[carrier]", "blindbayes.agent.config:Carrier", set()),
         ("site.toml", "[courier]", "blindbayes.agent.config:AddedCourier", set()),
         ("site.toml", "[tls]", "blindbayes.agent.config:Tls", set()),
-        ("site.toml", "[policy]", "blindbayes.agent.policy:Policy", set()),
+        ("site.toml", "[policy]", "blindbayes.disclosure.policy:Policy", set()),
         ("study.toml", "x", "blindbayes.study.file:StudyFile", FILE_TABLES),
         ("study.toml", "[columns]", "blindbayes.study.file:Holdings", set()),
         ("study.toml", "[[parties]]", "blindbayes.study.file:Party", set()),

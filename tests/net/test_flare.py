@@ -11,7 +11,7 @@ import pytest
 
 from blindbayes.agent.config import Carrier, Rows, SiteConfig
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.policy import Policy
+from blindbayes.disclosure.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.tasks.prediction import prediction_run
 from blindbayes.testing.loopback import Loopback

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes import Study
-from blindbayes.agent.policy import Policy
 from blindbayes.cli.commands.study import command
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.protocols import registry
 from blindbayes.report import spec as report_spec

@@ -8,9 +8,9 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.data import count_table
+from blindbayes.disclosure.policy import Policy
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Change, Party
 from support.sites import Office, duckdb_file, paper_policy

@@ -15,8 +15,8 @@ import numpy as np
 
 from blindbayes.agent.agent import Agent
 from blindbayes.agent.agent_run import AgentRun
-from blindbayes.agent.policy import Policy, allowed_protocols
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.net.sessions import Timing
 from blindbayes.study import schemes
@@ -50,7 +50,7 @@ LOOSE = Policy(min_cell=0)
 def paper_policy(**fields: Any) -> Policy:
     """A policy that allows the papers' protocols besides the product's."""
     added = (name for name in schemes.names() if name not in schemes.own_names())
-    return Policy(**{"protocols": (*allowed_protocols(), *added), "min_cell": 0, **fields})
+    return Policy(**{"protocols": (*DEFAULT_PROTOCOLS, *added), "min_cell": 0, **fields})
 
 
 def make_rows(folder: Path, names: Sequence[str], *, rows: int = 40, seed: int = 7) -> dict[str, str | None]:

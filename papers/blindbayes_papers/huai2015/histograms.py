@@ -16,6 +16,8 @@ import numpy as np
 from blindbayes._lazy import lazy
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, tuning_words
 from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
@@ -31,10 +33,10 @@ from blindbayes.protocols.shared_training.columns import require_holders
 from blindbayes.report.leakage import About, LeakReport
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts, NoParams, Scheme
+from blindbayes.study.schemes import Facts, NoParams, Scheme
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.columns import dry_run_columns, line_up, require_record, tell_holdings
-from blindbayes.study.tasks.job import Charge, CountingJob, Site
+from blindbayes.study.tasks.job import CountingJob, Site
 from blindbayes.study.tasks.result import Learned, Result, about_run, leakage_of, report_run
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 

@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts, Scheme
+from blindbayes.study.schemes import Facts, Scheme
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import Charge, CountingJob, Site, refused_reading
+from blindbayes.study.tasks.job import CountingJob, Site, refused_reading
 from blindbayes.study.tasks.result import Learned, about_run, leakage_of, report_run
 from blindbayes_papers.huai2015 import private_maximum
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER

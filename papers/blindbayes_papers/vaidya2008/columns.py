@@ -23,6 +23,8 @@ import numpy.typing as npt
 from blindbayes.codebook import Feature, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
@@ -30,11 +32,9 @@ from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.parameters import estimate
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure
 from blindbayes.study.study import Study
 from blindbayes.study.tasks import aligned
 from blindbayes.study.tasks.aligned import columns_of, count_local, require_held, whole_block
-from blindbayes.study.tasks.job import Charge
 from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms
 from blindbayes.study.tasks.shared import ShareScheme
 from blindbayes_papers.primitives import unsafe_keys

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from blindbayes._lazy import lazy
 from blindbayes.codebook import Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, honest_survivors
 from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, SEVERAL_SITES
@@ -31,9 +33,9 @@ from blindbayes.protocols.registry import SumSetup
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import Charge, Site
+from blindbayes.study.tasks.job import Site
 from blindbayes.study.tasks.ratio import RatioJob, RatioScheme
 from blindbayes.study.tasks.result import Result, about_run, leakage_of, report_run
 from blindbayes.wire import U64Array

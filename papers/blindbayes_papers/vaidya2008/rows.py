@@ -23,6 +23,7 @@ import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.value import Exposure
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes
@@ -35,7 +36,7 @@ from blindbayes.report.leakage import LeakReport, leak_report
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Scheme
+from blindbayes.study.schemes import Scheme
 from blindbayes.study.study import Study
 from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.study.tasks.job import CountingJob, Site, refused_reading

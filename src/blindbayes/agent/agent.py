@@ -16,16 +16,17 @@ from collections import Counter, deque
 from typing import Any
 
 from blindbayes.agent.agent_run import AgentRun, NotNow, Unwritten
+from blindbayes.agent.approval import require_study
 from blindbayes.agent.approvals import ENDED
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.people import account, require_name, require_reason
-from blindbayes.agent.policy import require_few_idle, require_rate, require_study
 from blindbayes.agent.refusals import Answers
 from blindbayes.agent.role_runner import RoleRunner
 from blindbayes.agent.rollback import SharedHeads
 from blindbayes.agent.run_context import Work, name_to_add_to, run_of, work_of
 from blindbayes.agent.status import show_site
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.policy import require_few_idle, require_rate
 from blindbayes.errors import (
     BlindbayesError,
     ConfigError,

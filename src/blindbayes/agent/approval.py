@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from blindbayes.disclosure.policy import Policy, require_allowed
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocols import registry
 from blindbayes.protocols.registry import Coalition
@@ -99,6 +100,14 @@ def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | 
         if setting == study.setting:
             raise
         return None
+
+
+def require_study(policy: Policy, study: StudyFile) -> None:
+    """Raise `PrivacyError` if the policy refuses the study, whatever the rows are."""
+    require_allowed(policy, study.protocol, study.study.scheme.exposure(study.agreement))
+    require_strength(study, policy.min_colluders, weaker=policy.weaker_options)
+    if policy.require_all_signatures and set(study.require_signatures()) != set(study.names):
+        raise PrivacyError("this site asks for the signatures of all parties on the study")
 
 
 def require_strength(study: StudyFile, least: int, *, weaker: bool) -> None:

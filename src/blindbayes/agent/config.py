@@ -9,7 +9,7 @@ import msgspec
 import tomlkit
 
 from blindbayes.agent.environment import expanded, overridden
-from blindbayes.agent.policy import Policy
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import NAME, convert, read_toml, require_port
 from blindbayes.study.settings import annotate, no_none

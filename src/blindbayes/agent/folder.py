@@ -26,12 +26,12 @@ from blindbayes.agent.history import History
 from blindbayes.agent.increments import Bases
 from blindbayes.agent.lock import sole_agent
 from blindbayes.agent.one_set import Bound
-from blindbayes.agent.payments import Payments
 from blindbayes.agent.people import People
-from blindbayes.agent.policy import require_rate
 from blindbayes.agent.runs import RunFolders
 from blindbayes.agent.shares import ShareFolder
 from blindbayes.agent.tables import Tables
+from blindbayes.disclosure.charges import Payments
+from blindbayes.disclosure.policy import require_rate
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.io.files import make_private_folder, sync, write_whole

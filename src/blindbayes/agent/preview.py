@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from blindbayes.agent.approval import approval_of
+from blindbayes.agent.approval import approval_of, require_study
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.policy import require_study
 from blindbayes.agent.run_context import FolderSite
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.net.identity import read_card

@@ -12,13 +12,14 @@ from typing import Any
 
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.increments import most_moved
-from blindbayes.agent.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.agent.release import outcome_of, write_release
 from blindbayes.agent.runs import RunId, read_run_id
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
 from blindbayes.data.sources import Source
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead
@@ -31,7 +32,7 @@ from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks.audits import require_answers
-from blindbayes.study.tasks.job import Bounded, Charge, Job, State
+from blindbayes.study.tasks.job import Bounded, Job, State
 from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms, Request
 
 
@@ -109,10 +110,10 @@ class FolderSite:
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         if not self._gone:
-            require_rows(self.home.config.policy, self.study, rows)
+            require_rows(self.home.config.policy, self.study.study.min_rows, rows)
 
     def require_price(self, charge: Charge | None) -> None:
-        require_cost(self.home.config.policy, charge)
+        require_cost(self.home.config.policy, None if charge is None else charge.spend)
 
     def state(self, statistics: Statistics) -> State:
         """By digests that mean nothing without the site's key."""
@@ -165,11 +166,12 @@ class FolderSite:
             require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
             require_answers(study.study, answers, home.history.classified(study.sha256))
             facts |= {"partition": "columns", "overlap_bits_with": partners, "answers": answers}
+        purpose = f"study {study.title[:80]}"
         by_stays = self._since is not None and study.study.unit == "record"  # else it pays in full
         if charge is not None and (not by_stays or self._costs_more()):
-            home.payments.pay(charge, study, run_id, ", for one stay of a record" if by_stays else "")
+            home.payments.pay(charge, purpose + ", for one stay of a record" * by_stays, study.sha256, run_id)
         if exact:
-            home.payments.note_exact(study, run_id)
+            home.payments.note_exact(purpose, study.sha256, run_id)
         if self._counted is not None and study.study.scheme.facts.goes_on and not is_rehearsal():
             home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
         home.audit.append("computing", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.policy import Policy
 from blindbayes.console.auth import Door, Guard, Visitor, closed, cookie
 from blindbayes.console.calls import arguments
 from blindbayes.console.invitations import keep_cards
@@ -22,6 +21,7 @@ from blindbayes.console.pages import static_file
 from blindbayes.console.server import listen
 from blindbayes.console.strings import WORD
 from blindbayes.console.upload import urlencoded
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError
 from blindbayes.net.identity import Identity
 from blindbayes.report.theme import look

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.policy import Policy
 from blindbayes.agent.release import check_release
 from blindbayes.agent.runs import require_run_id
 from blindbayes.console.calls import Desk, Missing
 from blindbayes.console.facts import budget, find_study, inbox, paged
 from blindbayes.console.invitations import invited
 from blindbayes.console.strings import EVENTS, plain
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.folder import read_folder
 from blindbayes.io.untrusted import read_json_table

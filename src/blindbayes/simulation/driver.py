@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from blindbayes.agent.policy import Policy, require_agreement
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.policy import Policy, require_allowed
 from blindbayes.errors import ConfigError
 from blindbayes.protocols.memory import Fault, Outcome
 from blindbayes.simulation.joined import model_of
@@ -54,7 +54,7 @@ def simulate(
         raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
     study.scheme.require_runnable(agreement)
     for policy in policies.values():
-        require_agreement(policy, agreement)
+        require_allowed(policy, study.protocol, agreement.study.scheme.exposure(agreement))
     if base is not None:
         if base.statistics is None:
             raise ConfigError("the earlier result holds probabilities without counts: nothing can be added to it")

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes.agent.policy import Policy, require_cost, require_matches_revealed, require_rows
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.persons import Persons
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.policy import Policy, require_cost, require_matches_revealed, require_rows
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LocalProtocolError
 from blindbayes.naive_bayes.shares import KeptShare
@@ -23,7 +24,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.audits import require_answers
 from blindbayes.study.tasks.columns import keys_of, require_own
-from blindbayes.study.tasks.job import Charge, State
+from blindbayes.study.tasks.job import State
 from blindbayes.study.tasks.prediction import Request
 
 OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
@@ -75,10 +76,10 @@ class MemorySite:
         return found
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
-        require_rows(self.policy, agreement, rows)
+        require_rows(self.policy, agreement.study.min_rows, rows)
 
     def require_price(self, charge: Charge | None) -> None:
-        require_cost(self.policy, charge)
+        require_cost(self.policy, None if charge is None else charge.spend)
 
     def state(self, statistics: Statistics) -> State:
         return State(hashlib.sha256(statistics.words.tobytes()).hexdigest())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_or
 import msgspec
 
 from blindbayes import _extensions as extensions
+from blindbayes.disclosure.value import Exposure
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocols import registry
 from blindbayes.study.agreement import Agreement
@@ -60,24 +61,6 @@ class Facts:
     living: bool = False  # sites may come and go: the roster is signed anew, the study stays
     goes_on: bool = False  # a run may add to an earlier result and take rows back, and in one process meet faults
     leaves: tuple[str, ...] = ()  # what leaves a site, line by line
-
-
-@dataclass(frozen=True, slots=True)
-class Exposure:
-    """What a run of a study would open, for a site's policy to judge."""
-
-    exact: bool = False  # a sum of statistics without noise
-    quorum_size: int | None = None  # the fewest sites in a sum that is opened, or that answers tell; None: there is no such sum
-    epsilon: float = 0.0  # the largest that any site spends on it
-    delta: float = 0.0
-    shares: bool = False  # classifications follow, whose number policy limits
-    queries: int | None = None  # how many
-    audit_rate: float = 0.0  # share of dummies among look-ups
-    min_cell: int | None = None  # of a model over columns in shares: counters below it are set to 0
-    overlap: int | None = None  # of a hidden join: one bit, whether so many identifiers match; 0 for no bit
-    overlap_epsilon: float = 0.0
-    matches: bool = False  # the parties learn whom they share
-    unsafe: tuple[str, ...] = ()  # why options of the study protect nothing, or only if somebody is trusted
 
 
 class Scheme(Protocol):

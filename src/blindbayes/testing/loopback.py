@@ -21,8 +21,8 @@ import msgspec
 from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Codebook
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity, pin
 from blindbayes.study import ColumnStudy, JoinStudy, Study

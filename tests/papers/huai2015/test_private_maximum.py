@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.agent.policy import Policy
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy, Thresholds

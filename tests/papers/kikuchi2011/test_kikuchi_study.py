@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import binom
 
 from blindbayes import Codebook, NaiveBayes, Study
-from blindbayes.agent.policy import Policy
 from blindbayes.codebook import Categorical, Numeric
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.study.schemes import scheme
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, posterior

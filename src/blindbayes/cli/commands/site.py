@@ -18,9 +18,9 @@ from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.lock import ask_to_reload, sole_agent
 from blindbayes.agent.people import account
-from blindbayes.agent.policy import Policy
 from blindbayes.cli import print_json
 from blindbayes.cli.options import AS, CONFIG, FILE, HOME, JSON, PASSPHRASE, passphrase_of, show
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import require_port
 from blindbayes.net.events import log_json

@@ -10,11 +10,11 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from blindbayes.agent.policy import Policy
 from blindbayes.cli import options as shared
 from blindbayes.cli.answers import new_file
 from blindbayes.cli.commands.settings import option
 from blindbayes.codebook import Codebook
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Card, read_card
 from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, Study, schemes

@@ -15,7 +15,6 @@ from typing import Any
 import click
 import msgspec
 
-from blindbayes.agent.policy import Policy
 from blindbayes.cli.answers import (
     among,
     asked,
@@ -33,6 +32,7 @@ from blindbayes.cli.commands.study_init import init, make_study
 from blindbayes.cli.commands.wizard_codebook import STAND_IN, ask_codebook
 from blindbayes.cli.drafts import command_line, write_all
 from blindbayes.codebook import Codebook, Numeric
+from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Card
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.persons import Persons
-from blindbayes.dp.accounting.accountant import Spend
-from blindbayes.dp.accounting.ledger import Ledger, LedgerEntry
-from blindbayes.dp.noise.exact_events import as_decimal
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.disclosure.charges import Charge
 from blindbayes.errors import BlindbayesError, LocalProtocolError
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare
 from blindbayes.protocols.core import Role, Run
@@ -34,46 +31,6 @@ P = TypeVar("P", bound=Training | Scoring)
 
 
 UNIT = "one record"  # what a training over columns protects
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """What a party's ledger pays for its part of a run."""
-
-    spend: Spend
-    unit: str  # whom it protects
-    also: tuple[str, ...] = ()  # other units that it protects as well, by how they begin
-    mechanism: str | None = None
-    draw: str = ""  # the name of a draw of labels that it pays for too
-    repeat: Spend | None = None  # what is left to pay where the ledger has paid for that draw already
-
-    @classmethod
-    def of(cls, price: Price) -> Charge:
-        """What a release costs."""
-        return cls(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
-
-    def plus(self, other: Charge) -> Charge:
-        """Both in one entry."""
-
-        def both(spend: Spend) -> Spend:
-            return Spend(spend.epsilon + other.spend.epsilon, spend.delta + other.spend.delta)
-
-        repeat = other.spend if self.repeat is None else both(self.repeat)
-        return replace(self, spend=both(self.spend), repeat=repeat, mechanism=f"{self.mechanism}, {other.mechanism}")
-
-    def pay(self, ledger: Ledger, purpose: str, **facts: Any) -> LedgerEntry:
-        """Pay, before anything is sent. Raises `PrivacyError`, and writes nothing, if unit or budget do not fit."""
-        spend: Spend | None = self.spend
-        if self.draw:
-            facts["draw"] = self.draw
-            if any(entry.fields.get("draw") == self.draw for entry in ledger.entries()):
-                spend = self.repeat
-        if spend is None:
-            return ledger.note("repeated", purpose=purpose, **facts)
-        held = ledger.balance().unit
-        unit = held if self.also and held.startswith(self.also) else self.unit
-        told = {"mechanism": self.mechanism} if self.mechanism else {}
-        return ledger.charge(spend, purpose=purpose, unit=unit, **told, **facts)
 
 
 @dataclass(frozen=True, slots=True)

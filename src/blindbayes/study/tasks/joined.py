@@ -19,6 +19,8 @@ import numpy.typing as npt
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import read_digests, recipe_of, rows_at
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.overlap import OverlapNoise
 from blindbayes.dp.distributed.column_noise import ColumnNoise
@@ -32,14 +34,14 @@ from blindbayes.protocols.private_join.sums.inputs import Entries, merge, one_ho
 from blindbayes.protocols.private_join.sums.roles import MAX_BOUND, MIN_BOUND
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts
+from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
 from blindbayes.study.tasks import link_bytes
 from blindbayes.study.tasks.aligned import count_local, require_held
 from blindbayes.study.tasks.audits import ScoringParams, describe_audits, kept_commitments
 from blindbayes.study.tasks.columns import describe_coalitions, describe_queries, holdings_of, require_learner
 from blindbayes.study.tasks.guards import counted, describe_guard, guard_local, guarded, noise_of
-from blindbayes.study.tasks.job import UNIT, Charge
+from blindbayes.study.tasks.job import UNIT
 from blindbayes.study.tasks.labels import require_randomised
 from blindbayes.study.tasks.shared import ShareScheme
 from blindbayes.wire import U64Array

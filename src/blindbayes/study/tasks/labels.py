@@ -10,11 +10,12 @@ import numpy as np
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import DIGEST_BYTES
 from blindbayes.data.keys import read_digests, recipe_of
+from blindbayes.disclosure.charges import Charge
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.errors import LocalProtocolError
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import UNIT, Charge
+from blindbayes.study.tasks.job import UNIT
 
 NAME = "randomised labels"
 

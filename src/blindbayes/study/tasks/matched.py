@@ -11,6 +11,7 @@ import numpy as np
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import rows_at
+from blindbayes.disclosure.value import Exposure
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.core import Role, Run
@@ -20,7 +21,6 @@ from blindbayes.protocols.private_join.sums.inputs import merge
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure
 from blindbayes.study.study import Study
 from blindbayes.study.tasks import aligned, joined
 from blindbayes.study.tasks.aligned import ColumnTraining, columns_for

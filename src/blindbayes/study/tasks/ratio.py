@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.core import Role, Run
@@ -19,9 +21,9 @@ from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, train
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts, Scheme
+from blindbayes.study.schemes import Facts, Scheme
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import Charge, CountingJob, Site, refused_reading
+from blindbayes.study.tasks.job import CountingJob, Site, refused_reading
 from blindbayes.study.tasks.result import JointResult, Learned, Result, about_run, leakage_of, report_run
 
 

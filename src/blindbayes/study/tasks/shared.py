@@ -10,17 +10,19 @@ from typing import Any, cast
 import msgspec
 
 from blindbayes.data.columns import ColumnSource
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_inference.references import COUNT
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts, Scheme
+from blindbayes.study.schemes import Facts, Scheme
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.audits import asks_references, reference_answers, require_audit
 from blindbayes.study.tasks.columns import dry_run_columns, require_record, tell_holdings
 from blindbayes.study.tasks.guards import noise_of, single_readings
-from blindbayes.study.tasks.job import UNIT, Charge, PartJob, Site
+from blindbayes.study.tasks.job import UNIT, PartJob, Site
 from blindbayes.study.tasks.labels import law_of, randomised, with_labels
 from blindbayes.study.tasks.part import Training
 from blindbayes.study.tasks.result import JointResult, Learned, about_run, column_report, leakage_of

@@ -15,6 +15,8 @@ import numpy as np
 from blindbayes._lazy import lazy
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Exposure
 from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.distributed.plausibility import require_possible
@@ -28,10 +30,10 @@ from blindbayes.report.leakage import follows_from_sum
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Exposure, Facts, NoParams, Scheme, share_of
+from blindbayes.study.schemes import Facts, NoParams, Scheme, share_of
 from blindbayes.study.study import Study
 from blindbayes.study.summing import FEWEST_EXACT
-from blindbayes.study.tasks.job import Charge, CountingJob, Site
+from blindbayes.study.tasks.job import CountingJob, Site
 from blindbayes.study.tasks.result import Earlier, Learned, Result, about_run, leakage_of, report_run
 
 if TYPE_CHECKING:

@@ -1,0 +1,75 @@
+"""What a site pays for a run from its own ledger: once, before anything of the run is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.dp.accounting.ledger import EXACT, Ledger, LedgerEntry
+from blindbayes.dp.noise.exact_events import as_decimal
+from blindbayes.dp.noise.mechanisms import Price
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a party's ledger pays for its part of a run."""
+
+    spend: Spend
+    unit: str  # whom it protects
+    also: tuple[str, ...] = ()  # prefixes of other units that it protects as well
+    mechanism: str | None = None
+    draw: str = ""  # the name of a draw of labels that it pays for too
+    repeat: Spend | None = None  # the cost if the ledger has paid for that draw already
+
+    @classmethod
+    def of(cls, price: Price) -> Charge:
+        return cls(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
+
+    def plus(self, other: Charge) -> Charge:
+        """Return one charge for both."""
+
+        def both(spend: Spend) -> Spend:
+            return Spend(spend.epsilon + other.spend.epsilon, spend.delta + other.spend.delta)
+
+        repeat = other.spend if self.repeat is None else both(self.repeat)
+        return replace(self, spend=both(self.spend), repeat=repeat, mechanism=f"{self.mechanism}, {other.mechanism}")
+
+    def pay(self, ledger: Ledger, purpose: str, **facts: Any) -> LedgerEntry:
+        """Charge the ledger. Raises `PrivacyError`, and writes nothing, if the unit or the budget does not fit."""
+        spend: Spend | None = self.spend
+        if self.draw:
+            facts["draw"] = self.draw
+            if any(entry.fields.get("draw") == self.draw for entry in ledger.entries()):
+                spend = self.repeat
+        if spend is None:
+            return ledger.note("repeated", purpose=purpose, **facts)
+        own_unit = ledger.balance().unit
+        unit = own_unit if self.also and own_unit.startswith(self.also) else self.unit
+        mechanism = {"mechanism": self.mechanism} if self.mechanism else {}
+        return ledger.charge(spend, purpose=purpose, unit=unit, **mechanism, **facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Payments:
+    """Entries of the site's ledger, by run and study."""
+
+    ledger: Ledger
+
+    def pay(self, charge: Charge, purpose: str, study: str, run_id: str) -> None:
+        """Pay for a run unless it is paid. Raises `PrivacyError` if the budget does not suffice."""
+        if not self.has_paid(run_id):
+            charge.pay(self.ledger, purpose, run=run_id, study=study)
+
+    def note_exact(self, purpose: str, study: str, run_id: str) -> None:
+        """Record that a run opens an exact sum, which costs no epsilon: the log heads that peers keep then cover it."""
+        if not self.has_paid(run_id, EXACT):
+            self.ledger.note(EXACT, purpose=purpose, run=run_id, study=study)
+
+    def count(self, study: str) -> int:
+        """Return how often the ledger was charged for a study."""
+        return sum(entry.kind == "charge" and entry.fields.get("study") == study for entry in self.ledger.entries())
+
+    def has_paid(self, run_id: str, kind: str = "charge") -> bool:
+        """Return True if the ledger has an entry of this kind for a run."""
+        return any(entry.kind == kind and entry.fields.get("run") == run_id for entry in self.ledger.entries())
