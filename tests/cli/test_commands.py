@@ -24,7 +24,7 @@ import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, load
 from blindbayes.cli import COMMANDS, main, root
-from blindbayes.cli.log import Public, Redact, set_up_logging
+from blindbayes.cli.terminal import Public, Redact, set_up_logging
 
 WRITTEN = [name for name in sorted(COMMANDS) if find_spec(f"blindbayes.cli.{name}") is not None]
 CANARY = "CANARYTEXT"

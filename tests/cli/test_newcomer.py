@@ -97,8 +97,8 @@ def test_a_study_a_card_and_a_share_are_told_apart_from_what_was_asked_for() -> 
 
 def test_a_place_that_cannot_take_the_release_is_refused_before_the_run() -> None:
     three_sites_and_a_study()
-    assert "empty exists already; nothing was begun" in told("study run study.toml --config north --out empty")
-    assert "nothing was begun" in told("study run study.toml --config north --out north.csv/release")
+    assert "empty exists already; nothing was started" in told("study run study.toml --config north --out empty")
+    assert "nothing was started" in told("study run study.toml --config north --out north.csv/release")
     assert "is not running" in told("study run study.toml --config north --out new/release")  # a good place: the next hurdle
 
 

@@ -13,7 +13,7 @@ import pytest
 from blindbayes import NaiveBayes
 from blindbayes.cli import main
 from blindbayes.cli.screen import Screen
-from blindbayes.cli.terminal import bordered
+from blindbayes.cli.terminal import sanitised_output
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.io.folder import read_folder, write_folder
@@ -88,7 +88,7 @@ def test_a_model_card_escapes_the_names_of_its_codebook() -> None:
 
 
 def test_whatever_a_command_prints_passes_the_border(capsys: pytest.CaptureFixture[str]) -> None:
-    with bordered():
+    with sanitised_output():
         print(EVIL)
         print(EVIL, file=sys.stderr)
         Screen().print(EVIL, markup=False)

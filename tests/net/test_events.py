@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from blindbayes.cli.log import set_up_logging
+from blindbayes.cli.terminal import set_up_logging
 from blindbayes.errors import DataError
 from blindbayes.net.events import log_event, log_json
 from blindbayes.study.file import Deadlines

@@ -19,8 +19,7 @@ import click
 from blindbayes import __version__
 from blindbayes import _extensions as extensions
 from blindbayes._lazy import missing_extra
-from blindbayes.cli.log import set_up_logging
-from blindbayes.cli.terminal import bordered
+from blindbayes.cli.terminal import sanitised_output, set_up_logging
 from blindbayes.errors import BlindbayesError
 
 COMMANDS = {
@@ -100,7 +99,7 @@ def root(context: click.Context, version: bool, verbose: int) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: every error of the package becomes one line and its exit code; with --json, one object."""
-    with bordered():
+    with sanitised_output():
         _main(sys.argv[1:] if arguments is None else arguments)
 
 

@@ -1,27 +1,34 @@
-"""Options that several commands share, and the two ways in which a command answers."""
+"""Options that several commands share, and the checks and output that go with them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from blindbayes.agent.folder import SiteFolder
 from blindbayes.cli import print_json
+from blindbayes.errors import ConfigError
+from blindbayes.io.untrusted import bytes_of, read_toml
+
+if TYPE_CHECKING:
+    from blindbayes.agent.folder import SiteFolder
+    from blindbayes.data import Source
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
-class _Home(click.ParamType[SiteFolder]):
-    """A site's folder, opened."""
+class _Home(click.ParamType["SiteFolder"]):
+    """A site's folder, opened: from its own path or that of its site.toml."""
 
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> SiteFolder:
-        """From the path of its site.toml, or of the folder."""
+        from blindbayes.agent.folder import SiteFolder
+
         return value if isinstance(value, SiteFolder) else SiteFolder.open(Path(value))
 
 
@@ -29,26 +36,78 @@ _CONFIG: dict[str, Any] = {
     "default": "site.toml",
     "envvar": "BLINDBAYES_CONFIG",
     "show_default": True,
-    "help": "The site's site.toml, or its folder.",
+    "help": "The site's site.toml or its folder.",
 }
 HOME = click.option("--config", "home", type=_Home(), **_CONFIG)
-CONFIG = click.option("--config", "config", type=click.Path(path_type=Path), **_CONFIG)  # where a site may not be there yet
+CONFIG = click.option("--config", "config", type=click.Path(path_type=Path), **_CONFIG)  # the site may not exist yet
 PASSPHRASE = click.option(
-    "--passphrase-file", type=FILE, envvar="BLINDBAYES_PASSPHRASE_FILE", help="File whose first line opens the keys."
+    "--passphrase-file", type=FILE, envvar="BLINDBAYES_PASSPHRASE_FILE", help="File whose first line decrypts the keys."
 )
-AS = click.option("--as", "who", help="Your name in the site's people.toml; without it that of your account.")
+AS = click.option("--as", "who", help="Your name in the site's people.toml. [default: that of your account]")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+CODEBOOK = click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="Codebook file.")
+LEDGER = click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file, charged before the release.")
+DELTA = click.option("--delta", type=float, default=0.0, show_default=True, help="Privacy parameter delta; 0: pure privacy.")
+IGNORE_EXTRA = click.option("--ignore-extra", is_flag=True, help="Ignore columns that are not in the codebook.")
+_TABLE = (
+    click.option("--delimiter", help="Cell delimiter of a text file. [default: detected from the header]"),
+    click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal mark of a text file."),
+    click.option("--encoding", help="Encoding of a text file, such as latin-1. [default: UTF-8 or the byte order mark]"),
+    click.option("--quote", default='"', help="Quote character of a text file."),
+    click.option("--sheet", help="Sheet of a workbook. [default: the first]"),
+    click.option(
+        "--map",
+        "map_path",
+        type=click.Path(exists=True, dir_okay=False),
+        help="TOML file that renames, recodes and derives columns, as [rows.map] in site.toml.",
+    ),
+)
 
 
-def passphrase_of(path: Path | None) -> str | None:
-    """The first line of the passphrase file."""
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that describe a table; the command takes them as `**reading` and passes them to `open_data`."""
+    for option in reversed(_TABLE):
+        command = option(command)
+    return command
+
+
+def open_data(data: str, *, map_path: str | None, sheet: str | None, partly: bool = False, **dialect: Any) -> Source:
+    """Open a table as the options describe it; report a detected delimiter other than the comma."""
+    from blindbayes.data import open_table
+
+    rules = None
+    if map_path is not None:
+        rules = read_toml(bytes_of(map_path), "the map", hint="column = expression")
+        rules = rules.get("map", rules)
+    source = open_table(data, map=rules, table=sheet, partly=partly, **dialect)
+    if source.dialect is not None and source.dialect.delimiter not in (None, ",", dialect["delimiter"]):
+        click.echo(f"{data}: {source.dialect}", err=True)
+    return source
+
+
+def read_passphrase(path: Path | None) -> str | None:
+    """Return the first line of the passphrase file."""
     return None if path is None else path.read_text(encoding="utf-8").splitlines()[0]
 
 
-def show(facts: Any, lines: Iterable[str], *, as_json: bool) -> None:
-    """Facts for a program, or lines for people."""
+def print_result(facts: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print `facts` as JSON, or `lines` for people."""
     if as_json:
         print_json(facts)
         return
     for line in lines:
         click.echo(line)
+
+
+def require_new_path(out: Path) -> None:
+    """Raise before a run begins if its result could not be written to `out`."""
+    if out.exists():
+        raise ConfigError(f"{out} exists already; nothing was started or overwritten: choose another --out")
+    parent = next(folder for folder in out.resolve().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"you may not write in {parent}; nothing was started: choose another --out")
+
+
+def copy_failed(out: Path, original: object, problem: OSError) -> ConfigError:
+    """Return the error for a run that ended well and whose copy could not be written."""
+    return ConfigError(f"the run is done, but {out} cannot be written ({problem.strerror}); its result is in {original}")

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.options import open_data, table_options
 from blindbayes.cli.screen import Screen
-from blindbayes.cli.tables import opened, table_options
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import write_whole
@@ -121,7 +121,7 @@ def draft(
     from blindbayes.data.draft import draft_codebook
     from blindbayes.data.sources import read_public
 
-    public = read_public(opened(data, **reading), text=(target,), missing=missing)
+    public = read_public(open_data(data, **reading), text=(target,), missing=missing)
     made = draft_codebook(public, target, keep=keep, drop=drop, bins=bins, max_rows=max_rows, missing=missing)
     screen = Screen(stderr=True)
     _write(made.codebook, out, made.to_toml())
@@ -173,10 +173,10 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
         else:
             click.echo(f"the codebook is well formed; sha256 {codebook.sha256}")
         return
-    from blindbayes.cli.progress import counting
+    from blindbayes.cli.screen import progress_bar
     from blindbayes.data import check as check_data
 
-    with opened(data, **reading) as source, counting("checking") as tell:
+    with open_data(data, **reading) as source, progress_bar("checking") as tell:
         report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=tell)
     if as_json:
         print_json(report.to_dict())

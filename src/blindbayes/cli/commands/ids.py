@@ -8,8 +8,8 @@ import click
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.options import open_data, table_options
 from blindbayes.cli.screen import Screen
-from blindbayes.cli.tables import opened, table_options
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 
@@ -42,7 +42,7 @@ def check(path: str, data: str, as_json: bool, **reading: Any) -> None:
     if codebook.identifier is None:
         raise ConfigError("the codebook has no identifier recipe; add an [identifier] table with its parts")
     names = [part.column for part in codebook.identifier.parts]
-    with opened(data, **reading) as source:
+    with open_data(data, **reading) as source:
         for name in names:
             if name not in source.columns:
                 raise DataError(f"identifier column {name!r} is missing from the table; add it or change the recipe")

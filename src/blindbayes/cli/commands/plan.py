@@ -13,9 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.progress import counting
-from blindbayes.cli.screen import Screen
-from blindbayes.cli.tables import opened, table_options
+from blindbayes.cli.options import open_data, table_options
+from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release.forecast import EPSILONS, Forecast, Quality, forecast, private_forecast, synthetic_proxy
@@ -91,7 +90,7 @@ def command(
         found = planned.run(block, Coins.system())
     elif proxy is not None:
         block = _read(proxy, codebook, reading)
-        with counting("plan") as tell:
+        with progress_bar("plan") as tell:
             public["progress"] = tell
             found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=Coins.system(), **public)
     else:
@@ -99,7 +98,7 @@ def command(
         size = expected_rows or 2000
         block = synthetic_proxy(codebook, max(size, 2000), coins)
         public["rows"] = size
-        with counting("plan") as tell:
+        with progress_bar("plan") as tell:
             public |= {"progress": tell, "proxy": "synthetic table"}
             found = forecast(codebook, block, epsilons=tried, repetitions=repetitions, coins=coins, **public)
     files = _write(found, out) if out is not None else []
@@ -119,7 +118,7 @@ def _read(
     if rows_per_person is not None:
         require_identifier(codebook)
         persons = Persons(rows_per_person, Coins.system().bytes(32))
-    with opened(path, **reading) as source:
+    with open_data(path, **reading) as source:
         return read_block(source, codebook, total=total, persons=persons)
 
 

@@ -11,8 +11,8 @@ import click
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from blindbayes.cli.tables import opened, table_options
-from blindbayes.cli.terminal import table_out
+from blindbayes.cli.options import open_data, table_options
+from blindbayes.cli.terminal import binary_stdout
 from blindbayes.errors import ConfigError
 
 
@@ -49,7 +49,7 @@ def command(
       blindbayes predict model.json new_patients.csv --probabilities --keep record_number
       blindbayes predict model.json new_patients.csv --weight ill=10
     """
-    from blindbayes.cli.progress import counting
+    from blindbayes.cli.screen import progress_bar
     from blindbayes.data.sources import require_columns
     from blindbayes.naive_bayes.estimator import load
 
@@ -60,9 +60,9 @@ def command(
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
     codebook = model.codebook_
     scratch = None if out is None else Path(out).with_name(Path(out).name + ".part")  # no half-written answers
-    sink = table_out() if scratch is None else _writable(scratch)
+    sink = binary_stdout() if scratch is None else _writable(scratch)
     try:
-        with opened(data, partly=True, **reading) as source, counting("classifying") as tell:
+        with open_data(data, partly=True, **reading) as source, progress_bar("classifying") as tell:
             if absent := [name for name in keep if name not in source.columns]:
                 raise ConfigError(f"--keep: the table has no column {absent[0]!r}")
             labels = [*model.classes_.astype(str)]

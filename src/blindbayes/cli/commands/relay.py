@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from blindbayes.cli.commands.site import log_as_json
-from blindbayes.cli.options import FILE, NEW_FOLDER, PASSPHRASE, passphrase_of
+from blindbayes.cli.options import FILE, NEW_FOLDER, PASSPHRASE, read_passphrase
 from blindbayes.errors import ConfigError
 from blindbayes.io.files import make_private_folder
 from blindbayes.net.identity import Identity, pin, pinned, read_card
@@ -50,7 +50,7 @@ def init(folder: Path, name: str, address: str, passphrase_file: Path | None) ->
       blindbayes relay init hub --name hub --address relay.example:7450
     """
     make_private_folder(folder)
-    identity = Identity.create(folder, name, address=address, passphrase=passphrase_of(passphrase_file))
+    identity = Identity.create(folder, name, address=address, passphrase=read_passphrase(passphrase_file))
     click.echo(f"Hand out {folder / 'card.toml'}; its words:\n  {identity.card.words}")
 
 
@@ -87,7 +87,7 @@ def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: boo
     from blindbayes.net.relay import Relay
 
     require_relay(folder)
-    identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))
+    identity = Identity.load(folder, passphrase=read_passphrase(passphrase_file))
     users = pinned(folder)
     if not users:
         raise ConfigError(f"no site may use this relay yet: blindbayes relay pin {folder} CARD --words ... for each of them")

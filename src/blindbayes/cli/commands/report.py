@@ -17,8 +17,7 @@ from blindbayes.agent.approval import learners_of
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.release import check_release, study_of
 from blindbayes.cli import print_json
-from blindbayes.cli.options import HOME, JSON, PASSPHRASE, passphrase_of
-from blindbayes.cli.options import show as show_facts
+from blindbayes.cli.options import HOME, JSON, PASSPHRASE, print_result, read_passphrase
 from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.folder import read_folder
@@ -158,7 +157,7 @@ def _show_model(path: str, as_json: bool, *, alone: bool) -> None:
     )
     promised = None if statement is None else statement.to_dict()
     facts = {"model": path, "codebook": model.approved_codebook_, "statement": promised}
-    show_facts(facts, [note, text], as_json=as_json)
+    print_result(facts, [note, text], as_json=as_json)
 
 
 @command.command("cover")
@@ -216,7 +215,7 @@ def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
     files = read_folder(folder)
     verify_files(files)
     study, run = study_of(files), common_of(files).facts["run"]
-    identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
+    identity = Identity.load(home.folder, passphrase=read_passphrase(passphrase_file))
     if identity.signing.public.hex() != study.party(identity.name).identity:
         raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
     own = home.folder / "releases" / home.runs.folder(str(run)).name

@@ -19,7 +19,7 @@ from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.lock import ask_to_reload, sole_agent
 from blindbayes.agent.people import account
 from blindbayes.cli import print_json
-from blindbayes.cli.options import AS, CONFIG, FILE, HOME, JSON, PASSPHRASE, passphrase_of, show
+from blindbayes.cli.options import AS, CONFIG, FILE, HOME, JSON, PASSPHRASE, print_result, read_passphrase
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import require_port
@@ -102,13 +102,13 @@ def init(
     if rows is not None and old is None:
         _require_alone(folder, rows)
     config = SiteConfig(listen=listen, operator=operator, rows=rows)
-    phrase = passphrase_of(passphrase_file)
+    phrase = read_passphrase(passphrase_file)
     home, identity = SiteFolder.create(
         folder, name, config=config, address=address, passphrase=phrase, epsilon=epsilon, delta=delta, succeeds=old
     )
     facts = {"site": name, "folder": str(home.folder), "card": str(home.folder / "card.toml"), "words": identity.card.words}
     lines = f"Made site {name} in {folder}.", f"Hand out {folder / 'card.toml'}; its words, to be compared by telephone:"
-    show(facts, [*lines, f"  {identity.card.words}"], as_json=as_json)
+    print_result(facts, [*lines, f"  {identity.card.words}"], as_json=as_json)
 
 
 def _require_alone(folder: Path, rows: Rows) -> None:
@@ -171,7 +171,7 @@ def request_certificate(home: SiteFolder, passphrase_file: Path | None) -> None:
     """
     from blindbayes.net.authority import request
 
-    click.echo(request(Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))).decode(), nl=False)
+    click.echo(request(Identity.load(home.folder, passphrase=read_passphrase(passphrase_file))).decode(), nl=False)
 
 
 @command.command()
@@ -192,9 +192,9 @@ def rotate(passphrase_file: Path | None, new_passphrase_file: Path | None, who: 
     Example:
       blindbayes site rotate --config north
     """
-    by, old = home.people.require("manage", who), passphrase_of(passphrase_file)
+    by, old = home.people.require("manage", who), read_passphrase(passphrase_file)
     with sole_agent(home.folder):
-        new = old if new_passphrase_file is None else passphrase_of(new_passphrase_file)
+        new = old if new_passphrase_file is None else read_passphrase(new_passphrase_file)
         identity = Identity.rotate(home.folder, passphrase=old, new_passphrase=new)
         home.audit.append("rotated", fingerprint=identity.card.words, who=by)
     click.echo(f"Hand out {home.folder / 'card.toml'} again (`blindbayes site pin --replace`); its words:")
@@ -213,7 +213,7 @@ def peers(home: SiteFolder, as_json: bool) -> None:
     cards = home.peers()
     facts = {name: {"words": card.words, "address": card.address} for name, card in cards.items()}
     lines = (f"{name}  {card.words}  {card.address or 'dials out only'}" for name, card in cards.items())
-    show(facts, lines, as_json=as_json)
+    print_result(facts, lines, as_json=as_json)
 
 
 @command.command()
@@ -307,7 +307,7 @@ def list_shares(home: SiteFolder, as_json: bool) -> None:
     for each in found:
         allowed = "without limit" if each["queries"] is None else f"of {each['queries']} queries"
         lines.append(f"run {each['run']}  study {each['study']}  {each['spent']} {allowed} used")
-    show(found, lines or ["No shares here."], as_json=as_json)
+    print_result(found, lines or ["No shares here."], as_json=as_json)
 
 
 @command.command("destroy")
@@ -346,7 +346,7 @@ def serve_command(
     from blindbayes.agent.serve import serve
     from blindbayes.console.port import ConsolePort
 
-    identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
+    identity = Identity.load(home.folder, passphrase=read_passphrase(passphrase_file))
 
     def ready(operator: str, port: int) -> None:
         if as_json:
@@ -465,7 +465,7 @@ def log(must_hold: str | None, home: SiteFolder, as_json: bool) -> None:
         about = " ".join(f"{key}={entry[key]}" for key in told if entry.get(key) is not None)
         lines.append(f"{entry['time']}  {entry['event']:10} {about}")
     lines.append(f"{number} entries, chain intact, head {home.audit.head}")
-    show({"entries": entries, "head": home.audit.head}, lines, as_json=as_json)
+    print_result({"entries": entries, "head": home.audit.head}, lines, as_json=as_json)
 
 
 @command.command("policy")

@@ -8,7 +8,7 @@ import click
 
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.cli.commands.site import command
-from blindbayes.cli.options import AS, FILE, HOME, NEW_FOLDER, passphrase_of
+from blindbayes.cli.options import AS, FILE, HOME, NEW_FOLDER, read_passphrase
 
 _PASSPHRASE = click.option(
     "--passphrase-file", type=FILE, required=True, help="File whose first line seals the backup; keep it elsewhere."
@@ -28,7 +28,7 @@ def backup(out: Path, passphrase_file: Path, who: str | None, home: SiteFolder) 
     """
     from blindbayes.agent.backup import backup
 
-    count = backup(home, out, passphrase_of(passphrase_file) or "", who=who)
+    count = backup(home, out, read_passphrase(passphrase_file) or "", who=who)
     click.echo(f"Wrote {count} files to {out}. Who has it and the passphrase is this site.")
 
 
@@ -47,7 +47,7 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
     """
     from blindbayes.agent.backup import restore
 
-    home = restore(file, folder, passphrase_of(passphrase_file) or "")
+    home = restore(file, folder, read_passphrase(passphrase_file) or "")
     restored = home.history.behind() or {}
     click.echo(f"Brought back the site as it was at {restored.get('of')}. Approvals are taken back; nothing runs yet.")
     click.echo("Ask the others what they saw since (`blindbayes site log`), then `blindbayes site acknowledge`.")

@@ -7,7 +7,7 @@ import click
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.people import require_reason
 from blindbayes.cli.commands.site import command
-from blindbayes.cli.options import AS, HOME, JSON, show
+from blindbayes.cli.options import AS, HOME, JSON, print_result
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import shown
 from blindbayes.net.identity import read_card
@@ -50,7 +50,7 @@ def unsettled(home: SiteFolder, as_json: bool) -> None:
         f"  at least {each['at_least']} of {', '.join(shown(name) for name in each['sites'])}.\n{_RISK}"
         for each in found
     ]
-    show(found, lines or ["Nothing is unsettled."], as_json=as_json)
+    print_result(found, lines or ["Nothing is unsettled."], as_json=as_json)
 
 
 @command.command()

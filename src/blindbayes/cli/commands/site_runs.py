@@ -12,8 +12,17 @@ from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.lock import ask_to_reload, sole_agent
 from blindbayes.agent.people import ROLES, Person, PersonRole
 from blindbayes.cli.commands.site import command, find_study
-from blindbayes.cli.copies import not_copied, require_new
-from blindbayes.cli.options import AS, FILE, HOME, JSON, NEW_FOLDER, passphrase_of, show
+from blindbayes.cli.options import (
+    AS,
+    FILE,
+    HOME,
+    JSON,
+    NEW_FOLDER,
+    copy_failed,
+    print_result,
+    read_passphrase,
+    require_new_path,
+)
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import hash_password
 from blindbayes.errors import ConfigError, RunStopped
@@ -38,7 +47,7 @@ def runs(study: str | None, last: int, home: SiteFolder, as_json: bool) -> None:
         lines.append(
             f"{each['joined']}  {each['run']}  {each['kind'] or 'run'} of {each['study'][:16]}  {each['state']}{about}"
         )
-    show(found, lines or ["No runs yet."], as_json=as_json)
+    print_result(found, lines or ["No runs yet."], as_json=as_json)
 
 
 @command.command()
@@ -56,7 +65,7 @@ def stop(run: str, reason: str, who: str | None, home: SiteFolder, as_json: bool
     by = home.people.require("stop", who)
     client = OperatorClient(home.folder)
     ended = client.follow(client.call("POST", f"/runs/{run}/stop", {"why": reason, "who": by}))
-    show(ended, [f"Run {run}: {ended.get('message', ended['state'])}"], as_json=as_json)
+    print_result(ended, [f"Run {run}: {ended.get('message', ended['state'])}"], as_json=as_json)
 
 
 @command.command()
@@ -100,11 +109,11 @@ def collect(run: str, out: Path, home: SiteFolder) -> None:
         why = f": {found['why']}" if found["why"] else ""
         state = "has not ended" if found["state"] == "open" else f"is {found['state']}{why}"
         raise ConfigError(f"the run left no release here: it {state}")
-    require_new(out)
+    require_new_path(out)
     try:
         shutil.copytree(folder, out)
     except OSError as problem:
-        raise not_copied(out, folder, problem) from None
+        raise copy_failed(out, folder, problem) from None
     click.echo(f"Copied the release of run {run} to {out}.")
 
 
@@ -170,7 +179,7 @@ def people(
     if added is not None:
         secret = None
         if password_file is not None:
-            if len(password := passphrase_of(password_file) or "") < 8:
+            if len(password := read_passphrase(password_file) or "") < 8:
                 raise ConfigError("a password has eight characters or more")
             secret = hash_password(password, Coins.system())
         home.people.add(Person(added.strip(), role, account, secret), who=who)
@@ -182,7 +191,7 @@ def people(
         f"{shown(each.name)}  {each.role}" + (f"  account {shown(each.account)}" if each.account else "") for each in found
     ]
     nobody = "Nobody is named: whoever can write the site's folder may decide, under the name of their account."
-    show(facts, lines or [nobody], as_json=as_json)
+    print_result(facts, lines or [nobody], as_json=as_json)
 
 
 @command.command()

@@ -15,8 +15,16 @@ from blindbayes.cli.commands.study_hash import FILE, show_hash
 from blindbayes.cli.commands.study_init import init
 from blindbayes.cli.commands.study_predict import follow, predict
 from blindbayes.cli.commands.study_roster import roster, sign_change
-from blindbayes.cli.copies import not_copied, require_new
-from blindbayes.cli.options import HOME, JSON, NEW_FOLDER, PASSPHRASE, passphrase_of, show
+from blindbayes.cli.options import (
+    HOME,
+    JSON,
+    NEW_FOLDER,
+    PASSPHRASE,
+    copy_failed,
+    print_result,
+    read_passphrase,
+    require_new_path,
+)
 from blindbayes.io.files import write_whole
 from blindbayes.net.identity import Identity, read_card
 from blindbayes.study.file import StudyFile
@@ -53,7 +61,7 @@ def check(path: Path, as_json: bool) -> None:
     width = max(map(len, facts))
     lines = [f"{name.replace('_', ' '):{width}}  {_shown(name, value)}" for name, value in facts.items()]
     changes = [line for after, change in zip(study.rosters[1:], study.changes, strict=True) for line in after.told(change)]
-    show({**facts, "approval": asked.to_dict()}, [*lines, *changes, *asked.lines], as_json=as_json)
+    print_result({**facts, "approval": asked.to_dict()}, [*lines, *changes, *asked.lines], as_json=as_json)
 
 
 def _shown(name: str, value: Any) -> str:
@@ -82,7 +90,7 @@ def sign(path: Path, instead: bool, home: SiteFolder, passphrase_file: Path | No
     """
     study = StudyFile.from_toml(path)
     study.require_signatures()
-    identity = Identity.load(home.folder, passphrase=passphrase_of(passphrase_file))
+    identity = Identity.load(home.folder, passphrase=read_passphrase(passphrase_file))
     if study.changes:
         signed = sign_change(home, identity, study, instead=instead)
         write_whole(path.resolve(), signed.to_toml().encode(), private=False)
@@ -110,7 +118,7 @@ def dry_run(path: Path, home: SiteFolder, as_json: bool) -> None:
     lines = found.pop("lines")
     refused = [f"Policy would refuse: {problem}" for problem in found["refused_because"]]
     told = [f"Study {study.sha256}", *lines, *approval_of(study).lines, *found["past"], *refused]
-    show(found, told, as_json=as_json)
+    print_result(found, told, as_json=as_json)
 
 
 @command.command()
@@ -127,18 +135,18 @@ def run(path: Path, home: SiteFolder, base: str | None, out: Path | None, as_jso
     """
     study = StudyFile.from_toml(path)
     if out is not None:
-        require_new(out)
+        require_new_path(out)
     ended = follow(home, "/runs", {"study": study.sha256, **({} if base is None else {"base": base})}, as_json=as_json)
     if out is not None:
         try:
             shutil.copytree(ended["release"], out)
         except OSError as problem:
-            raise not_copied(out, ended["release"], problem) from None
+            raise copy_failed(out, ended["release"], problem) from None
     lines = [f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}"]
     if ended["kind"] == "training":
         lines.append(f"The model exists as shares; this site keeps its own as run {ended['run']} (`blindbayes site shares`).")
         lines.append("To classify with it, every site starts `blindbayes study predict`.")
-    show(ended, lines, as_json=as_json)
+    print_result(ended, lines, as_json=as_json)
 
 
 command.add_command(predict)

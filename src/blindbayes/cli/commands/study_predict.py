@@ -13,8 +13,7 @@ import click
 from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.cli import print_json
-from blindbayes.cli.copies import not_copied, require_new
-from blindbayes.cli.options import HOME, JSON
+from blindbayes.cli.options import HOME, JSON, copy_failed, require_new_path
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.study.file import StudyFile
 
@@ -57,11 +56,11 @@ def predict(
             raise ConfigError(f"{out.name}: --out is a new file that ends in .csv or .parquet")
         if not out.parent.is_dir():
             raise ConfigError(f"the folder {out.parent} does not exist; make it first")
-        require_new(out)
+        require_new_path(out)
     if table is not None and Path(table).exists():
         table = os.path.abspath(table)  # named from here, read by the agent
     elif table is not None and re.fullmatch(r"[^:*?\[]*\.(csv|parquet)", table) and not (home.folder / table).exists():
-        raise ConfigError(f"{table!r} is neither where the command was started nor in the site's folder; nothing was begun")
+        raise ConfigError(f"{table!r} is neither where the command was started nor in the site's folder; nothing was started")
     asked |= {"study": study.sha256, "model": model or _only_model(home, study), "rows": table}
     ended = follow(home, "/predictions", asked, as_json=as_json)
     classes = Path(ended["release"]) / "classes.csv"
@@ -69,7 +68,7 @@ def predict(
         try:
             _copy(classes, out)
         except OSError as problem:
-            raise not_copied(out, classes, problem) from None
+            raise copy_failed(out, classes, problem) from None
     if as_json:
         print_json(ended)
     elif classes.exists():

@@ -8,8 +8,7 @@ import click
 
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.cli.commands.study_hash import FILE
-from blindbayes.cli.options import JSON
-from blindbayes.cli.options import show as show_facts
+from blindbayes.cli.options import JSON, print_result
 from blindbayes.errors import ConfigError
 from blindbayes.io.files import write_whole
 from blindbayes.net.identity import Identity, read_card
@@ -82,7 +81,7 @@ def show(path: Path, as_json: bool) -> None:
     told = [{"roster": after.sha256, "missing": list(after.require_signed(each, complete=False))} for after, each in pairs]
     facts = {"study": study.sha256, "roster": study.roster.sha256, "parties": list(study.names), "changes": told}
     first = f"study {study.sha256}: {', '.join(party.name for party in study.parties)}"
-    show_facts(facts, [first, *(line for after, each in pairs for line in after.told(each))], as_json=as_json)
+    print_result(facts, [first, *(line for after, each in pairs for line in after.told(each))], as_json=as_json)
 
 
 def sign_change(home: SiteFolder, identity: Identity, study: StudyFile, *, instead: bool) -> StudyFile:

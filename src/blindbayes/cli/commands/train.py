@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from blindbayes.cli import print_json
-from blindbayes.cli.tables import opened, table_options
+from blindbayes.cli.options import open_data, table_options
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import bytes_of
@@ -86,7 +86,7 @@ def train(
     **more: Any,
 ) -> None:
     """Fit an estimator as the options say, and write the model file, its release or both."""
-    from blindbayes.cli.progress import counting
+    from blindbayes.cli.screen import progress_bar
     from blindbayes.data.persons import require_identifier
 
     if out is None and release is None:
@@ -109,7 +109,7 @@ def train(
     settings = {name: more.pop(name) for name in estimator().get_params() if name in more}  # what is left says how to read
     settings |= {"epsilon": epsilon, "rows_per_person": rows_per_person, "ledger": ledger}
     model = estimator(codebook, extra_columns="ignore" if ignore_extra else "refuse", **settings)
-    with opened(data, **more) as table, counting("train") as table.watch:
+    with open_data(data, **more) as table, progress_bar("train") as table.watch:
         model.fit(table)
     facts = {"model": out, "release": release, "codebook": model.approved_codebook_, "private": epsilon is not None}
     if out is not None:
@@ -147,7 +147,7 @@ def _note(model: NaiveBayes, epsilon: float | None, ledger: str | None) -> None:
 def _papers(
     cover: str | None, title: str | None, owner: str | None, site: str | None, passphrase_file: Path | None
 ) -> tuple[Cover, dict[str, SigningKey]]:
-    from blindbayes.cli.options import passphrase_of
+    from blindbayes.cli.options import read_passphrase
     from blindbayes.net.identity import Identity
     from blindbayes.report.cover_sheet import Cover
 
@@ -156,5 +156,5 @@ def _papers(
     if site is None:
         return made, {}
     folder = Path(site) if Path(site).is_dir() else Path(site).parent
-    identity = Identity.load(folder, passphrase=passphrase_of(passphrase_file))
+    identity = Identity.load(folder, passphrase=read_passphrase(passphrase_file))
     return made, {identity.name: identity.signing}
