@@ -113,7 +113,7 @@ def begun(tree: Path, asked: str) -> subprocess.CompletedProcess[str]:
 def test_kernels_that_are_not_built_are_not_measured_as_numpy_unless_asked(clone: Path) -> None:
     refused, asked = begun(clone, ""), begun(clone, "off")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "ConfigError: kernels: none, numpy does the work (not built); build them" in refused.stderr
+    assert "ConfigError: kernels: none, numpy does the work (not built); run python -m" in refused.stderr
     assert (asked.returncode, asked.stdout) == (0, "measured\n")
 
 
@@ -125,7 +125,7 @@ def test_kernels_of_other_sources_are_not_measured_as_numpy_unless_asked(clone: 
     source.write_text(source.read_text() + "\n")
     refused = begun(clone, "")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "(built from other sources); build them" in refused.stderr
+    assert "(built from other sources); run python -m" in refused.stderr
     assert begun(clone, "off").stdout == "measured\n"
 
 

@@ -114,8 +114,8 @@ def test_the_session_alone_says_nothing_of_bins_and_cells(protocol, monkeypatch)
         sessions.append((yield from genuine_agree(*given)))
         return sessions[-1]
 
-    for module in ("matching", "joined_sums"):
-        monkeypatch.setattr(f"blindbayes.protocols.{module}.roles.agree", agree)
+    for module in ("matching", "sums"):
+        monkeypatch.setattr(f"blindbayes.protocols.private_join.{module}.roles.agree", agree)
     assert both_parties(protocol).error is None
     assert len(set(names)) == 1
     assert not set(names) & set(sessions)

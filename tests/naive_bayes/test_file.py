@@ -165,8 +165,8 @@ def test_numbers_that_json_does_not_have_are_refused(document: dict[str, Any]) -
 def test_an_oversize_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.json"
     NaiveBayes(CODEBOOK).fit(frame()).save(path)
-    monkeypatch.setattr("blindbayes.naive_bayes.model_file.MAX_BYTES", path.stat().st_size - 1)
-    monkeypatch.setattr("blindbayes.naive_bayes.estimator.MAX_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr("blindbayes.naive_bayes.model_file.MAX_MODEL_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr("blindbayes.naive_bayes.estimator.MAX_MODEL_BYTES", path.stat().st_size - 1)
     monkeypatch.setattr("json.JSONDecoder.decode", lambda *_, **__: pytest.fail("parsed"))
     with pytest.raises(ConfigError, match="size limit"):
         load(path)

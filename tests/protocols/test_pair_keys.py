@@ -130,7 +130,7 @@ MAY_AGREE = {"protocols/pair_keys.py", "net/envelope.py"}
 MAY_DERIVE = {
     "protocols/pair_keys.py",
     "protocols/secure_sum/keys.py",  # from a party's own secrets: its mask, a pad, and the commitments to them
-    "protocol/azimian2022/chain_sum/chain_layout.py",  # from a public digest
+    "protocols/azimian2022/chain_sum/chain_layout.py",  # from a public digest
 }
 
 
@@ -143,14 +143,14 @@ def calls(path: Path, name: str) -> list[ast.Call]:
 def test_nobody_else_makes_a_key_of_a_pair() -> None:
     """`AgreementKey.agree` has one caller in the protocols (and the envelope of links); so has every derivation from it."""
     places = {path.relative_to(ROOT).as_posix(): path for path in ROOT.rglob("*.py")}
-    places |= {f"protocol/{path.relative_to(PAPERS).as_posix()}": path for path in PAPERS.rglob("*.py")}
+    places |= {f"protocols/{path.relative_to(PAPERS).as_posix()}": path for path in PAPERS.rglob("*.py")}
     for place, path in sorted(places.items()):
-        if not place.startswith("protocol/") and "AgreementKey" not in path.read_text("utf-8"):
+        if not place.startswith("protocols/") and "AgreementKey" not in path.read_text("utf-8"):
             continue  # what it calls `agree` is something else
         agreed = [call for call in calls(path, "agree") if len(call.args) == 1]  # `transfer.agree` takes five
-        agreed += calls(path, "agree_many") if not place.startswith("primitives/") else []
+        agreed += calls(path, "agree_many") if not place.startswith("crypto/") else []
         assert not agreed or place in MAY_AGREE, place
-        if place.startswith("protocol/"):
+        if place.startswith("protocols/"):
             assert not calls(path, "derive_key") or place in MAY_DERIVE, place
             assert not calls(path, "derive_many") or place == "protocols/pair_keys.py", place
             assert not calls(path, "crypto_scalarmult"), place

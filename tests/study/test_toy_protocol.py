@@ -104,9 +104,9 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "SPEC.md").write_text(SPEC)
     monkeypatch.syspath_prepend(str(tmp_path / "library"))
     monkeypatch.setitem(registry.ROWS, "toy_sum", "toy_rooms.toy_sum")  # the one line
-    report_spec._folders.cache_clear()
+    report_spec._pages.cache_clear()
     yield
-    report_spec._folders.cache_clear()
+    report_spec._pages.cache_clear()
     for name in [name for name in sys.modules if name.startswith("toy_rooms")]:
         del sys.modules[name]
 
