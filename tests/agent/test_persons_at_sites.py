@@ -84,9 +84,9 @@ def test_a_site_brings_its_table_as_it_is(tmp_path: Path) -> None:
     }
     site = Tables(tmp_path, Rows("rows/t.csv", decimal=",", map=rules))
     counts = [
-        each.count(BOOK, total=total, persons=None)
+        each.count(BOOK, lenient=lenient, persons=None)
         for each in (site, Tables(tmp_path, Rows("rows/plain.csv")))
-        for total in (False, True)
+        for lenient in (False, True)
     ]
     assert all(each == counts[0] for each in counts)
     raw.drop(columns="Befund").to_csv(folder / "new.csv", index=False, sep=";")

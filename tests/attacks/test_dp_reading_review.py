@@ -84,7 +84,7 @@ def test_a_record_of_a_list_does_not_change_how_the_others_are_read() -> None:
 def test_a_record_of_a_frame_of_objects_does_not_change_how_a_study_reads_the_others() -> None:
     study = Study(MARKED, epsilon=1.0)
     book = study.counting(study.setting(("p", "q", "r")))
-    moved = [count_table(as_frame(more), book, total=True).vector for more in (False, True)]
+    moved = [count_table(as_frame(more), book, lenient=True).vector for more in (False, True)]
     assert int(np.abs(moved[1] - moved[0]).sum()) == 1  # the class count; both values are missing
 
 
@@ -110,7 +110,7 @@ def test_shares_of_a_study_of_frames_stay_below_their_epsilon() -> None:
     assert plan is not None
     coins, samples = Coins.seeded(bytes(32)), []
     for more in (False, True):
-        exact = plan.vector(count_table(as_frame(more), plan.codebook, total=True))
+        exact = plan.vector(count_table(as_frame(more), plan.codebook, lenient=True))
         drawn = [sum(plan.noise.share(coins.derive(f"{more} {at} {party}")) for party in range(3)) for at in range(400)]
         samples.append(np.array(drawn) + exact)
     weights = samples[1].mean(axis=0) - samples[0].mean(axis=0)
@@ -185,8 +185,8 @@ def test_an_unlisted_category_is_what_the_codebook_calls_other() -> None:
     feature = Categorical("c", ("u", "rest"), other="rest")
     book = Codebook("y", ("0", "1"), (feature,), max_rows=10)
     frame = pd.DataFrame({"c": ["u", "CANARY", "rest"], "y": ["0", "0", "1"]})
-    for total in (False, True):
-        assert count_table(frame, book, total=total).counts["c"].tolist() == [[1, 1], [0, 1]]
+    for lenient in (False, True):
+        assert count_table(frame, book, lenient=lenient).counts["c"].tolist() == [[1, 1], [0, 1]]
     scores = NaiveBayes(book).fit(frame).predict_proba(pd.DataFrame({"c": ["zzz", "rest"]}))
     assert (scores[0] == scores[1]).all()
 
@@ -400,7 +400,7 @@ def test_a_study_over_columns_with_noise_counts_what_does_not_fit_without_a_word
     }
     table = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in hostile.items()})
     study.simulate({"p": table[["x"]], "q": table[["c", "y"]]}, coins=Coins.seeded(bytes(32)))
-    held = replace(open_columns(table, book), total=True)
+    held = replace(open_columns(table, book), lenient=True)
     block = next(held.blocks())
     assert block.known_labels.tolist() == [0, 0, 0, 1] * 3
     assert block.columns["x"].tolist() == [0, 2, 0, 0] * 3

@@ -149,7 +149,7 @@ def table(odd: str, rows: int = 6) -> pd.DataFrame:
 @pytest.mark.parametrize("odd", [*ODD, "all missing", "empty"])
 def test_every_row_has_a_class_and_a_cell_of_every_required_column_wherever_noise_is_added(odd: str) -> None:
     frame = table(odd)
-    source = dataclasses.replace(open_columns(frame, READ), total=True)
+    source = dataclasses.replace(open_columns(frame, READ), lenient=True)
     blocks = list(source.blocks())
     assert sum(block.rows for block in blocks) == len(frame)
     for block in blocks:
@@ -161,7 +161,7 @@ def test_every_row_has_a_class_and_a_cell_of_every_required_column_wherever_nois
 
 
 def test_a_missing_value_of_an_instance_to_classify_stays_missing() -> None:
-    source = dataclasses.replace(open_columns(table("null"), READ), total=True)
+    source = dataclasses.replace(open_columns(table("null"), READ), lenient=True)
     (block,) = source.blocks(training=False)
     assert block.columns["city"].tolist() == [1, 1, -1, 1, 1, 1]
     assert block.columns["hours"][2] == MISSING

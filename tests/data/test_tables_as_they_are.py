@@ -69,11 +69,11 @@ DIALECTS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 def test_a_text_file_counts_like_its_frame_in_every_dialect(dialect: str, tmp_path: Path) -> None:
     written, encoding, declared = DIALECTS[dialect]
     path = write(tmp_path / "t.csv", FRAME.to_csv(index=False, **written), encoding)
-    for total in (False, True):
+    for lenient in (False, True):
         with open_table(path, **declared) as table:
-            assert count_table(table, BOOK, total=total) == WANT
+            assert count_table(table, BOOK, lenient=lenient) == WANT
             assert table.table.count().execute() == 4  # the same rows in an engine
-            assert count_table(table, BOOK, total=total) == WANT
+            assert count_table(table, BOOK, lenient=lenient) == WANT
 
 
 @pytest.mark.parametrize("packed", [".gz", ".bz2", ".xz", ".zip", ".zst"])
@@ -98,14 +98,14 @@ def test_no_row_decides_the_dialect(tmp_path: Path) -> None:
     with open_table(write(tmp_path / "t.csv", rows)) as table:
         assert table.dialect is not None
         assert table.dialect.delimiter == ","
-        assert count_table(table, BOOK, total=True).class_counts.tolist() == [51, 1]
+        assert count_table(table, BOOK, lenient=True).class_counts.tolist() == [51, 1]
 
 
 def test_a_decimal_comma_is_declared_and_never_guessed(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "job;pay;y\ncook;1,5;no\n")
     with pytest.raises(DataError, match="neither a number nor"):
         count_table(path, BOOK)
-    assert count_table(path, BOOK, total=True).n["pay"].tolist() == [0, 0]
+    assert count_table(path, BOOK, lenient=True).n["pay"].tolist() == [0, 0]
     with open_table(path, decimal=",") as table:
         assert count_table(table, BOOK).sums["pay"] is not None
         assert count_table(table, BOOK).n["pay"].tolist() == [1, 0]
@@ -187,9 +187,9 @@ def carriers(rows: list[tuple[str, ...]], folder: Path) -> dict[str, Callable[[]
     }
 
 
-def counted(source: Any, total: bool = True) -> Statistics:
+def counted(source: Any, lenient: bool = True) -> Statistics:
     with open_table(source, map=MAP) as table:
-        return count_table(table, MAPPED, total=total)
+        return count_table(table, MAPPED, lenient=lenient)
 
 
 def by_hand() -> pd.DataFrame:
@@ -207,10 +207,10 @@ def by_hand() -> pd.DataFrame:
 
 
 def test_a_map_does_what_a_hand_would_whatever_carries_the_table(tmp_path: Path) -> None:
-    want = count_table(by_hand(), MAPPED, total=True)
+    want = count_table(by_hand(), MAPPED, lenient=True)
     for name, carrier in carriers(PATIENTS, tmp_path).items():
         assert counted(carrier()) == want, name
-        assert counted(carrier(), total=False) == want, name
+        assert counted(carrier(), lenient=False) == want, name
 
 
 CELL = st.sampled_from(

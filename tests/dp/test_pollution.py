@@ -51,7 +51,7 @@ def opened(study: Study, seed: int, rows: int = 500) -> tuple[Any, np.ndarray]:
     assert plan is not None
     coins = Coins.seeded(seed.to_bytes(32, "big"))
     parts = [
-        study.contribution(count_table(table(rows, 10 * seed + at), plan.codebook, total=True), setting, coins.derive(name))
+        study.contribution(count_table(table(rows, 10 * seed + at), plan.codebook, lenient=True), setting, coins.derive(name))
         for at, name in enumerate(SITES)
     ]
     return plan, np.sum([part.view(np.int64) for part in parts], axis=0)

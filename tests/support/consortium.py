@@ -71,7 +71,7 @@ class Consortium:
     def recount(self, *names: str) -> Any:
         public = self.study.agreement.public
         tables = [self.home(name).config.rows.source for name in names or self.study.contributors]
-        counted = [count_table(table, public.counting, total=True) for table in tables]
+        counted = [count_table(table, public.counting, lenient=True) for table in tables]
         if public.plan is None:
             return sum((each.words for each in counted[1:]), start=counted[0].words)
         return sum(public.plan.vector(each) for each in counted)

@@ -144,7 +144,7 @@ class NoisyColumns:
             raise ConfigError(f"{name} does not have the class column; noisy_histograms is for parties that all know the class")
         book = self.parts[name].codebook
         total, layout = Statistics.zero(book), Layout(book)
-        for block in replace(source, codebook=book, features=book.features).blocks(total=True):
+        for block in replace(source, codebook=book, features=book.features).blocks(lenient=True):
             total = total + count_block(layout, block)
         return total
 

@@ -85,7 +85,7 @@ extra_columns
         if is_source(X):
             self._require_alone(y, None)
             persons = self._persons(codebook)
-            rows = read_block(X, codebook, total=True, extra_columns=self.extra_columns, persons=persons)
+            rows = read_block(X, codebook, lenient=True, extra_columns=self.extra_columns, persons=persons)
             self._adopt_source(codebook)
         else:
             rows = self._private_block(X, y, codebook)

@@ -61,23 +61,23 @@ class FolderSite:
     def key(self) -> bytes:
         return bytes(32) if self._identity is None else self._identity.storage_key
 
-    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
+    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
         """The exact statistics of this site's rows: of none, once its people took them back."""
         tables = self.home.tables
         if self._gone:
             return Statistics.zero(codebook)
-        if total or self._identity is None:
-            return tables.count(codebook, total=total, persons=persons)
+        if lenient or self._identity is None:
+            return tables.count(codebook, lenient=lenient, persons=persons)
         stamp = tables.stamp()
         self._rows = digest, _ = tables.digest(self.key), tables.name
-        found = tables.count(codebook, total=total, persons=persons)
+        found = tables.count(codebook, lenient=lenient, persons=persons)
         # An exact sum of rows that the log does not name could be compared with none.
         changed = tables.digest(self.key) != digest if stamp is None else tables.stamp() != stamp
         if changed:
             raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
         return found
 
-    def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
+    def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
         """What this site put into the run that this one goes on from."""
         if self.base is None or self.name not in self.study.contributors:
             return None

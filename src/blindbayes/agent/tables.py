@@ -29,13 +29,13 @@ class Tables:
     folder: Path
     rows: Rows | None
 
-    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
+    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
         """The exact statistics of this site's rows; `persons` says how many rows of one person count."""
         from blindbayes.data import count_table
 
         rows = self._named()
         with self.open_batch(rows.source, rows.table, partly=False) as source:
-            return count_table(source, codebook, total=total, extra_columns=rows.extra_columns, persons=persons)
+            return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, persons=persons)
 
     def digest(self, key: bytes) -> str:
         """A keyed digest of the rows as they lie in the source, before any map."""

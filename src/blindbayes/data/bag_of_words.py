@@ -64,10 +64,10 @@ def read_texts(column: pa.Array | Untyped, feature: Text, markers: tuple[str, ..
     return Bags.of_tokens(rows[known], words[known], present, feature.size).counting(feature)
 
 
-def read_matrix(matrix: Any, feature: Text, *, total: bool = False) -> Bags:
+def read_matrix(matrix: Any, feature: Text, *, lenient: bool = False) -> Bags:
     """The bags of a sparse matrix, or of an array, with a column per word. It is never made dense.
 
-    Counts are whole numbers from 0 on; with `total`, for private statistics, anything else is rounded down and held at 0.
+    Counts are whole numbers from 0 on; with `lenient`, for private statistics, anything else is rounded down and held at 0.
     """
     if matrix.shape[1] != feature.size:
         raise DataError(
@@ -84,7 +84,7 @@ def read_matrix(matrix: Any, feature: Text, *, total: bool = False) -> Bags:
         ends = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=len(matrix)))])
         counts = matrix[at, words]
     numbers = np.asarray(counts, dtype=np.float64)
-    if total:
+    if lenient:
         numbers = np.floor(np.nan_to_num(numbers, nan=0.0))
     elif not (np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers == np.floor(numbers)).all()):
         raise DataError(

@@ -32,13 +32,13 @@ class ColumnSource:
     rows: int
     _table: pa.Table | Source = field(repr=False)
     _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
-    total: bool = False  # for what noise is added to: no row is an error, and in training every row has a class and cells
+    lenient: bool = False  # for what noise is added to: no row is an error, and in training every row has a class and cells
     randomised: npt.NDArray[np.int64] | None = field(default=None, repr=False)  # class codes to count in place of the column's
 
-    def blocks(self, *, training: bool = True, total: bool = False, size: int = _BLOCK) -> Iterator[CodedRows]:
+    def blocks(self, *, training: bool = True, lenient: bool = False, size: int = _BLOCK) -> Iterator[CodedRows]:
         """Codes, block by block. In training the class column is read too, if it is there.
 
-        With `total`, for what noise is added to, no row is an error; see `count_table`. A source that is `total` itself
+        With `lenient`, for what noise is added to, no row is an error; see `count_table`. A source that is `lenient` itself
         keeps every row, since others' rows stand beside them: see `every_row` of `encode`.
         """
         names = [feature.name for feature in self.features]
@@ -57,8 +57,8 @@ class ColumnSource:
                 training=training,
                 labels=columns[self.codebook.target] if labels else None,
                 features=self.features,
-                total=total or self.total,
-                every_row=self.total and training,
+                lenient=lenient or self.lenient,
+                every_row=self.lenient and training,
             )
             if labels and self.randomised is not None:
                 block = replace(block, labels=self.randomised[start - block.rows : start])
@@ -100,7 +100,7 @@ def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ())
     """
     objects: dict[str, Untyped] = {}
     if not is_source(source):
-        table: Any = to_arrow(source, total=True)
+        table: Any = to_arrow(source, lenient=True)
         names, rows = tuple(table.column_names), table.num_rows
         held = frame_columns(source, {*codebook.names, codebook.target})
         objects = {name: column for name, column in held.items() if isinstance(column, Untyped)}

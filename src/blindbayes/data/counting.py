@@ -33,12 +33,12 @@ def count(
     *,
     extra_columns: str = "refuse",
     progress: Progress | None = None,
-    total: bool = False,
+    lenient: bool = False,
     persons: Persons | None = None,
 ) -> Statistics:
     """The exact statistics of a frame, path, URL or Ibis table, by an engine; or an error that names column and rule.
 
-    `total` is for private statistics: no row is an error; `persons` bounds the rows of a person. See `count_table`.
+    `lenient` is for private statistics: no row is an error; `persons` bounds the rows of a person. See `count_table`.
     """
     opened = open_source(source)
     progress = progress or opened.watch
@@ -48,22 +48,22 @@ def count(
         if opened.is_local:
             wanted = [*codebook.names, codebook.target]
             coded = {*wanted}.difference(feature.name for feature in codebook.texts)
-            return count_batches(opened.batches(wanted, codebook, table, coded=coded), codebook, total, progress)
-        return _count_there(opened.rows(codebook) if table is None else table, codebook, total, progress)[0].require_bounds()
+            return count_batches(opened.batches(wanted, codebook, table, coded=coded), codebook, lenient, progress)
+        return _count_there(opened.rows(codebook) if table is None else table, codebook, lenient, progress)[0].require_bounds()
     finally:
         if opened is not source:
             opened.close()
 
 
 def count_batches(
-    batches: Iterable[Mapping[str, Any]], codebook: Codebook, total: bool, progress: Progress | None = None
+    batches: Iterable[Mapping[str, Any]], codebook: Codebook, lenient: bool, progress: Progress | None = None
 ) -> Statistics:
     """The statistics of columns that come in batches."""
     layout, misfits, rows = Layout(codebook), Misfits(), 0
     vector = np.zeros(layout.size, dtype=object)
-    features = {feature.name: ColumnCount(layout, vector, feature, total, misfits) for feature in codebook.features}
+    features = {feature.name: ColumnCount(layout, vector, feature, lenient, misfits) for feature in codebook.features}
     for columns in batches:
-        classes = class_positions(columns[codebook.target], codebook, None if total else misfits)
+        classes = class_positions(columns[codebook.target], codebook, None if lenient else misfits)
         vector[: len(codebook.classes)] += np.bincount(classes, minlength=len(codebook.classes) + 1)[:-1]
         bases: dict[int, Any] = {}
         for name, feature in features.items():
@@ -74,7 +74,7 @@ def count_batches(
         feature.settle()
     counted = Statistics(layout, vector)
     require_rows(int(counted.class_counts.sum()), codebook)
-    if not total:
+    if not lenient:
         misfits.require_clean(codebook)
     return counted.require_bounds()
 
@@ -93,7 +93,7 @@ def look_there(source: Source, codebook: Codebook, misfits: Misfits, wrong: dict
 def _count_there(
     table: Any,
     codebook: Codebook,
-    total: bool,
+    lenient: bool,
     progress: Progress | None,
     misfits: Misfits | None = None,
     wrong: dict[str, str] | None = None,
@@ -109,20 +109,20 @@ def _count_there(
         _tell(progress, done, steps, name)
         try:
             if feature is None:
-                groups, found[name].many = grouped(table, codebook, None, every=total)
+                groups, found[name].many = grouped(table, codebook, None, every=lenient)
                 times = as_numpy(groups["rows"])
                 rows = int(times.sum())
-                classes = encode_labels(groups["label"], codebook, total=total, misfits=found, rows=times)
+                classes = encode_labels(groups["label"], codebook, lenient=lenient, misfits=found, rows=times)
                 np.add.at(vector, classes[classes >= 0], times[classes >= 0])
             elif isinstance(feature, Numeric):
-                _count_numeric(table, layout, feature, vector, found[name], total=total)
+                _count_numeric(table, layout, feature, vector, found[name], lenient=lenient)
             else:
-                _count_column(table, feature, ColumnCount(layout, vector, feature, total, found), codebook, total, found)
+                _count_column(table, feature, ColumnCount(layout, vector, feature, lenient, found), codebook, lenient, found)
         except DataError as problem:
             if wrong is None:
                 raise
             wrong[name] = str(problem)
-        if misfits is None and not total:
+        if misfits is None and not lenient:
             found[name].require_clean(feature)
         if feature is None and misfits is None:
             require_rows(int(vector.sum()), codebook)
@@ -131,14 +131,14 @@ def _count_there(
 
 
 def _count_column(
-    table: Any, feature: Categorical | Text, counted: ColumnCount, codebook: Codebook, total: bool, misfits: Misfits
+    table: Any, feature: Categorical | Text, counted: ColumnCount, codebook: Codebook, lenient: bool, misfits: Misfits
 ) -> None:
     """Categories, grouped by the engine. Documents come in batches: words are cut by one rule, which is Python's."""
     if isinstance(feature, Text):
         for batch in batches_of(table, [codebook.target, feature.name]):
             counted.add(batch.column(feature.name), class_positions(batch.column(codebook.target), codebook), {})
         return
-    groups, misfits[feature.name].many = grouped(table, codebook, feature.name, every=total)
+    groups, misfits[feature.name].many = grouped(table, codebook, feature.name, every=lenient)
     classes = class_positions(groups["label"], codebook)
     counted.add_groups(*by_class(groups["value"], classes, as_numpy(groups["rows"]), len(codebook.classes)))
     counted.settle()
@@ -150,12 +150,12 @@ def _tell(progress: Progress | None, done: int, steps: int, name: str) -> None:
 
 
 def _count_numeric(
-    table: Any, layout: Layout, feature: Numeric, vector: npt.NDArray[Any], misfit: Misfit, *, total: bool
+    table: Any, layout: Layout, feature: Numeric, vector: npt.NDArray[Any], misfit: Misfit, *, lenient: bool
 ) -> None:
     labels = Listed(layout.codebook.classes, layout.codebook.label_markers)
     groups = {kind: layout.find(kind, feature.name) for kind in ("count", "n", "sum", "square")}
     wide = tuple((found := groups[kind]) is not None and found.bound >= 2**63 for kind in ("sum", "square"))
-    for row in numeric(table, layout.codebook, feature, wide=(wide[0], wide[1]), total=total):
+    for row in numeric(table, layout.codebook, feature, wide=(wide[0], wide[1]), lenient=lenient):
         misfit.missing += int(row["absent"])
         misfit.unreadable += int(row["unreadable"])
         misfit.outside += int(row["outside"])

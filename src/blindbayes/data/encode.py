@@ -1,7 +1,7 @@
 """From in-memory columns, or the distinct values of one, to integer codes.
 
 The rules are those of `values`, cell by cell. In strict training an unknown category or a number out of bounds is an error. A
-private training is total: every cell has a code, so that no error distinguishes a table from its neighbour. In prediction, as
+private training is lenient: every cell has a code, so that no error distinguishes a table from its neighbour. In prediction, as
 there, an unknown category counts as missing and a number is clamped to the bounds.
 """
 
@@ -49,29 +49,31 @@ def encode(
     training: bool,
     labels: Any = None,
     features: tuple[Feature, ...] | None = None,
-    total: bool = False,
+    lenient: bool = False,
     every_row: bool = False,
     misfits: Misfits | None = None,
 ) -> CodedRows:
     """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column).
 
-    `total` is for private training: nothing is refused, and a row whose label the codebook does not list is left out. With
+    `lenient` is for private training: nothing is refused, and a row whose label the codebook does not list is left out. With
     `every_row` such a row counts in the first class, and a missing value of a required feature as code 0 (the first value or
     cell, or the centre of the bounds), so that every row has a cell. With `misfits` what does not fit is counted there and
     left out, for a table that comes in batches.
     """
     chosen = codebook.features if features is None else features
     found = Misfits() if misfits is None else misfits
-    coded_labels = None if labels is None else encode_labels(labels, codebook, total=total, misfits=found)
+    coded_labels = None if labels is None else encode_labels(labels, codebook, lenient=lenient, misfits=found)
     coded = {
         item.name: encode_column(
-            columns[item.name], item, codebook.markers(item), training=training, total=total, misfits=found
+            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=found
         )
         for item in chosen
         if not isinstance(item, Text)
     }
     bags = {
-        item.name: encode_text(columns[item.name], item, codebook.markers(item), training=training, total=total, misfits=found)
+        item.name: encode_text(
+            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=found
+        )
         for item in chosen
         if isinstance(item, Text)
     }
@@ -94,18 +96,18 @@ def encode(
 
 
 def encode_labels(
-    labels: Any, codebook: Codebook, *, total: bool = False, misfits: Misfits | None = None, rows: IntColumn | None = None
+    labels: Any, codebook: Codebook, *, lenient: bool = False, misfits: Misfits | None = None, rows: IntColumn | None = None
 ) -> IntColumn:
-    """Positions of class labels. A missing or unknown one is an error, or counted among the `misfits`, or with `total` -1.
+    """Positions of class labels. A missing or unknown one is an error, or counted among the `misfits`, or with `lenient` -1.
 
     With `rows`, each label stands for that many.
     """
     direct = _whole_positions(labels, codebook.classes, codebook.label_markers, None)
     if direct is not None and direct[1] == 0:
         return direct[0]
-    column = read_column(labels, codebook.target, total=total, coded=True)
+    column = read_column(labels, codebook.target, lenient=lenient, coded=True)
     misfit = Misfit(codebook.target) if misfits is None else misfits[codebook.target]
-    found = _positions(column, _listed(codebook.classes, codebook.label_markers, None), None if total else misfit, rows)
+    found = _positions(column, _listed(codebook.classes, codebook.label_markers, None), None if lenient else misfit, rows)
     if misfits is None:
         misfit.require_clean(None)
     return found
@@ -117,7 +119,7 @@ def encode_column(
     markers: tuple[str, ...],
     *,
     training: bool,
-    total: bool = False,
+    lenient: bool = False,
     misfits: Misfits | None = None,
     rows: IntColumn | None = None,
 ) -> IntColumn:
@@ -126,28 +128,34 @@ def encode_column(
     With `rows`, each value stands for that many.
     """
     misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
-    found = _codes(values, feature, markers, total=total, misfit=misfit if training and not total else None, rows=rows)
+    found = _codes(values, feature, markers, lenient=lenient, misfit=misfit if training and not lenient else None, rows=rows)
     if misfits is None:
         misfit.require_clean(feature)
     return found
 
 
 def encode_text(
-    values: Any, feature: Text, markers: tuple[str, ...], *, training: bool, total: bool = False, misfits: Misfits | None = None
+    values: Any,
+    feature: Text,
+    markers: tuple[str, ...],
+    *,
+    training: bool,
+    lenient: bool = False,
+    misfits: Misfits | None = None,
 ) -> Bags:
     """The words of a feature that is text. In strict training a missing document is an error, unless it is optional."""
     if isinstance(values, Bags):
         return values.counting(feature)
     misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
-    column = read_column(values, feature.name, total=total)
-    found = read_texts(column, feature, markers, misfit if training and not total else None)
+    column = read_column(values, feature.name, lenient=lenient)
+    found = read_texts(column, feature, markers, misfit if training and not lenient else None)
     if misfits is None:
         misfit.require_clean(feature)
     return found
 
 
 def _codes(
-    values: Any, feature: Feature, markers: tuple[str, ...], *, total: bool, misfit: Misfit | None, rows: IntColumn | None
+    values: Any, feature: Feature, markers: tuple[str, ...], *, lenient: bool, misfit: Misfit | None, rows: IntColumn | None
 ) -> IntColumn:
     """Codes. What does not fit is counted in `misfit`, and is missing or at a bound."""
     if isinstance(feature, Text):
@@ -157,15 +165,15 @@ def _codes(
         direct = _whole_positions(values, feature.values, markers, feature.other)
         if direct is not None and (misfit is None or direct[1] == 0):
             return direct[0]
-        return _positions(read_column(values, feature.name, total=total, coded=True), listed, misfit, rows)
-    column = values if is_plain_array(values) else read_column(values, feature.name, total=total)
+        return _positions(read_column(values, feature.name, lenient=lenient, coded=True), listed, misfit, rows)
+    column = values if is_plain_array(values) else read_column(values, feature.name, lenient=lenient)
     plain = plain_floats(column)
     if plain is not None and rows is None:
-        quick = _kernel_codes(plain, feature, markers, total=total, misfit=misfit)
+        quick = _kernel_codes(plain, feature, markers, lenient=lenient, misfit=misfit)
         if quick is not None:
             return quick
-    numbers, missing, unreadable = _numbers(column if plain is None else plain, feature, markers, total=total)
-    if total:
+    numbers, missing, unreadable = _numbers(column if plain is None else plain, feature, markers, lenient=lenient)
+    if lenient:
         missing = missing | unreadable | np.isinf(numbers)
     elif misfit is not None:
         misfit.missing += _times(missing, rows)
@@ -180,13 +188,13 @@ def _codes(
 
 
 def _kernel_codes(
-    numbers: npt.NDArray[np.float64], feature: Numeric, markers: tuple[str, ...], *, total: bool, misfit: Misfit | None
+    numbers: npt.NDArray[np.float64], feature: Numeric, markers: tuple[str, ...], *, lenient: bool, misfit: Misfit | None
 ) -> IntColumn | None:
     """Return grid codes by the compiled kernel, or None where numpy must do it."""
     engine, grid = active(), _grid_of(feature)
     if engine is None or max(-grid.low, grid.high) >= MAX_GRID or marker_numbers(markers):
         return None
-    codes, missing, outside = engine.grid_codes(numbers, **grid._asdict(), missing=MISSING, finite=total)
+    codes, missing, outside = engine.grid_codes(numbers, **grid._asdict(), missing=MISSING, finite=lenient)
     if misfit is not None:
         misfit.missing += missing
         misfit.outside += outside
@@ -235,7 +243,7 @@ def _grid_codes(
 # -- columns ---------------------------------------------------------------------------------------------------------------
 
 
-def read_column(values: Any, name: str, *, total: bool = False, coded: bool = False) -> pa.Array | Untyped:
+def read_column(values: Any, name: str, *, lenient: bool = False, coded: bool = False) -> pa.Array | Untyped:
     """A column by what its cells mean: of one type as Arrow has it, of objects value by value.
 
     With `coded` a column of dictionary codes stays one, if its dictionary is no longer than the column.
@@ -243,11 +251,11 @@ def read_column(values: Any, name: str, *, total: bool = False, coded: bool = Fa
     if isinstance(values, np.ndarray) and values.dtype == object:
         values = untyped(values.ravel())
     if isinstance(values, Untyped):
-        return values if total else values.require_readable(name)
+        return values if lenient else values.require_readable(name)
     try:
         return arrow_column(values, name, coded=coded)
     except DataError:
-        if not total:
+        if not lenient:
             raise
     # What a frame makes of a column hangs on its rows; a column of dates is one of objects that nobody lists.
     objects = np.empty(len(values), dtype=object)
@@ -392,20 +400,20 @@ def plain_floats(column: Any) -> npt.NDArray[np.float64] | None:
 
 
 def _numbers(
-    column: pa.Array | Untyped | npt.NDArray[np.float64], feature: Numeric, markers: tuple[str, ...], *, total: bool
+    column: pa.Array | Untyped | npt.NDArray[np.float64], feature: Numeric, markers: tuple[str, ...], *, lenient: bool
 ) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
     """Numbers as float64, which rows are missing, and which hold something that is no number."""
     if isinstance(column, np.ndarray):
         numbers, missing, unreadable = column, np.isnan(column), np.zeros(len(column), dtype=bool)
     elif isinstance(column, Untyped):
-        if not total and _flags(pc.fill_null(pc.is_in(column.texts, value_set=pa.array(["true", "false"])), False)).all():
+        if not lenient and _flags(pc.fill_null(pc.is_in(column.texts, value_set=pa.array(["true", "false"])), False)).all():
             raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
         numbers, missing, unreadable = _parsed(column.texts, markers)
         numbers = np.where(column.counted, column.numbers, numbers)
         missing = missing & ~column.counted
         unreadable = unreadable & ~column.counted
     elif pa.types.is_boolean(column.type):
-        if not total:
+        if not lenient:
             raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
         missing = np.ones(len(column), dtype=bool)
         numbers, unreadable = np.full(len(column), np.nan), missing

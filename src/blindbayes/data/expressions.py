@@ -38,20 +38,20 @@ def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool 
 
 
 def numeric(
-    table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[bool, bool], total: bool = False
+    table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[bool, bool], lenient: bool = False
 ) -> list[dict[str, Any]]:
     """Per class label: rows, missing, unreadable, outside, n, sum and square of codes (or rows per bin).
 
-    `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits. With `total` a
+    `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits. With `lenient` a
     number out of bounds is clipped, and what is none, or infinite, is missing.
     """
-    read = _read(table, codebook, feature, total=total)
+    read = _read(table, codebook, feature, lenient=lenient)
     # Clipped to just outside the bounds first: engines refuse to scale, or to cast, what is too large for them.
-    margin = 0 if total else 2 * feature.precision
+    margin = 0 if lenient else 2 * feature.precision
     grid = (read.number.clip(feature.low - margin, feature.high + margin) * feature.scale + 0.5).floor()
     read = read.mutate(point=grid.cast("float64"))
     point, fits = read.point, ~read.missing & ~read.unreadable
-    inside = ibis.literal(True) if total else (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
+    inside = ibis.literal(True) if lenient else (point >= float(feature.grid_low)) & (point <= float(feature.grid_high))
     flagged = read.select(
         "label",
         absent=_one(read.missing),
@@ -118,10 +118,10 @@ def _total(values: Any, wide: bool) -> Any:
     return (values.cast("decimal(38, 0)") if wide else values).sum()  # null of no rows, and of more than Spark can hold
 
 
-def _read(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> Any:
+def _read(table: Any, codebook: Codebook, feature: Numeric, *, lenient: bool) -> Any:
     """The label and the number of each row, whether it is missing, and whether it holds something else.
 
-    With `total` that is missing too. An expression stands in a query as often as it is used: so each step has a query.
+    With `lenient` that is missing too. An expression stands in a query as often as it is used: so each step has a query.
     """
     column, label = table[feature.name], _key(table, codebook.target)
     kind = column.type()
@@ -131,8 +131,8 @@ def _read(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> A
         marked = (column.isnull() | column.isin(markers)).coalesce(True)
         read = table.select(label=label, marked=marked, text=ibis.ifelse(marked, ibis.null("string"), column))
         read = read.select("label", "marked", number=number_text(read.text).cast("float64"))
-        missing = read.number.isnull() if total else read.marked
-        odd = ibis.literal(False) if total else ~read.marked & read.number.isnull()
+        missing = read.number.isnull() if lenient else read.marked
+        odd = ibis.literal(False) if lenient else ~read.marked & read.number.isnull()
         missing = missing | read.number.isin(gone).coalesce(False) if gone else missing
         return read.select("label", number=read.number.coalesce(0.0), missing=missing, unreadable=odd)
     if kind.is_boolean():
@@ -143,7 +143,9 @@ def _read(table: Any, codebook: Codebook, feature: Numeric, *, total: bool) -> A
     missing = read.number.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
         missing = missing | read.number.isnan()
-        missing = missing | (read.number > _LARGEST) | (read.number < -_LARGEST) if total else missing  # isinf is none on Spark
+        missing = (
+            missing | (read.number > _LARGEST) | (read.number < -_LARGEST) if lenient else missing
+        )  # isinf is none on Spark
     missing = missing | read.number.isin(gone) if gone else missing
     read = read.mutate(missing=missing.coalesce(True))
     return read.select("label", "missing", number=ibis.ifelse(read.missing, 0.0, read.number), unreadable=ibis.literal(False))

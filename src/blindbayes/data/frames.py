@@ -26,10 +26,10 @@ def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
         seen[key] = name
 
 
-def to_arrow(frame: Any, *, total: bool = False) -> pa.Table:
+def to_arrow(frame: Any, *, lenient: bool = False) -> pa.Table:
     """An Arrow table from a pandas, polars, Arrow or other narwhals frame; duplicate column names are refused.
 
-    An object that is neither text, number nor truth value, in a column of mixed ones, is an error unless `total`.
+    An object that is neither text, number nor truth value, in a column of mixed ones, is an error unless `lenient`.
     """
     if isinstance(frame, pa.RecordBatch):
         frame = pa.Table.from_batches([frame])
@@ -40,7 +40,8 @@ def to_arrow(frame: Any, *, total: bool = False) -> pa.Table:
     # Column by column: a frame as a whole brings its index along, and one column of mixed objects stops them all.
     found = {str(name): _frame_column(wrapped[name]) for name in wrapped.columns}
     texts = {
-        name: column.texts if total and isinstance(column, Untyped) else as_text(column, name) for name, column in found.items()
+        name: column.texts if lenient and isinstance(column, Untyped) else as_text(column, name)
+        for name, column in found.items()
     }
     return pa.table(texts)
 

@@ -30,11 +30,11 @@ Places = npt.NDArray[Any]  # of unsigned or signed integers
 class ColumnCount:
     """One feature of a table that is counted: rows by class and raw value, added to the statistics when they are read."""
 
-    def __init__(self, layout: Layout, vector: npt.NDArray[Any], feature: Feature, total: bool, misfits: Misfits) -> None:
+    def __init__(self, layout: Layout, vector: npt.NDArray[Any], feature: Feature, lenient: bool, misfits: Misfits) -> None:
         self._layout, self._feature = layout, feature
         self._tally = FeatureTally(layout, vector, feature)
         self._classes = len(layout.codebook.classes)
-        self._reading: dict[str, Any] = {"training": True, "total": total, "misfits": misfits}
+        self._reading: dict[str, Any] = {"training": True, "lenient": lenient, "misfits": misfits}
         self._values: Any = None
         self._rows: IntColumn = np.zeros((self._classes + 1, 0), dtype=np.int64)
 
@@ -93,14 +93,14 @@ def class_positions(labels: Any, codebook: Codebook, misfits: Misfits | None = N
     """The class of each row; after the last, that of rows without a listed one, which are counted in `misfits`."""
     grouped, size = distinct(labels, often=True), len(codebook.classes)
     if grouped is None:
-        found = encode_labels(labels, codebook, total=misfits is None, misfits=misfits)
+        found = encode_labels(labels, codebook, lenient=misfits is None, misfits=misfits)
         return np.where(found < 0, size, found)
     values, places = grouped
     rows = np.bincount(places, minlength=len(values))
     (here,) = np.nonzero(rows)
     found = np.full(len(values), size)
     if len(here):
-        own = encode_labels(values.take(pa.array(here)), codebook, total=misfits is None, misfits=misfits, rows=rows[here])
+        own = encode_labels(values.take(pa.array(here)), codebook, lenient=misfits is None, misfits=misfits, rows=rows[here])
         found[here] = np.where(own < 0, size, own)
     positions: IntColumn = found[places]
     return positions

@@ -38,7 +38,7 @@ def count_new(
     before: Counted | None = None,
     *,
     extra_columns: str = "refuse",
-    total: bool = False,
+    lenient: bool = False,
     progress: Progress | None = None,
 ) -> Counted:
     """The statistics of a table, of which those of `before` are known: only rows whose `column` is greater are counted.
@@ -73,9 +73,9 @@ def count_new(
         fresh = table.filter(table[column] <= last, ~old)
         kept = () if column in (*codebook.names, codebook.target) else (column,)
         part = Source(opened.label, tuple(fresh.drop(*kept).columns), None, fresh.drop(*kept), None, False)
-        new = count(part, codebook, extra_columns=extra_columns, total=total, progress=progress)
+        new = count(part, codebook, extra_columns=extra_columns, lenient=lenient, progress=progress)
         earlier, rows = (Statistics.zero(codebook), 0) if before is None else (before.statistics, before.rows)
-        if not total and int(new.class_counts.sum()) != found["rows"] - rows:
+        if not lenient and int(new.class_counts.sum()) != found["rows"] - rows:
             raise DataError("the table changed while it was counted, at or before its last mark; count anew")
         return Counted((earlier + new).require_bounds(), column, found["last"], found["rows"])
     finally:

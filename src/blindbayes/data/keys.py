@@ -48,4 +48,4 @@ def rows_at(source: ColumnSource, places: npt.NDArray[np.int64], codebook: Codeb
     """The columns of the codebook at some rows, in that order, and the labels that count there."""
     names = [feature.name for feature in source.features] + ([source.codebook.target] if source.labelled else [])
     chosen = open_columns(source.arrow(names).take(pa.array(places)), codebook)
-    return replace(chosen, total=source.total, randomised=None if source.randomised is None else source.randomised[places])
+    return replace(chosen, lenient=source.lenient, randomised=None if source.randomised is None else source.randomised[places])

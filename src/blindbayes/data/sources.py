@@ -211,7 +211,7 @@ def open_table(
     if is_source(source):
         opened = open_source(source, table=table, dialect=dialect, spark=spark)
     else:
-        opened = _open_frame(source, total=True)
+        opened = _open_frame(source, lenient=True)
     try:
         if opened.label == "spark":
             raise ConfigError("a map is not applied in Spark: make a view there that has the codebook's columns, and name it")
@@ -403,8 +403,8 @@ def _open_url(url: str, table: str | None, spark: Mapping[str, Any]) -> Source:
         raise
 
 
-def _open_frame(frame: Any, *, total: bool = False) -> Source:
-    table = to_arrow(frame, total=total)
+def _open_frame(frame: Any, *, lenient: bool = False) -> Source:
+    table = to_arrow(frame, lenient=lenient)
     require_distinct(table.column_names, fold=True)
     if not table.column_names:
         raise DataError("the table has no columns")

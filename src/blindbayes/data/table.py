@@ -28,14 +28,14 @@ def count_table(
     source: Any,
     codebook: Codebook,
     *,
-    total: bool = False,
+    lenient: bool = False,
     extra_columns: str = "refuse",
     persons: Persons | None = None,
     progress: Progress | None = None,
 ) -> Statistics:
     """The exact statistics of a frame, path, URL or Ibis table; `Statistics` of the same codebook are given back.
 
-    A row that does not fit the codebook is an error. With `total`, for statistics that noise is added to, it is none, since an
+    A row that does not fit the codebook is an error. With `lenient`, for statistics that noise is added to, it is none, since an
     error would tell one table from its neighbour: a number out of bounds is clipped, one that cannot be read or is infinite
     is missing, a category that is not listed is missing or what the codebook calls `other`, and a row whose class is missing
     or not listed is left out. A missing value adds nothing to its feature, optional or not.
@@ -49,7 +49,7 @@ def count_table(
             raise ConfigError("statistics do not tell whose rows they count: pass the table")
         return source
     if is_source(source):
-        return count(source, codebook, total=total, extra_columns=extra_columns, persons=persons, progress=progress)
+        return count(source, codebook, lenient=lenient, extra_columns=extra_columns, persons=persons, progress=progress)
     source = eager(source)  # once: rows of a lazy one may come in another order each time
     columns = frame_columns(source)
     require_columns([*columns], codebook, extra_columns=extra_columns)
@@ -60,7 +60,7 @@ def count_table(
         {name: columns[name][start : start + BATCH] for name in (*codebook.names, codebook.target)}
         for start in range(0, rows, BATCH)
     )
-    return count_batches(parts, codebook, total, progress)
+    return count_batches(parts, codebook, lenient, progress)
 
 
 def take_drawn(frame: Any, columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def take(column: Any, places: npt.NDArray[np.int64]) -> Any:
 
 
 def read_block(
-    source: Any, codebook: Codebook, *, total: bool = False, extra_columns: str = "refuse", persons: Persons | None = None
+    source: Any, codebook: Codebook, *, lenient: bool = False, extra_columns: str = "refuse", persons: Persons | None = None
 ) -> CodedRows:
     """The rows of a path, URL or Ibis table as codes, in memory, for what needs single rows."""
     opened = open_source(source)
@@ -91,7 +91,7 @@ def read_block(
         if opened is not source:
             opened.close()
     columns = {name: whole.column(name) for name in codebook.names}
-    return encode(columns, codebook, training=True, labels=whole.column(codebook.target), total=total)
+    return encode(columns, codebook, training=True, labels=whole.column(codebook.target), lenient=lenient)
 
 
 def object_rows(rows: Sequence[Any], width: int) -> npt.NDArray[Any]:

@@ -257,7 +257,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
             statistics = count_table(
-                X, codebook, total=counting is not None, extra_columns=self.extra_columns, persons=self._persons(codebook)
+                X, codebook, lenient=counting is not None, extra_columns=self.extra_columns, persons=self._persons(codebook)
             )
             self._adopt_source(codebook)
             return statistics
@@ -326,7 +326,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             columns = {name: take(column, places) for name, column in columns.items()}
             labels = take(labels, places)
         columns = self._adopt_columns(names, columns, codebook, label_kind)
-        return encode(columns, codebook, training=True, labels=labels, total=True)
+        return encode(columns, codebook, training=True, labels=labels, lenient=True)
 
     @property
     def _unit_rows(self) -> int:
@@ -381,7 +381,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             read_block,
             X,
             release.codebook,
-            total=True,
+            lenient=True,
             extra_columns=self.extra_columns,
             persons=self._persons(release.codebook) if is_source(X) else None,
         )

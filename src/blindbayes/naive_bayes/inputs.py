@@ -52,7 +52,7 @@ def labels_apart(
 
 def private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict[str, Any]]:
     """Column names and columns of objects or of one type; no row has a say in how another is read."""
-    if (bags := matrix_columns(X, codebook, total=True)) is not None:
+    if (bags := matrix_columns(X, codebook, lenient=True)) is not None:
         return None, bags
     if hasattr(X, "columns") or isinstance(X, pa.Table):
         columns = frame_columns(X)
@@ -126,13 +126,13 @@ def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, 
     return None, array_columns(X, codebook)
 
 
-def matrix_columns(X: Any, codebook: Codebook | None, *, total: bool = False) -> dict[str, Any] | None:
+def matrix_columns(X: Any, codebook: Codebook | None, *, lenient: bool = False) -> dict[str, Any] | None:
     """The bags of words of a matrix with a column per word, for a codebook of one feature, which is text; else None."""
     sparse, feature = hasattr(X, "tocsr"), None
     if codebook is not None and len(codebook.features) == 1:
         feature = codebook.features[0]
     if isinstance(feature, Text) and (sparse or _is_word_matrix(X, feature)):
-        return {feature.name: read_matrix(X, feature, total=total)}
+        return {feature.name: read_matrix(X, feature, lenient=lenient)}
     if sparse:
         raise TypeError(
             "Sparse data was passed, but dense data is required. A sparse matrix is the one feature, of kind text, of a "

@@ -51,11 +51,11 @@ class MemorySite:
     key: bytes = field(default_factory=lambda: _KEY, repr=False)  # of digests and of labels' coins, in all runs
     _table: ColumnSource | None = field(default=None, repr=False)
 
-    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
-        return count_table(self.source, codebook, total=total, persons=persons)
+    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
+        return count_table(self.source, codebook, lenient=lenient, persons=persons)
 
-    def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
-        return None if self.taken_back is None else count_table(self.taken_back, codebook, total=total)
+    def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
+        return None if self.taken_back is None else count_table(self.taken_back, codebook, lenient=lenient)
 
     def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
         """`simulate` is given what it goes on from."""

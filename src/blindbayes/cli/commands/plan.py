@@ -85,7 +85,7 @@ def command(
         from blindbayes.dp.accounting.ledger import Ledger
 
         cost = str(planned.price)
-        block = _read(private_path, codebook, reading, total=True, rows_per_person=rows_per_person)
+        block = _read(private_path, codebook, reading, lenient=True, rows_per_person=rows_per_person)
         Ledger(ledger).charge(planned, purpose="plan on the private table", codebook=codebook.sha256)
         found = planned.run(block, Coins.system())
     elif proxy is not None:
@@ -109,7 +109,7 @@ def command(
 
 
 def _read(
-    path: str, codebook: Codebook, reading: dict[str, Any], *, total: bool = False, rows_per_person: int | None = None
+    path: str, codebook: Codebook, reading: dict[str, Any], *, lenient: bool = False, rows_per_person: int | None = None
 ) -> CodedRows:
     from blindbayes.data.persons import Persons, require_identifier
     from blindbayes.data.table import read_block
@@ -119,7 +119,7 @@ def _read(
         require_identifier(codebook)
         persons = Persons(rows_per_person, Coins.system().bytes(32))
     with open_data(path, **reading) as source:
-        return read_block(source, codebook, total=total, persons=persons)
+        return read_block(source, codebook, lenient=lenient, persons=persons)
 
 
 def _measures(quality: Quality | None, codebook: Codebook) -> dict[str, Any]:

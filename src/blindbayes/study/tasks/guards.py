@@ -91,10 +91,10 @@ def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource
     """A table, to be read in the cells that are counted, and so that no row is an error."""
     noise = noise_of(study, agreed)
     if noise is None:
-        return source if law_of(study) is None else replace(source, total=True)
+        return source if law_of(study) is None else replace(source, lenient=True)
     held = {feature.name for feature in source.features}
     features = tuple(feature for feature in noise.counted.features if feature.name in held)
-    return replace(source, codebook=noise.counted, features=features, total=True)
+    return replace(source, codebook=noise.counted, features=features, lenient=True)
 
 
 ROWS_PER_CELL = 10

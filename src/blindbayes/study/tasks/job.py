@@ -53,11 +53,11 @@ class Site(Protocol):
     def key(self) -> bytes:
         """The site's own key, for digests that mean nothing to others."""
 
-    def count(self, codebook: Codebook, *, total: bool, persons: Persons | None) -> Statistics:
-        """The exact statistics of this site's rows; `total`: no row may be an error, since noise hides each; `persons`: so
+    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
+        """The exact statistics of this site's rows; `lenient`: no row may be an error, since noise hides each; `persons`: so
         many rows of one person count."""
 
-    def removed(self, codebook: Codebook, *, total: bool) -> Statistics | None:
+    def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
         """The statistics of rows that this site takes back, if there are any."""
 
     def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
@@ -226,7 +226,7 @@ class CountingJob:
         # Drawn by the site's key and the run: a run that is taken up again counts the same rows.
         seed = hashlib.blake2b(self.run_id.encode(), key=self.site.key[:64], digest_size=32, person=b"bb persons")
         persons = study.persons(Coins.seeded(seed.digest()))
-        found = self.site.count(codebook, total=study.is_private, persons=persons)
+        found = self.site.count(codebook, lenient=study.is_private, persons=persons)
         return require_feasible(found, complete=not study.is_private)
 
     def bring(self, statistics: Statistics) -> None:

@@ -36,7 +36,7 @@ def randomised(study: Study, source: ColumnSource, secret: bytes) -> tuple[Colum
     if not study.lined_up:  # read first: it keeps the table, whose rows may come in another order the next time
         digests = read_digests(source, recipe_of(study.codebook, study.key), secret[:64])
         people = b"".join(bytes(DIGEST_BYTES) if each is None else each for each in digests)
-    source = replace(source, total=True)  # whether a label is listed must not show
+    source = replace(source, lenient=True)  # whether a label is listed must not show
     blocks = [block.known_labels for block in replace(source, features=()).blocks()]
     labels = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64)
     drawn = law.randomise(labels, study.codebook, secret, people)

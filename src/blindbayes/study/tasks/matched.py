@@ -35,7 +35,7 @@ class MatchedTraining:
         aligned.require_held(columns, party, source)
         self.party, self.rows, self._study, self._columns = party, source.rows, study, columns
         digests = joined.digests_of(study, source)  # reads the table, once
-        self._source = replace(source, total=study.epsilon is not None)  # with noise no row is an error
+        self._source = replace(source, lenient=study.epsilon is not None)  # with noise no row is an error
         self._entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
         self._bounds, self._least = joined.params_of(study).bounds, joined.params_of(study).min_overlap
         joined.require_bound(party, len(self._entries), self._bounds[party])

@@ -333,7 +333,7 @@ class SumJob(CountingJob):
         public: Sum = self.agreement.public
         vector = None
         if seat == self.site.name and self.statistics is not None:
-            taken = self.site.removed(public.counting, total=public.study.is_private)
+            taken = self.site.removed(public.counting, lenient=public.study.is_private)
             fresh = coins.derive("contribution")
             vector = public.study.contribution(self.statistics, public.setting, fresh, taken, self.site.name)
         return registry.load(public.study.protocol).role(run, public.setting, vector, coins.derive("role"))
