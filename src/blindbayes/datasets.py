@@ -288,7 +288,7 @@ def mail(
     (truth: `spam by site`), and in which of six campaigns they mostly meet.
     """
     listed = vocabulary(words)
-    codebook = Codebook("kind", ("ham", "spam"), (Text("body", listed, most_words=60),), max_rows=10_000_000)
+    codebook = Codebook("kind", ("ham", "spam"), (Text("body", listed, max_words=60),), max_rows=10_000_000)
     generator = np.random.default_rng(seed)
     law = 1 / (np.arange(len(listed)) + 20.0)
     place = {word: at for at, word in enumerate(listed)}

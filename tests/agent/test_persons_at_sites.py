@@ -84,7 +84,7 @@ def test_a_site_brings_its_table_as_it_is(tmp_path: Path) -> None:
     }
     site = Tables(tmp_path, Rows("rows/t.csv", decimal=",", map=rules))
     counts = [
-        each.count(BOOK, lenient=lenient, persons=None)
+        each.count(BOOK, lenient=lenient, bound=None)
         for each in (site, Tables(tmp_path, Rows("rows/plain.csv")))
         for lenient in (False, True)
     ]

@@ -98,8 +98,8 @@ def test_a_backup_that_would_fill_the_disk_or_is_no_folder_is_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backups, "_key", lambda *_: bytes(32))
-    monkeypatch.setattr(backups, "_MOST_FILES", 3)
-    monkeypatch.setattr(backups, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(backups, "_MAX_FILES", 3)
+    monkeypatch.setattr(backups, "_MAX_BYTES", 1000)
     names = {"many": ["a", "b", "c", "d"], "twice": ["a", "a"], "under a file": ["a", "a/b"]}.get(kind, ["a"])
     tar_bytes = io.BytesIO()
     with tarfile.open(fileobj=tar_bytes, mode="w|", format=tarfile.GNU_FORMAT) as tar:

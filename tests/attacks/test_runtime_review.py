@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from blindbayes.agent import release
 from blindbayes.agent.commit_points import CONFIRMED, LEFT
-from blindbayes.agent.role_runner import most_bytes
+from blindbayes.agent.role_runner import max_bytes
 from blindbayes.cli.commands.site import command as site_command
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.ledger import Ledger
@@ -336,7 +336,7 @@ def test_in_a_run_a_peer_can_send_no_more_than_the_protocol_has_to_say(tmp_path:
     async def test() -> None:
         async with Office(tmp_path, FOUR[:3]) as office:
             study = study_of(office)
-            most = most_bytes(study)
+            most = max_bytes(study)
             assert most is not None
             assert most < 10_000
             office.net.approve(study)

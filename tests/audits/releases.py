@@ -50,11 +50,11 @@ HARD_BOOK = Codebook(
 TEXT_BOOK = Codebook(
     "y",
     ("a",),
-    (Text("t", ("p", "q"), most_words=3), Text("s", ("p", "q", "r", "s"), model="bernoulli", most_words=4, optional=True)),
+    (Text("t", ("p", "q"), max_words=3), Text("s", ("p", "q", "r", "s"), model="bernoulli", max_words=4, optional=True)),
     max_rows=1000,
 )
 """Documents, of which one record moves several cells: by their bound together, or one by one up to so many."""
-SHORT_BOOK = Codebook("y", ("a",), (Text("t", ("p", "q"), model="bernoulli", most_words=2),), max_rows=1000)
+SHORT_BOOK = Codebook("y", ("a",), (Text("t", ("p", "q"), model="bernoulli", max_words=2),), max_rows=1000)
 """Text for which the loss of a single record shows: it moves both cells."""
 
 

@@ -6,7 +6,7 @@ from scipy.special import gammaln
 
 from blindbayes.crypto.psi import okvs
 from blindbayes.crypto.psi.cuckoo import distinct_triples
-from blindbayes.crypto.psi.okvs import DENSE, MIN_KEYS, MOST_LEFT, Places, cells, decode, encode, places
+from blindbayes.crypto.psi.okvs import DENSE, MAX_LEFT, MIN_KEYS, Places, cells, decode, encode, places
 from blindbayes.errors import LocalProtocolError
 from support.two_party import coins
 
@@ -35,13 +35,13 @@ def test_keys_of_a_core_are_solved_in_the_dense_cells():
     keys, values = made(MIN_KEYS)
     size = cells(MIN_KEYS)
     at = places(b"s", keys, size)
-    for shared in (2, MOST_LEFT):
+    for shared in (2, MAX_LEFT):
         sparse = at.sparse.copy()
         sparse[:shared] = sparse[0]
         crowded = Places(sparse, at.dense)
         assert np.array_equal(decode(encode(crowded, values, size, coins("fill")), crowded), values)
     sparse = at.sparse.copy()
-    sparse[: MOST_LEFT + 1] = sparse[0]
+    sparse[: MAX_LEFT + 1] = sparse[0]
     with pytest.raises(LocalProtocolError, match="new run"):
         encode(Places(sparse, at.dense), values, size, coins("fill"))
 
@@ -98,7 +98,7 @@ def log2_cores(keys, size, k, *, largest=True):
 @pytest.mark.parametrize("keys", [MIN_KEYS, 10 * MIN_KEYS])
 def test_cores_above_the_limit_are_rarer_than_two_to_the_minus_eighty(keys):
     size = cells(keys) - DENSE
-    small = [log2_cores(keys, size, k) for k in range(MOST_LEFT + 1, 130)]
+    small = [log2_cores(keys, size, k) for k in range(MAX_LEFT + 1, 130)]
     assert np.log2(np.exp2(small).sum()) < -80
     large = np.unique(np.geomspace(130, keys, 80).round())
     assert max(log2_cores(keys, size, k) for k in large) + np.log2(keys) < -140
@@ -109,7 +109,7 @@ def test_cores_above_the_limit_are_rarer_than_two_to_the_minus_eighty(keys):
 
 def test_dependent_masks_of_small_cores_are_rarer_than_two_to_the_minus_seventy():
     size = cells(MIN_KEYS) - DENSE
-    each = [log2_cores(MIN_KEYS, size, k) + k - DENSE for k in range(2, MOST_LEFT + 1)]
+    each = [log2_cores(MIN_KEYS, size, k) + k - DENSE for k in range(2, MAX_LEFT + 1)]
     assert np.log2(np.exp2(each).sum()) < -70
     assert log2_cores(MIN_KEYS, size, 2) > -20  # cores of two keys do occur: without dense cells the store would fail often
 
@@ -141,7 +141,7 @@ def test_whether_a_store_fails_is_the_sessions_doing_and_not_the_keys():
     def failures(name):
         keys, _ = made(MIN_KEYS, name=name)
         spots = (places(b"session %d" % at, keys, size + DENSE).sparse - DENSE for at in range(60))
-        return sum(len(okvs._peel(sparse, size)[1]) > MOST_LEFT for sparse in spots)
+        return sum(len(okvs._peel(sparse, size)[1]) > MAX_LEFT for sparse in spots)
 
     first, second = failures("some keys"), failures("other keys")
     assert 5 < first < 55
@@ -157,9 +157,9 @@ def law(keys, rate):
 def test_large_cores_follow_the_measured_law_where_they_can_be_seen():
     """At the smallest size, near the threshold: mostly a large core at 1.20 cells per key, and at 1.24 (law: below 2^-6.8)
     rarely one; Poisson with mean 60 * 2^-6.8 = 0.54 passes 8 with probability below 1e-8."""
-    assert (cores(MIN_KEYS, int(1.20 * MIN_KEYS), 20, "dense") > MOST_LEFT).mean() > 0.5
+    assert (cores(MIN_KEYS, int(1.20 * MIN_KEYS), 20, "dense") > MAX_LEFT).mean() > 0.5
     assert law(MIN_KEYS, 1.24) < -6.7
-    assert (cores(MIN_KEYS, int(1.24 * MIN_KEYS), 60, "sparse") > MOST_LEFT).sum() <= 8
+    assert (cores(MIN_KEYS, int(1.24 * MIN_KEYS), 60, "sparse") > MAX_LEFT).sum() <= 8
     assert law(MIN_KEYS, okvs._RATE / 100) < -200
 
 
@@ -168,7 +168,7 @@ def test_the_law_of_large_cores_over_a_range():
     """Measured frequencies stay below the law plus five standard deviations, and fall by the law's slope or so."""
     seen = {}
     for rate in (1.226, 1.232, 1.235, 1.238, 1.241):
-        seen[rate] = (cores(MIN_KEYS, int(rate * MIN_KEYS), 400, f"rate {rate}") > MOST_LEFT).mean()
+        seen[rate] = (cores(MIN_KEYS, int(rate * MIN_KEYS), 400, f"rate {rate}") > MAX_LEFT).mean()
         chance = 2 ** law(MIN_KEYS, rate)
         assert seen[rate] <= chance + 5 * np.sqrt(chance / 400)
     assert seen[1.226] > 0.2

@@ -28,7 +28,7 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.data import check, count, count_table, open_table
 from blindbayes.data.columns import open_columns
-from blindbayes.data.persons import Persons
+from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.data.table import read_block
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import Layout, Statistics, count_block
@@ -258,7 +258,7 @@ def test_spark_by_every_door_is_refused_where_it_must_be_and_left_as_it_was(spar
 
     people = Codebook("y", ("a", "b"), SMALL.features, identifier=IdRecipe((IdPart("who", "text"),)))
     names = pa.table({**{name: ROWS[name] for name in ROWS.column_names}, "who": ["fred", " red", "Fred ", "v red"]})
-    bounded = count_table(engines.hold("spark", names), people, persons=Persons(1, b"salt"))
+    bounded = count_table(engines.hold("spark", names), people, bound=ContributionBound(1, b"salt"))
     assert int(bounded.class_counts.sum()) == 3  # fred once, red, v red
 
 

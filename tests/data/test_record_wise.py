@@ -28,7 +28,7 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
 from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.data import count_table, open_table
 from blindbayes.data.columns import open_columns
-from blindbayes.data.persons import Persons
+from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.data.table import read_block
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, Statistics, count_block
@@ -43,8 +43,8 @@ BOOK = Codebook(
         Numeric("x", 0, 10, 1.0, optional=True),
         Numeric("w", -3, 3, 0.5, bins=4),
         Numeric("m", 0, 100, 1.0),
-        Text("t", ("true", "99", "300", "rest", "nan"), most_words=2),
-        Text("s", buckets=3, model="bernoulli", optional=True, most_words=2),
+        Text("t", ("true", "99", "300", "rest", "nan"), max_words=2),
+        Text("s", buckets=3, model="bernoulli", optional=True, max_words=2),
     ),
     max_rows=1000,
     missing=("?", "0.0", "-9"),
@@ -283,7 +283,7 @@ def test_a_marker_is_a_number_in_text_and_in_numbers_alike(tmp_path: Path) -> No
 BY_FILE: dict[str, Callable[[Path, Codebook], Statistics]] = {
     "counted": lambda path, book: count_table(path, book, lenient=True),
     "read at once": lambda path, book: count_block(Layout(book), read_block(path, book, lenient=True)),
-    "by person": lambda path, book: count_table(path, book, lenient=True, persons=Persons(100, bytes(32))),
+    "by person": lambda path, book: count_table(path, book, lenient=True, bound=ContributionBound(100, bytes(32))),
     "mapped": lambda path, book: count_table(open_table(path, map={"k": "k"}), book, lenient=True),
 }
 

@@ -211,7 +211,7 @@ def test_a_plan_takes_the_quotient_only_where_it_has_less_noise() -> None:
             assert (chosen.price.delta > 0) == (chosen.mechanism in released.WITH_DELTA)
             taken.add(chosen.mechanism)
     assert {"knorm", "centred_gaussian"} <= taken
-    many = Codebook("y", ("a", "b"), (*book(80, 3).features, Text("t", ("p", "q"), most_words=3)), max_rows=10**6)
+    many = Codebook("y", ("a", "b"), (*book(80, 3).features, Text("t", ("p", "q"), max_words=3)), max_rows=10**6)
     assert plan_release(many, epsilon=1, delta=1e-7).mechanism == "discrete_gaussian"  # it has no form for text
     assert plan_release(book(80, 3), epsilon=1).mechanism == "knorm"
 
@@ -231,7 +231,7 @@ def test_it_fails_closed() -> None:
         plan_release(book(3, 2), epsilon=1, mechanism="centred_gaussian")
     with pytest.raises(ConfigError, match="delta"):
         CentredGaussian((ReleasePart("n", 2, True),), Fraction(1))
-    words = Codebook("y", ("a",), (Text("t", ("p", "q"), most_words=3),))
+    words = Codebook("y", ("a",), (Text("t", ("p", "q"), max_words=3),))
     with pytest.raises(ConfigError, match="no form for text"):
         _ = plan_release(words, epsilon=1, delta=1e-6, mechanism="centred_gaussian").noise
 

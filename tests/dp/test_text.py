@@ -36,7 +36,7 @@ def failures(checks: Iterable[Check]) -> list[Check]:
 
 
 def book(model: str = "multinomial", most: int | None = 6, **more: Any) -> Codebook:
-    return Codebook("class", ("ham", "spam"), (Text("body", WORDS, model=model, most_words=most, **more),), max_rows=10**5)
+    return Codebook("class", ("ham", "spam"), (Text("body", WORDS, model=model, max_words=most, **more),), max_rows=10**5)
 
 
 def mails(rows: int, seed: int = 1) -> pd.DataFrame:
@@ -83,10 +83,10 @@ def test_words_are_not_rounded_on_the_way_to_the_grid() -> None:
 
 
 def test_without_a_bound_there_is_no_private_release() -> None:
-    with pytest.raises(PrivacyError, match="declare most_words"):
+    with pytest.raises(PrivacyError, match="declare max_words"):
         NaiveBayes(book(most=None), epsilon=1.0).fit(mails(50))
     study = Study(book(most=None), epsilon=1.0)
-    with pytest.raises(PrivacyError, match="declare most_words"):
+    with pytest.raises(PrivacyError, match="declare max_words"):
         study.simulate({name: mails(30) for name in "abc"})
 
 

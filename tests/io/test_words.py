@@ -17,7 +17,7 @@ from blindbayes.cli.terminal import sanitised_output
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError
 from blindbayes.io.folder import read_folder, write_folder
-from blindbayes.io.untrusted import MOST_BYTES, is_seen, markdown, read_json, read_toml, require_seen, shown
+from blindbayes.io.untrusted import MAX_BYTES, is_seen, markdown, read_json, read_toml, require_seen, shown
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.model_card import model_card
 from support.releases import release_of, released_sites
@@ -134,7 +134,7 @@ def test_a_release_cannot_write_on_the_terminal(tmp_path: Path, capsys: pytest.C
         ("Infinity", "does not have"),
         (b"\xff", "UTF-8"),
         ("[1,", "not valid JSON"),
-        (" " * (MOST_BYTES + 1), "size limit"),
+        (" " * (MAX_BYTES + 1), "size limit"),
     ],
 )
 def test_json_is_read_within_bounds(text: str | bytes, said: str) -> None:

@@ -183,7 +183,7 @@ def test_a_missing_document_is_an_error_unless_it_is_optional() -> None:
 def test_a_long_document_is_clipped_by_itself_and_never_beyond_the_bound(
     documents: list[list[int]], most: int, once: bool
 ) -> None:
-    feature = Text("body", WORDS, most_words=most, model="bernoulli" if once else "multinomial")
+    feature = Text("body", WORDS, max_words=most, model="bernoulli" if once else "multinomial")
     dense = np.array([np.bincount(document, minlength=7) if document else np.zeros(7, int) for document in documents])
     together = read_matrix(dense, feature).counting(feature)
     for row, whole in enumerate(dense):
@@ -197,7 +197,7 @@ def test_a_long_document_is_clipped_by_itself_and_never_beyond_the_bound(
 
 
 def test_no_word_is_always_the_one_to_go() -> None:
-    feature = Text("body", tuple(f"w{at}" for at in range(50)), most_words=10)
+    feature = Text("body", tuple(f"w{at}" for at in range(50)), max_words=10)
     rng = np.random.default_rng(5)
     bags = read_matrix(rng.integers(1, 4, (400, 50)), feature).counting(feature)
     kept = np.bincount(bags.words, minlength=50)
@@ -258,7 +258,7 @@ def test_statistics_that_no_documents_have_are_refused(change: Any, rule: str) -
 
 
 def test_more_words_than_documents_can_have_are_refused() -> None:
-    codebook = book(most_words=3)
+    codebook = book(max_words=3)
     vector = np.zeros(Layout(codebook).size, dtype=np.int64)
     vector[0], vector[2:5] = 1, (2, 1, 1)
     with pytest.raises(DataError, match="more words than"):
@@ -272,7 +272,7 @@ def test_more_words_than_documents_can_have_are_refused() -> None:
         ({"words": ("a",), "buckets": 3}, "one of the two"),
         ({"words": ("a", "a")}, "stands twice"),
         ({"buckets": 0}, "buckets must be"),
-        ({"words": ("a",), "most_words": 0}, "most_words must be"),
+        ({"words": ("a",), "max_words": 0}, "max_words must be"),
         ({"words": ("a",), "model": "poisson"}, "model is multinomial, bernoulli or complement"),
     ],
 )
@@ -282,7 +282,7 @@ def test_what_makes_no_text_is_refused(fields: dict[str, Any], rule: str) -> Non
 
 
 def test_a_codebook_of_many_words_is_written_and_read(tmp_path: Path) -> None:
-    codebook = book(words=[f"word{at}" for at in range(5000)], most_words=200)
+    codebook = book(words=[f"word{at}" for at in range(5000)], max_words=200)
     codebook.to_toml(tmp_path / "codebook.toml")
     again = Codebook.from_toml(tmp_path / "codebook.toml")
     assert again == codebook
@@ -290,8 +290,8 @@ def test_a_codebook_of_many_words_is_written_and_read(tmp_path: Path) -> None:
 
 
 def test_a_data_dictionary_and_a_draft_know_text() -> None:
-    rows = [{"name": "body", "kind": "text", "values": "free|win", "most_words": "60"}, {"name": "y", "values": "a|b"}]
-    assert Codebook.from_dictionary(rows, "y").features == (Text("body", ("free", "win"), most_words=60),)
+    rows = [{"name": "body", "kind": "text", "values": "free|win", "max_words": "60"}, {"name": "y", "values": "a|b"}]
+    assert Codebook.from_dictionary(rows, "y").features == (Text("body", ("free", "win"), max_words=60),)
     frame = pd.DataFrame({"body": [f"mail {at} of many" for at in range(60)], "kind": ["ham", "spam"] * 30})
     with pytest.raises(DataError, match="kind = 'text' with a public vocabulary"):
         draft_codebook(frame, "kind", max_rows=100)

@@ -84,8 +84,8 @@ extra_columns
         plan = self._plan(codebook, epsilon)
         if is_source(X):
             self._require_alone(y, None)
-            persons = self._persons(codebook)
-            rows = read_block(X, codebook, lenient=True, extra_columns=self.extra_columns, persons=persons)
+            bound = self._contribution_bound(codebook)
+            rows = read_block(X, codebook, lenient=True, extra_columns=self.extra_columns, bound=bound)
             self._adopt_source(codebook)
         else:
             rows = self._private_block(X, y, codebook)

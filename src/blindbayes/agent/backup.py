@@ -35,7 +35,7 @@ from blindbayes.io.files import make_private_folder, sync
 _MAGIC = b"blindbayes backup 1\n"
 _PIECE = 1 << 20
 _LEAST_PASSPHRASE = 12
-_MOST_FILES, _MOST_BYTES = 1 << 20, 1 << 36
+_MAX_FILES, _MAX_BYTES = 1 << 20, 1 << 36
 _DRAFT = ".restoring"
 _LEFT_OUT = {"operator.token", "agent.lock", "carrier.sock", "audit.log"}
 
@@ -121,8 +121,8 @@ def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = No
 
 
 def _require_room(files: int, size: int) -> None:
-    if files > _MOST_FILES or size > _MOST_BYTES:
-        raise ConfigError(f"a backup holds at most {_MOST_FILES} files and {_MOST_BYTES >> 30} GiB; take old releases out")
+    if files > _MAX_FILES or size > _MAX_BYTES:
+        raise ConfigError(f"a backup holds at most {_MAX_FILES} files and {_MAX_BYTES >> 30} GiB; take old releases out")
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> int:

@@ -12,7 +12,7 @@ from blindbayes.io.untrusted import read_toml
 
 _NAMED = re.compile(r"\$\{(env|file):([^}]+)\}")
 _PREFIX = "BLINDBAYES_SITE__"
-_MOST_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024
 
 
 def expanded(value: Any, folder: Path) -> Any:
@@ -31,7 +31,7 @@ def _named(kind: str, name: str, folder: Path) -> str:
         return os.environ[name]
     try:
         with (folder / name).open("rb") as file:
-            content = file.read(_MOST_BYTES)
+            content = file.read(_MAX_BYTES)
         return content.decode().rstrip("\r\n")
     except (OSError, UnicodeDecodeError):
         raise ConfigError(f"site.toml takes a setting from the file {name}, which cannot be read") from None

@@ -94,7 +94,7 @@ class Bases:
             plain = unseal_fresh(derive_key(key, "bases", name.encode()), raw, associated=name.encode())
         except IntegrityError:
             raise LocalProtocolError("a file in the site's folder bases/ is damaged, or not this site's") from None
-        return read_json_table(plain, "a base", most_bytes=1 << 30)
+        return read_json_table(plain, "a base", max_bytes=1 << 30)
 
 
 def _statistics(codebook: Codebook, words: Sequence[int]) -> Statistics:

@@ -87,8 +87,8 @@ class RoleRunner:
         limits = study.deadlines
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
-        known, receipt_bytes = work.most_bytes, 1024 + 64 * len(study.contributors)
-        most = most_bytes(study) if known is None else known
+        known, receipt_bytes = work.max_bytes, 1024 + 64 * len(study.contributors)
+        most = max_bytes(study) if known is None else known
         keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
         hub, speaks = speaks_with(study, name)
         shared = [peer for peer in speaks if keys[peer]] if keys[name] == identity.agreement.public else []
@@ -116,7 +116,7 @@ class RoleRunner:
                 witness=partial(logbook.witness, site, peer, run_id),
                 seen=partial(logbook.seen, site),
                 recall=partial(logbook.recall, site),
-                most_bytes=None if most is None or site == identity.name else most + receipt_bytes,
+                max_bytes=None if most is None or site == identity.name else most + receipt_bytes,
                 told=partial(board.versions.__setitem__, site),
             )
             board.attach(site, self.links[peer])
@@ -250,7 +250,7 @@ class RoleRunner:
         }
 
 
-def most_bytes(study: StudyFile) -> int | None:
+def max_bytes(study: StudyFile) -> int | None:
     """What one role may send another in a whole run, by the formula of the protocol's SPEC; None: by the job, or the quota."""
     formula = registry.spec(study.protocol).get("bytes_per_link") if study.protocol in registry.known() else None
     if formula is None:

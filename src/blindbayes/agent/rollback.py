@@ -133,7 +133,7 @@ class SharedHeads:
 
 def _held(heads: bytes) -> dict[int, str] | None:
     """The heads that a site says it showed before, by number; None: of a release that does not say."""
-    told = read_json_table(heads, "heads", most_bytes=_MAX_BYTES).get("held")
+    told = read_json_table(heads, "heads", max_bytes=_MAX_BYTES).get("held")
     if told is None:
         return None
     pairs = [str(each).partition(":") for each in told]
@@ -142,7 +142,7 @@ def _held(heads: bytes) -> dict[int, str] | None:
 
 def _read(heads: bytes) -> dict[str, tuple[int, str]]:
     """Number and hash of each log."""
-    shown: dict[str, Any] = read_json_table(heads, "heads", most_bytes=_MAX_BYTES)
+    shown: dict[str, Any] = read_json_table(heads, "heads", max_bytes=_MAX_BYTES)
     ledger = Head.parse(shown["ledger"])
     number, head = shown.get("audit_number", 0), str(shown["audit"])[:64]
     if type(number) is not int or not 0 <= number < 2**53:

@@ -16,7 +16,7 @@ from blindbayes.agent.release import outcome_of, write_release
 from blindbayes.agent.runs import RunId, read_run_id
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.persons import Persons
+from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.data.sources import Source
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
@@ -61,16 +61,16 @@ class FolderSite:
     def key(self) -> bytes:
         return bytes(32) if self._identity is None else self._identity.storage_key
 
-    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
+    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
         """The exact statistics of this site's rows: of none, once its people took them back."""
         tables = self.home.tables
         if self._gone:
             return Statistics.zero(codebook)
         if lenient or self._identity is None:
-            return tables.count(codebook, lenient=lenient, persons=persons)
+            return tables.count(codebook, lenient=lenient, bound=bound)
         stamp = tables.stamp()
         self._rows = digest, _ = tables.digest(self.key), tables.name
-        found = tables.count(codebook, lenient=lenient, persons=persons)
+        found = tables.count(codebook, lenient=lenient, bound=bound)
         # An exact sum of rows that the log does not name could be compared with none.
         changed = tables.digest(self.key) != digest if stamp is None else tables.stamp() != stamp
         if changed:
@@ -293,9 +293,9 @@ class Work:
         self.study, self.site, self.job, self.run_id = study, site, job, run_id
 
     @property
-    def most_bytes(self) -> int | None:
+    def max_bytes(self) -> int | None:
         """What one role may send another, if the job knows."""
-        return self.job.most_bytes() if isinstance(self.job, Bounded) else None
+        return self.job.max_bytes() if isinstance(self.job, Bounded) else None
 
     def finish(self, finished: Mapping[str, Finished]) -> Path | None:
         """Keep what the roles returned, then write the release, if there is something to release."""

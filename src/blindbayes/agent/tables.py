@@ -18,7 +18,7 @@ from blindbayes.study.tasks.columns import require_own
 
 if TYPE_CHECKING:
     from blindbayes.data.columns import ColumnSource
-    from blindbayes.data.persons import Persons
+    from blindbayes.data.contribution_bound import ContributionBound
     from blindbayes.data.sources import Source
 
 
@@ -29,13 +29,13 @@ class Tables:
     folder: Path
     rows: Rows | None
 
-    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
-        """The exact statistics of this site's rows; `persons` says how many rows of one person count."""
+    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
+        """The exact statistics of this site's rows; `bound` limits the rows of one person."""
         from blindbayes.data import count_table
 
         rows = self._named()
         with self.open_batch(rows.source, rows.table, partly=False) as source:
-            return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, persons=persons)
+            return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, bound=bound)
 
     def digest(self, key: bytes) -> str:
         """A keyed digest of the rows as they lie in the source, before any map."""

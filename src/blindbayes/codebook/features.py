@@ -19,7 +19,7 @@ from blindbayes.io.untrusted import require_seen
 
 MAX_NAME_LENGTH = 256
 MAX_CODE = 2**46  # what the statistics' two-limb squares carry exactly
-MOST_WORDS = 2**20  # of a document, where its bound is not declared
+MAX_WORDS = 2**20  # of a document, where its bound is not declared
 LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary floats
 
 
@@ -260,7 +260,7 @@ class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", 
     every word counts, in the bucket that BLAKE2b gives it. `model` is how classes differ: by how often a word is used
     (`multinomial`), by whether it is (`bernoulli`), or by how often all other classes use it (`complement`).
 
-    Of a document with more than `most_words` words (`bernoulli`: different ones) so many count, chosen by a public rule from
+    Of a document with more than `max_words` words (`bernoulli`: different ones) so many count, chosen by a public rule from
     the document alone. A private release needs the bound: it is what one document can change.
     """
 
@@ -268,7 +268,7 @@ class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", 
     words: tuple[str, ...] = ()
     buckets: int | None = None
     model: Literal["multinomial", "bernoulli", "complement"] = "multinomial"
-    most_words: int | None = None
+    max_words: int | None = None
     optional: bool = False
     missing: tuple[str, ...] = ()
     description: str = ""
@@ -281,7 +281,7 @@ class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", 
             raise ConfigError(f"{where}: give its words, or the number of buckets that they are hashed into; one of the two")
         if self.words:
             require_labels(self.words, where, "words")
-        for field, most in (("buckets", 2**22), ("most_words", MOST_WORDS)):
+        for field, most in (("buckets", 2**22), ("max_words", MAX_WORDS)):
             number = getattr(self, field)
             if number is not None and not (type(number) is int and 1 <= number <= most):
                 raise ConfigError(f"{where}: {field} must be a whole number from 1 to {most:,}, or absent")
@@ -318,7 +318,7 @@ class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", 
     @property
     def reach(self) -> int:
         """The most words of a document that count."""
-        return self.most_words or (self.size if self.once else MOST_WORDS)
+        return self.max_words or (self.size if self.once else MAX_WORDS)
 
     def word(self, at: int) -> str:
         """The word at a position; of a bucket its number."""

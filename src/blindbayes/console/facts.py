@@ -23,7 +23,7 @@ from blindbayes.study.file import StudyFile
 T = TypeVar("T")
 PAGE = 50
 _NEWS_SECONDS = 20.0
-_MOST_FILES = 200
+_MAX_FILES = 200
 _COUNTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 _RECENT = timedelta(days=7)
 _read: dict[Path, tuple[int, StudyFile | str]] = {}
@@ -36,7 +36,7 @@ def inbox(home: SiteFolder) -> tuple[dict[str, StudyFile], dict[str, str]]:
     """The files in `studies/`, by hash; and those that cannot be read, by name, with what is wrong."""
     found: dict[str, StudyFile] = {}
     wrong: dict[str, str] = {}
-    for path in sorted((home.folder / "studies").glob("*.toml"))[:_MOST_FILES]:
+    for path in sorted((home.folder / "studies").glob("*.toml"))[:_MAX_FILES]:
         kept = _study_at(path)
         if isinstance(kept, StudyFile):
             found[kept.sha256] = kept

@@ -23,7 +23,7 @@ from blindbayes.errors import DataError
 from blindbayes.statistics import Bags
 
 tokens: Callable[[str], list[str]] = re.compile(r"(?u)\b\w\w+\b").findall
-_MOST_KNOWN = 1 << 20  # hashed words that are remembered
+_MAX_KNOWN = 1 << 20  # hashed words that are remembered
 
 
 class _Buckets(dict[str, int]):
@@ -34,7 +34,7 @@ class _Buckets(dict[str, int]):
         self._buckets = buckets
 
     def __missing__(self, word: str) -> int:
-        if len(self) >= _MOST_KNOWN:
+        if len(self) >= _MAX_KNOWN:
             self.clear()
         at = self[word] = int.from_bytes(blake2b(word.encode(errors="replace"), digest_size=8).digest()) % self._buckets
         return at

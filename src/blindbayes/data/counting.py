@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
+from blindbayes.data.contribution_bound import ContributionBound, sample_table
 from blindbayes.data.encode import encode_labels
 from blindbayes.data.expressions import grouped, numeric
 from blindbayes.data.grouping import ColumnCount, by_class, class_positions
 from blindbayes.data.misfits import Misfit, Misfits
-from blindbayes.data.persons import Persons, bounded
 from blindbayes.data.sources import Source, batches_of, open_source
 from blindbayes.data.values import Listed, as_numpy, plain_text
 from blindbayes.errors import DataError
@@ -34,17 +34,17 @@ def count(
     extra_columns: str = "refuse",
     progress: Progress | None = None,
     lenient: bool = False,
-    persons: Persons | None = None,
+    bound: ContributionBound | None = None,
 ) -> Statistics:
     """The exact statistics of a frame, path, URL or Ibis table, by an engine; or an error that names column and rule.
 
-    `lenient` is for private statistics: no row is an error; `persons` bounds the rows of a person. See `count_table`.
+    `lenient` is for private statistics: no row is an error; `bound` limits the rows of a person. See `count_table`.
     """
     opened = open_source(source)
     progress = progress or opened.watch
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
-        table = None if persons is None else bounded(opened.rows(codebook), codebook, persons)
+        table = None if bound is None else sample_table(opened.rows(codebook), codebook, bound)
         if opened.is_local:
             wanted = [*codebook.names, codebook.target]
             coded = {*wanted}.difference(feature.name for feature in codebook.texts)

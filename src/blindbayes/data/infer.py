@@ -27,10 +27,10 @@ _LARGEST = 1e148  # with room around it still within what a codebook allows
 _ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
 _AT_ONCE = 1 << 14  # numbers that stay in the processor's cache
 _FIELDS = (
-    "name, kind, values, low, high, precision, bins, edges, scale, other, buckets, most_words, model, optional, missing, unit, "
+    "name, kind, values, low, high, precision, bins, edges, scale, other, buckets, max_words, model, optional, missing, unit, "
     "description, normalise, region"
 )
-_NUMBERS: dict[str, type[float]] = {"low": float, "high": float, "precision": float, "buckets": int, "most_words": int}
+_NUMBERS: dict[str, type[float]] = {"low": float, "high": float, "precision": float, "buckets": int, "max_words": int}
 _KINDS = [kind.__struct_config__.tag for kind in get_args(Feature)]
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
+from blindbayes.data.contribution_bound import ContributionBound, require_identifier, sample_rows, sample_table
 from blindbayes.data.counting import Progress, count, count_batches
 from blindbayes.data.encode import encode
 from blindbayes.data.files import BATCH
 from blindbayes.data.frames import eager, frame_columns
 from blindbayes.data.libraries import pa
-from blindbayes.data.persons import Persons, bounded, drawn_rows, require_identifier
 from blindbayes.data.sources import is_source, open_source, require_columns
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import CodedRows, Statistics
@@ -30,31 +30,31 @@ def count_table(
     *,
     lenient: bool = False,
     extra_columns: str = "refuse",
-    persons: Persons | None = None,
+    bound: ContributionBound | None = None,
     progress: Progress | None = None,
 ) -> Statistics:
     """The exact statistics of a frame, path, URL or Ibis table; `Statistics` of the same codebook are given back.
 
-    A row that does not fit the codebook is an error. With `lenient`, for statistics that noise is added to, it is none, since an
-    error would tell one table from its neighbour: a number out of bounds is clipped, one that cannot be read or is infinite
+    A row that does not fit the codebook is an error. With `lenient`, for statistics that noise is added to, it is not, since an
+    error would distinguish neighbouring tables: a number out of bounds is clipped, one that cannot be read or is infinite
     is missing, a category that is not listed is missing or what the codebook calls `other`, and a row whose class is missing
     or not listed is left out. A missing value adds nothing to its feature, optional or not.
 
-    With `persons` at most so many rows of each person count, by the codebook's identifier, and no row without one.
+    With `bound` at most `rows_per_person` rows of each person count; rows without an identifier do not.
     """
     if isinstance(source, Statistics):
         if source.codebook != codebook:
             raise ConfigError("the statistics belong to another codebook; compare the codebooks' hashes")
-        if persons is not None:
+        if bound is not None:
             raise ConfigError("statistics do not tell whose rows they count: pass the table")
         return source
     if is_source(source):
-        return count(source, codebook, lenient=lenient, extra_columns=extra_columns, persons=persons, progress=progress)
+        return count(source, codebook, lenient=lenient, extra_columns=extra_columns, bound=bound, progress=progress)
     source = eager(source)  # once: rows of a lazy one may come in another order each time
     columns = frame_columns(source)
     require_columns([*columns], codebook, extra_columns=extra_columns)
-    if persons is not None:
-        columns = take_drawn(source, columns, codebook, persons)
+    if bound is not None:
+        columns = take_sample(source, columns, codebook, bound)
     rows = len(columns[codebook.target])
     parts = (
         {name: columns[name][start : start + BATCH] for name in (*codebook.names, codebook.target)}
@@ -63,12 +63,12 @@ def count_table(
     return count_batches(parts, codebook, lenient, progress)
 
 
-def take_drawn(frame: Any, columns: Mapping[str, Any], codebook: Codebook, persons: Persons) -> dict[str, Any]:
+def take_sample(frame: Any, columns: Mapping[str, Any], codebook: Codebook, bound: ContributionBound) -> dict[str, Any]:
     """The columns of a frame at the rows that count."""
     for part in require_identifier(codebook):
         if part.column not in columns:
             raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
-    places = drawn_rows(frame, codebook, persons)
+    places = sample_rows(frame, codebook, bound)
     return {name: take(column, places) for name, column in columns.items()}
 
 
@@ -78,13 +78,18 @@ def take(column: Any, places: npt.NDArray[np.int64]) -> Any:
 
 
 def read_block(
-    source: Any, codebook: Codebook, *, lenient: bool = False, extra_columns: str = "refuse", persons: Persons | None = None
+    source: Any,
+    codebook: Codebook,
+    *,
+    lenient: bool = False,
+    extra_columns: str = "refuse",
+    bound: ContributionBound | None = None,
 ) -> CodedRows:
     """The rows of a path, URL or Ibis table as codes, in memory, for what needs single rows."""
     opened = open_source(source)
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
-        table = None if persons is None else bounded(opened.rows(codebook), codebook, persons)
+        table = None if bound is None else sample_table(opened.rows(codebook), codebook, bound)
         wanted = [*codebook.names, codebook.target]
         whole = opened.arrow(wanted, codebook, table)
     finally:

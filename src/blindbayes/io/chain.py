@@ -42,7 +42,7 @@ GENESIS = "0" * 64
 CANCEL = b"\x18"
 TORN = "torn"
 LOCK_SECONDS = 30.0
-_MOST_BYTES = 1 << 31  # of a whole chain: hundreds of thousands of runs
+_MAX_BYTES = 1 << 31  # of a whole chain: hundreds of thousands of runs
 
 Entry = dict[str, Any]
 _rehearsed: ContextVar[dict[Path, list[Entry]] | None] = ContextVar("rehearsed", default=None)
@@ -105,7 +105,7 @@ class ChainFormat:
         try:
             entry["hash"] = self.digest(entry)
             line = self.canonical(entry) + b"\n"
-            entry = read_json_table(line, "an entry", most_bytes=self.max_line)
+            entry = read_json_table(line, "an entry", max_bytes=self.max_line)
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"an entry of the {self.noun} holds JSON values only") from error
         if len(line) > self.max_line:
@@ -115,7 +115,7 @@ class ChainFormat:
     def verified(self, line: bytes, number: int, previous: str) -> Entry | None:
         """The entry on a line without its newline, if it is entry `number` behind `previous`."""
         try:
-            fields = read_json_table(line, "a line", most_bytes=self.max_line, error=LedgerError)
+            fields = read_json_table(line, "a line", max_bytes=self.max_line, error=LedgerError)
             if not set(fields) >= self.reserved or type(fields[self.number]) is not int:
                 return None
             found = (fields[self.number], fields[self.previous], fields["hash"])
@@ -398,7 +398,7 @@ def _stamp(handle: int) -> Stamp:
 
 def _read_all(handle: int) -> bytes:
     size = os.fstat(handle).st_size
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise LedgerError("the file is longer than any record of a site: it is none")
     parts, at = [], 0
     while at < size and (part := os.pread(handle, min(1 << 20, size - at), at)):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from blindbayes.errors import ConfigError
 
-_MOST_FILES, _MOST_BYTES = 1000, 1 << 29
+_MAX_FILES, _MAX_BYTES = 1000, 1 << 29
 
 
 def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
@@ -39,6 +39,6 @@ def read_folder(folder: str | os.PathLike[str]) -> dict[str, bytes]:
             found.append(path)
         elif not path.is_dir():
             raise ConfigError(f"{path.name!r} is no file; a release holds files only")
-        if len(found) > _MOST_FILES or size > _MOST_BYTES:
+        if len(found) > _MAX_FILES or size > _MAX_BYTES:
             raise ConfigError("the folder is too large to be one release; name the release folder itself")
     return {path.relative_to(where).as_posix(): path.read_bytes() for path in sorted(found)}

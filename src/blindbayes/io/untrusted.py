@@ -24,10 +24,10 @@ import msgspec
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 
 MAX_MODEL_BYTES = 256 << 20
-MOST_BYTES = 16 << 20  # of a study, a codebook, a record
-MOST_DEPTH = 48  # tables and lists within one another
-MOST_DIGITS = 1300  # of one number: an integer of 4,096 bits has 1,234
-MOST_ENTRIES = 16_000_000  # commas and brackets: an empty list of three bytes takes 64 in memory
+MAX_BYTES = 16 << 20  # of a study, a codebook, a record
+MAX_DEPTH = 48  # tables and lists within one another
+MAX_DIGITS = 1300  # of one number: an integer of 4,096 bits has 1,234
+MAX_ENTRIES = 16_000_000  # commas and brackets: an empty list of three bytes takes 64 in memory
 _JOINERS = frozenset("\u200c\u200d")  # Persian and Indic words need them
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats (bidirectional ones too), half characters, line breaks
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")  # of a site: a file name and a metric label everywhere
@@ -36,7 +36,7 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
 # Keys within keys, a.b.c: the standard library's reader takes time and memory by the square of their number.
-_DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*)""" + f"{{{MOST_DEPTH}}}")
+_DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*)""" + f"{{{MAX_DEPTH}}}")
 
 
 _Record = TypeVar("_Record")
@@ -51,19 +51,19 @@ class _Unreadable(Exception):
 # -- readers -------------------------------------------------------------------------------------------------------------
 
 
-def bytes_of(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
+def bytes_of(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
     """What a file holds; of one that is too long a byte too many, for which the readers refuse it: a terabyte of nothing takes
     no room on a disk."""
     with open(path, "rb") as file:
-        return file.read(most_bytes + 1)
+        return file.read(max_bytes + 1)
 
 
 def read_json(
-    text: str | bytes, what: str, *, most_bytes: int = MOST_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
+    text: str | bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
 ) -> Any:
     """The value of a JSON text. Raises `error`, naming `what` and closing with `hint`."""
     try:
-        raw = _bounded(text, most_bytes)
+        raw = _bounded(text, max_bytes)
         _require_shallow(raw)
         found = _DECODER.decode(raw.decode())
         if _HALF.search(raw):
@@ -78,10 +78,10 @@ def read_json(
 
 
 def read_json_table(
-    text: str | bytes, what: str, *, most_bytes: int = MOST_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
+    text: str | bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
 ) -> dict[str, Any]:
     """Like `read_json`, for a text that must hold a table."""
-    found = read_json(text, what, most_bytes=most_bytes, error=error, hint=hint)
+    found = read_json(text, what, max_bytes=max_bytes, error=error, hint=hint)
     if not isinstance(found, dict):
         raise error(_sentence(f"{what} is not a table", hint))
     return found
@@ -91,7 +91,7 @@ def read_toml(
     text: str | bytes,
     what: str,
     *,
-    most_bytes: int = MOST_BYTES,
+    max_bytes: int = MAX_BYTES,
     error: type[BlindbayesError] = ConfigError,
     hint: str = "",
     wide: bool = False,
@@ -102,7 +102,7 @@ def read_toml(
     checks those.
     """
     try:
-        plain = _bounded(text, most_bytes).decode()
+        plain = _bounded(text, max_bytes).decode()
         if _DOTTED.search(plain):
             raise _Unreadable("has tables within tables beyond any use")
         found = tomllib.loads(plain, parse_float=_toml_float)
@@ -199,17 +199,17 @@ def _bounded(text: str | bytes, most: int) -> bytes:
 
 def _require_shallow(raw: bytes) -> None:
     """Depth and number of entries of a JSON text, before it is read. Linear, at the speed of the C library."""
-    if len(raw) <= MOST_DEPTH:
+    if len(raw) <= MAX_DEPTH:
         return
     marks = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
     brackets = _STRINGS.sub(b"", marks)
-    if raw.count(b",") + len(brackets) > MOST_ENTRIES:
-        raise _Unreadable(f"has more than {MOST_ENTRIES:,} entries")
+    if raw.count(b",") + len(brackets) > MAX_ENTRIES:
+        raise _Unreadable(f"has more than {MAX_ENTRIES:,} entries")
     depth = 0
     for mark in brackets:
         if mark in _OPEN:
             depth += 1
-            if depth > MOST_DEPTH:
+            if depth > MAX_DEPTH:
                 raise _Unreadable("has tables within tables beyond any use")
         elif mark in _CLOSE:
             depth -= 1
@@ -226,7 +226,7 @@ def _require_whole(value: Any) -> None:
 def _require_ordinary(value: Any, wide: bool) -> None:
     """Depth of a table, and integers of 64 bits, which is what TOML promises."""
     level = [value]
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         if not wide and any(type(each) is int and not -(2**63) <= each < 2**63 for each in level):
             raise _Unreadable("holds an integer of more than 64 bits")
         level = [
@@ -252,21 +252,21 @@ def _no_constant(name: str) -> float:
 
 
 def _int(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise _Unreadable(f"holds a number of more than {MOST_DIGITS} digits")
+    if len(digits) > MAX_DIGITS:
+        raise _Unreadable(f"holds a number of more than {MAX_DIGITS} digits")
     return int(digits)
 
 
 def _float(digits: str) -> float:
-    found = float(digits) if len(digits) <= MOST_DIGITS else math.inf
+    found = float(digits) if len(digits) <= MAX_DIGITS else math.inf
     if not math.isfinite(found):
         raise _Unreadable("holds a number that is not finite")
     return found
 
 
 def _toml_float(digits: str) -> float:
-    if len(digits) > MOST_DIGITS:
-        raise _Unreadable(f"holds a number of more than {MOST_DIGITS} digits")
+    if len(digits) > MAX_DIGITS:
+        raise _Unreadable(f"holds a number of more than {MAX_DIGITS} digits")
     return float(digits)
 
 

@@ -19,9 +19,9 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table, encode
+from blindbayes.data.contribution_bound import ContributionBound, require_rows_per_person, sample_rows
 from blindbayes.data.counting import count_batches
 from blindbayes.data.frames import eager
-from blindbayes.data.persons import Persons, drawn_rows, require_rows_per_person
 from blindbayes.data.sources import is_source, require_columns
 from blindbayes.data.table import read_block, take
 from blindbayes.data.values import plain_text
@@ -257,7 +257,11 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             if codebook is None:
                 raise ConfigError("fitting from a path, URL or source needs a codebook; see Codebook.from_toml")
             statistics = count_table(
-                X, codebook, lenient=counting is not None, extra_columns=self.extra_columns, persons=self._persons(codebook)
+                X,
+                codebook,
+                lenient=counting is not None,
+                extra_columns=self.extra_columns,
+                bound=self._contribution_bound(codebook),
             )
             self._adopt_source(codebook)
             return statistics
@@ -321,8 +325,8 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
         if inside and is_loose(X[codebook.target]):
             label_kind = listed_kind(codebook)
         check_consistent_length(*columns.values(), labels)
-        if names is not None and self._is_bounded(names) and (persons := self._persons(codebook)) is not None:
-            places = drawn_rows(X, codebook, persons)
+        if names is not None and self._is_bounded(names) and (bound := self._contribution_bound(codebook)) is not None:
+            places = sample_rows(X, codebook, bound)
             columns = {name: take(column, places) for name, column in columns.items()}
             labels = take(labels, places)
         columns = self._adopt_columns(names, columns, codebook, label_kind)
@@ -342,11 +346,11 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             return False
         return names is None or {part.column for part in self.codebook.identifier.parts} <= set(names)
 
-    def _persons(self, codebook: Codebook) -> Persons | None:
+    def _contribution_bound(self, codebook: Codebook) -> ContributionBound | None:
         """How many rows of a person count in a private fit; None: all of them."""
         if self.epsilon is None or codebook.identifier is None or self.rows_per_person is None:
             return None
-        return Persons(self._unit_rows, Coins.system().bytes(32))
+        return ContributionBound(self._unit_rows, Coins.system().bytes(32))
 
     def _adopt_columns(
         self, names: list[Any] | None, columns: dict[str, Any], codebook: Codebook, label_kind: str
@@ -383,7 +387,7 @@ class NaiveBayes(FittedModel, ClassifierMixin, BaseEstimator):  # type: ignore[m
             release.codebook,
             lenient=True,
             extra_columns=self.extra_columns,
-            persons=self._persons(release.codebook) if is_source(X) else None,
+            bound=self._contribution_bound(release.codebook) if is_source(X) else None,
         )
         once = self.expected_rows or codebook.expected_rows
         if not is_source(X):

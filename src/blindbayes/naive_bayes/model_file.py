@@ -56,7 +56,7 @@ def dump_model(record: ModelRecord) -> str:
 
 def parse_model(text: str) -> ModelRecord:
     """The inverse of `dump_model`; refuses an unknown version, field, hash or shape."""
-    document = read_json(text, "the model file", most_bytes=MAX_MODEL_BYTES, hint="`blindbayes train` writes one")
+    document = read_json(text, "the model file", max_bytes=MAX_MODEL_BYTES, hint="`blindbayes train` writes one")
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ConfigError(f"the model file is not of format {FORMAT}; `blindbayes train` writes one")
     if set(document) != _FIELDS:

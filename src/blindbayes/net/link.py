@@ -51,7 +51,7 @@ class Link:
         witness: Callable[[bytes, bytes, bytes], None] = lambda heads, exchange, proof: None,
         seen: Callable[[], bytes] = bytes,
         recall: Callable[[bytes], None] = lambda seen: None,
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
         versions: Mapping[str, str] = VERSIONS,
         told: Callable[[Mapping[str, str]], None] = lambda versions: None,
     ) -> None:
@@ -67,7 +67,7 @@ class Link:
         self._witness = witness  # raises if the peer's logs are older than they were
         self._seen = seen
         self._recall = recall  # raises if this site's own logs are older than the peer saw them
-        self._most_bytes = most_bytes  # that the peer's messages of this run may have together
+        self._max_bytes = max_bytes  # that the peer's messages of this run may have together
         self._loop = asyncio.get_running_loop()
         self._pump_event = asyncio.Event()
         self._sessions = Sessions(
@@ -491,7 +491,7 @@ class Link:
         if not self.ready:
             raise PeerProtocolError("sent a message before all had said that they can go on", party=peer)
         under_way = len(body) + sum(len(part) for part in self._parts)
-        if self._most_bytes is not None and self._journal.stream(peer).bytes + under_way > self._most_bytes:
+        if self._max_bytes is not None and self._journal.stream(peer).bytes + under_way > self._max_bytes:
             raise PeerProtocolError("sent more than the study's protocol has to say", party=peer)
         self._parts.append(body)
         if len(self._parts) < frame.parts:

@@ -96,7 +96,7 @@ def digest_of(name: str, content: bytes) -> str:
     if name == STUDY:
         content = _SIGNATURES.sub(b"", content)
     if name == "model.json":
-        plain = read_json(content, "model.json", most_bytes=MAX_MODEL_BYTES, error=DataError, hint=AGAIN)
+        plain = read_json(content, "model.json", max_bytes=MAX_MODEL_BYTES, error=DataError, hint=AGAIN)
         content = json.dumps(_rounded(plain), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return hashlib.sha256(content).hexdigest()
 

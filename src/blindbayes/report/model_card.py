@@ -41,7 +41,7 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str |
             lines.append(f"| {name} | categorical | {feature.size} values | {optional} |")
         elif isinstance(feature, Text):
             what = f"{feature.size:,} {'words' if feature.words else 'buckets of hashed words'}"
-            most = f", {feature.most_words:,} of a document" if feature.most_words else ""
+            most = f", {feature.max_words:,} of a document" if feature.max_words else ""
             lines.append(f"| {name} | text, {feature.model} | {what}{most} | {optional} |")
         else:
             kind = "numeric, binned" if feature.bins else "numeric, Gaussian"

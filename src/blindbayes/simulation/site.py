@@ -12,7 +12,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
-from blindbayes.data.persons import Persons
+from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.policy import Policy, require_cost, require_matches_revealed, require_rows
 from blindbayes.dp.accounting.ledger import Ledger
@@ -51,8 +51,8 @@ class MemorySite:
     key: bytes = field(default_factory=lambda: _KEY, repr=False)  # of digests and of labels' coins, in all runs
     _table: ColumnSource | None = field(default=None, repr=False)
 
-    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
-        return count_table(self.source, codebook, lenient=lenient, persons=persons)
+    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
+        return count_table(self.source, codebook, lenient=lenient, bound=bound)
 
     def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
         return None if self.taken_back is None else count_table(self.taken_back, codebook, lenient=lenient)

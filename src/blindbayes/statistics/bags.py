@@ -47,7 +47,7 @@ class Bags:
         return np.repeat(np.arange(len(self)), np.diff(self.ends))
 
     def counting(self, feature: Text) -> Bags:
-        """What counts of each document: a word once where the feature says so, and `most_words` words at most.
+        """What counts of each document: a word once where the feature says so, and `max_words` words at most.
 
         Of a longer document the words go by a public order that hangs on the word and the document's length, so that no word
         is always the one to go; the choice looks at no other document.

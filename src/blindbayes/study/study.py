@@ -20,7 +20,7 @@ import msgspec
 
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
-from blindbayes.data.persons import Persons, require_identifier, require_rows_per_person
+from blindbayes.data.contribution_bound import ContributionBound, require_identifier, require_rows_per_person
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.dp.noise.randomised_response import LARGEST, RandomisedLabels
 from blindbayes.dp.release.release_plan import require_small_delta
@@ -326,9 +326,9 @@ class Study(SumPlanning):
         """How statistics become a model."""
         return _grouped(Model, self)
 
-    def persons(self, coins: Coins) -> Persons | None:
+    def contribution_bound(self, coins: Coins) -> ContributionBound | None:
         """How many rows of a person count, drawn by a party's own coins; None: all of them."""
-        return None if self.rows_per_person is None else Persons(self.rows_per_person, coins.bytes(32))
+        return None if self.rows_per_person is None else ContributionBound(self.rows_per_person, coins.bytes(32))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything agreed on, as plain builtins; the codebook by its hash."""

@@ -108,7 +108,7 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any]) -> None:
 
 @BOTH
 def test_there_is_no_form_for_text(mechanism: str) -> None:
-    book = Codebook("y", ("0", "1"), (Text("t", words=("a", "b"), most_words=5),), max_rows=100)
+    book = Codebook("y", ("0", "1"), (Text("t", words=("a", "b"), max_words=5),), max_rows=100)
     with pytest.raises(ConfigError, match="text"):
         SmoothNaiveBayes(book, epsilon=1.0, mechanism=mechanism).fit(pd.DataFrame({"t": ["a b", "b"]}), ["0", "1"])
 

@@ -58,7 +58,7 @@ def show(path: str, as_json: bool) -> None:
             shown = (
                 ", ".join(feature.words[:6]) + f", ... ({feature.size} words)" if feature.words else f"{feature.size} buckets"
             )
-            bound = f"; at most {feature.most_words} of a document" if feature.most_words else ""
+            bound = f"; at most {feature.max_words} of a document" if feature.max_words else ""
             kind = f"text, {feature.model}"
             table.add_row(escape(feature.name), kind, escape(shown + bound), "yes" if feature.optional else "")
         else:

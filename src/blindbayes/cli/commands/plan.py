@@ -111,15 +111,15 @@ def command(
 def _read(
     path: str, codebook: Codebook, reading: dict[str, Any], *, lenient: bool = False, rows_per_person: int | None = None
 ) -> CodedRows:
-    from blindbayes.data.persons import Persons, require_identifier
+    from blindbayes.data.contribution_bound import ContributionBound, require_identifier
     from blindbayes.data.table import read_block
 
-    persons = None
+    bound = None
     if rows_per_person is not None:
         require_identifier(codebook)
-        persons = Persons(rows_per_person, Coins.system().bytes(32))
+        bound = ContributionBound(rows_per_person, Coins.system().bytes(32))
     with open_data(path, **reading) as source:
-        return read_block(source, codebook, lenient=lenient, persons=persons)
+        return read_block(source, codebook, lenient=lenient, bound=bound)
 
 
 def _measures(quality: Quality | None, codebook: Codebook) -> dict[str, Any]:

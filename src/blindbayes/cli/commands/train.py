@@ -87,7 +87,7 @@ def train(
 ) -> None:
     """Fit an estimator as the options say, and write the model file, its release or both."""
     from blindbayes.cli.screen import progress_bar
-    from blindbayes.data.persons import require_identifier
+    from blindbayes.data.contribution_bound import require_identifier
 
     if out is None and release is None:
         raise ConfigError("nothing would be kept: pass --out for the model file, --release for a folder with its papers")

@@ -15,11 +15,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from blindbayes.crypto.kernels.bindings import MOST_CLASSES, MOST_WORDS, Kernels
+from blindbayes.crypto.kernels.bindings import MAX_CLASSES, MAX_WORDS, Kernels
 from blindbayes.crypto.kernels.declared import DECLARED_ONCE, functions
 from blindbayes.errors import ConfigError
 
-__all__ = ["MOST_CLASSES", "MOST_WORDS", "Kernels", "active", "available", "describe", "using"]
+__all__ = ["MAX_CLASSES", "MAX_WORDS", "Kernels", "active", "available", "describe", "using"]
 VARIABLE = "BLINDBAYES_KERNELS"
 _KEPT = 1 << 27  # bytes of freed memory that a process with kernels keeps for itself
 

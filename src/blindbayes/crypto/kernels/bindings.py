@@ -15,12 +15,12 @@ from blindbayes.crypto.kernels.checked import BYTE, DOUBLE, SHORT, SIGNED, WORD,
 from blindbayes.crypto.kernels.counts import CountingKernels
 
 SCHEDULE = 176  # bytes of an expanded AES-128 key
-MOST_WORDS = 2048  # of a row that is accumulated, or looked up
-MOST_TURNED = 8192  # words of a table that is read from a flip
-MOST_COMPARED = 16  # classes that are compared by pairs
-MOST_TAG = 128  # bits of tags that are matched
-MOST_CLASSES = 32  # of a tree
-MOST_ENTRIES = 64  # of a table of small numbers
+MAX_WORDS = 2048  # of a row that is accumulated, or looked up
+MAX_TURNED = 8192  # words of a table that is read from a flip
+MAX_COMPARED = 16  # classes that are compared by pairs
+MAX_TAG = 128  # bits of tags that are matched
+MAX_CLASSES = 32  # of a tree
+MAX_ENTRIES = 64  # of a table of small numbers
 
 
 class Kernels(CountingKernels):
@@ -156,7 +156,7 @@ class Kernels(CountingKernels):
     ) -> None:
         """Shares (n,) of table[own, choice], and (entries - 1, n) what is sent, whose rows may lie apart: protocol/digits."""
         (rows, bits, _), (numbers, entries) = q.shape, table.shape
-        require(0 < bits < 8 and 0 < entries <= min(MOST_ENTRIES, 1 << bits) and 0 < numbers <= 256 and 0 < width <= 8)
+        require(0 < bits < 8 and 0 < entries <= min(MAX_ENTRIES, 1 << bits) and 0 < numbers <= 256 and 0 < width <= 8)
         require(sent.shape == (entries - 1, rows) and sent.flags.writeable)
         key, keys, offset = self._key(schedule), self._array(q, (rows, bits, 2)), self._array(delta, (2,))
         mine, known = self._array(own, (rows,), BYTE), self._array(table, (numbers, entries), BYTE)
@@ -211,14 +211,14 @@ class Kernels(CountingKernels):
         """Rows and levels of trees, if the level sums are as many as they have."""
         count, levels, _ = transfers.shape
         widths = [(classes - 1 >> (levels - level)) + 1 for level in range(2, levels + 1)]
-        require(2 <= classes <= MOST_CLASSES and (classes - 1).bit_length() == levels)
+        require(2 <= classes <= MAX_CLASSES and (classes - 1).bit_length() == levels)
         require(sums == sum(1 if width < 4 else 2 for width in widths))
         return count, levels
 
     def mask_rows(self, schedule: Bytes, leaves: U64Array, first: int, domain: int, rows: U64Array, share: U64Array) -> None:
         """Take the expanded leaves (classes, n, 2) off `rows` (n, words), and add each class's to its line of `share`."""
         classes, (count, words) = len(leaves), rows.shape
-        require(0 < words <= MOST_WORDS)
+        require(0 < words <= MAX_WORDS)
         key, seeds = self._key(schedule), self._array(leaves, (classes, count, 2))
         to, off = self._array(rows, (count, words), writes=True), self._array(share, (classes, words), writes=True)
         self._call["mask_rows"](key, seeds, first, domain, count, words, classes, to, off)
@@ -228,7 +228,7 @@ class Kernels(CountingKernels):
     ) -> None:
         """Take the expanded leaves off `share`, class by class; add each row, with all its leaves, to the line of its class."""
         classes, (count, words) = len(leaves), rows.shape
-        require(0 < words <= MOST_WORDS)
+        require(0 < words <= MAX_WORDS)
         key, seeds = self._key(schedule), self._array(leaves, (classes, count, 2))
         mine, given = self._array(own, (count,), SIGNED), self._array(rows, (count, words))
         to = self._array(share, (classes, words), writes=True)
@@ -288,7 +288,7 @@ class Kernels(CountingKernels):
         `tables`: as many rows of 4 as there are gates and lanes."""
         bits, lanes, _ = labels.shape
         pairs = classes * (classes - 1) // 2
-        require(2 <= classes <= MOST_COMPARED and lanes % pairs == 0 and bits > 0)
+        require(2 <= classes <= MAX_COMPARED and lanes % pairs == 0 and bits > 0)
         count = lanes // pairs
         offset, own, limbs = self._own(delta, values, bits, lanes)
         rows = (bits - 1) * lanes + (classes - 1) * (classes - 2) * count
@@ -315,7 +315,7 @@ class Kernels(CountingKernels):
         them where they are. `values` (lanes, limbs) and `labels` (tag_bits + planes, lanes, 2) as in `compare`."""
         bits, lanes, _ = labels.shape
         planes = bits - tag_bits
-        require(0 < tag_bits <= MOST_TAG and planes >= 0)
+        require(0 < tag_bits <= MAX_TAG and planes >= 0)
         offset, own, limbs = self._own(delta, values, bits, lanes)
         made = self._array(tables, ((tag_bits - 1 + planes) * lanes, 4), writes=delta is not None)
         equal, keys = np.empty((lanes, 2), dtype=np.uint64), np.empty((lanes, planes, 2), dtype=np.uint64)
@@ -330,7 +330,7 @@ class Kernels(CountingKernels):
     @staticmethod
     def looks_up(words: int, turned: int = 0) -> bool:
         """Whether entries of so many words, and tables of so many entries read from a flip, fit the kernels' scratch."""
-        return 0 < words <= MOST_WORDS and turned * words <= MOST_TURNED
+        return 0 < words <= MAX_WORDS and turned * words <= MAX_TURNED
 
     def offer(
         self,

@@ -43,7 +43,7 @@ def level_sums(classes: int) -> int:
 
 def grow(hash_: TweakedHash, q: Block128, delta: Block128, classes: int) -> tuple[Block128, U64Array]:
     """All leaves (classes, rows, 2), and the level sums under pads (level_sums, rows, 2)."""
-    if hash_.kernel is not None and classes <= kernels.MOST_CLASSES:
+    if hash_.kernel is not None and classes <= kernels.MAX_CLASSES:
         firsts, own = _reserve(hash_, len(q), classes), np.ascontiguousarray(q)
         return hash_.kernel.grow(hash_.schedule, own, delta, classes, level_sums(classes), firsts, _DOMAINS)
     nodes, sums = list(sender_pads(hash_, q[:, :1], delta, 2, 2)), []
@@ -86,7 +86,7 @@ def _under(hash_: TweakedHash, node: Block128) -> Block128:
 
 def regrow(hash_: TweakedHash, t: Block128, own: npt.NDArray[np.int64], chosen: Bits, sums: U64Array, classes: int) -> Block128:
     """All leaves but the one on each row's path (noise stands in its place). The same operations whatever the path."""
-    if hash_.kernel is not None and classes <= kernels.MOST_CLASSES:
+    if hash_.kernel is not None and classes <= kernels.MAX_CLASSES:
         firsts = _reserve(hash_, len(t), classes)
         return hash_.kernel.regrow(hash_.schedule, t, own, classes, sums, firsts, _DOMAINS)
     path = 1 - chosen.astype(np.int64)
@@ -127,7 +127,7 @@ def mask(hash_: TweakedHash, leaves: Block128, masked: U64Array, share: U64Array
     (classes, count, _), width = leaves.shape, masked.shape[1]
     each = -(-width // 2)
     first = hash_.reserve(Domain.LEAF, classes * count * each)
-    if hash_.kernel is not None and width <= kernels.MOST_WORDS:
+    if hash_.kernel is not None and width <= kernels.MAX_WORDS:
         hash_.kernel.mask_rows(hash_.schedule, leaves, first, Domain.LEAF, masked, share)
         return
     for low in range(0, count, _ROWS_AT_ONCE):
@@ -145,7 +145,7 @@ def unmask(hash_: TweakedHash, leaves: Block128, masked: U64Array, own: npt.NDAr
     (classes, count, _), width = leaves.shape, masked.shape[1]
     each = -(-width // 2)
     first = hash_.reserve(Domain.LEAF, classes * count * each)
-    if hash_.kernel is not None and width <= kernels.MOST_WORDS:
+    if hash_.kernel is not None and width <= kernels.MAX_WORDS:
         hash_.kernel.unmask_rows(hash_.schedule, leaves, own, first, Domain.LEAF, masked, share)
         return
     picked = np.empty((min(count, _ROWS_AT_ONCE), width), dtype=np.uint64)

@@ -34,7 +34,7 @@ from blindbayes.errors import LocalProtocolError
 
 MIN_KEYS = 12_288
 DENSE = 64
-MOST_LEFT = 24
+MAX_LEFT = 24
 _RATE = 145  # per cent
 U64Array = npt.NDArray[np.uint64]
 
@@ -144,7 +144,7 @@ def _peel(sparse: Positions, size: int) -> tuple[list[tuple[Positions, Positions
 
 def _solve(at: Places, values: U64Array, left: Positions, table: U64Array) -> None:
     """Fix dense cells so that the keys of the core get their values; their sparse cells stay random."""
-    if len(left) > MOST_LEFT:
+    if len(left) > MAX_LEFT:
         raise LocalProtocolError("a store could not be made (chance below 2^-70); start a new run")
     gaps = values[left] ^ _sparse(table, at.sparse[left]) ^ _dense(table, at.dense[left])
     pivots: list[tuple[int, int, U64Array]] = []  # (bit, mask, gap), each mask clear of the earlier bits

@@ -36,7 +36,7 @@ WIDTH = 512
 ROW_WORDS = WIDTH // 64
 ITEM_BITS = 128
 PROOF_WORDS = (ITEM_BITS * HASH_BYTES + DIGEST_BYTES) // 8
-MOST_WORDS = 8  # of an output
+MAX_WORDS = 8  # of an output
 _CODES_AT_ONCE = 1 << 11  # keeps codewords in the cache
 U64Array = npt.NDArray[np.uint64]
 Bits = npt.NDArray[np.uint8]
@@ -156,7 +156,7 @@ class Owner:
 
 def hashed(session: bytes, rows: U64Array, bins: npt.NDArray[np.int64], words: int) -> U64Array:
     """H(j, row), (n, words)."""
-    if not 2 <= words <= MOST_WORDS:
+    if not 2 <= words <= MAX_WORDS:
         raise LocalProtocolError("an output has 128 to 512 bits")
     kernel = kernels.active()
     if kernel is not None:

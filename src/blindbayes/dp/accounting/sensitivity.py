@@ -170,7 +170,7 @@ class Query:
                 size = classes * (group.columns + missing)
                 parts.append(_Counts(block(feature.name, size, 1, group.kind), cells, group.columns, missing))
             elif isinstance(feature, Text):
-                most = require_most_words(feature)
+                most = require_max_words(feature)
                 made = SensitivityBlock(
                     feature.name, classes * group.columns, most, share.get("word", Fraction(1)), "word", spread=True
                 )
@@ -282,14 +282,14 @@ class Query:
         return out
 
 
-def require_most_words(feature: Text) -> int:
+def require_max_words(feature: Text) -> int:
     """What one document can change; refused where nobody declared it."""
-    if feature.most_words is None:
+    if feature.max_words is None:
         raise PrivacyError(
-            f"feature {feature.name!r}: declare most_words, the most words of a document that count: without a bound one "
+            f"feature {feature.name!r}: declare max_words, the most words of a document that count: without a bound one "
             "document could change everything, and no noise hides that"
         )
-    return feature.most_words
+    return feature.max_words
 
 
 def _divide(values: IntVector, by: int) -> IntVector:

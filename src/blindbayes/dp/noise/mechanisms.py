@@ -142,9 +142,7 @@ class Mechanism(ABC):
         """Grid points per bound where blocks have different bounds: a multiple of those whose cells must not be rounded."""
         even = math.lcm(*(block.bound for block in self.sensitivity.blocks if block.spread))
         if even > 1 << 32:
-            raise ConfigError(
-                "the bounds of the texts have no small common multiple: choose the same most_words, or round ones"
-            )
+            raise ConfigError("the bounds of the texts have no small common multiple: choose the same max_words, or round ones")
         return -(-FINE // even) * even
 
     @cached_property

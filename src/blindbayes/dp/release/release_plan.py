@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.accounting.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_most_words
+from blindbayes.dp.accounting.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_max_words
 from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import cost_ceiling, require_delta
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise, ReleasePart
@@ -137,7 +137,7 @@ class ReleasePlan:
                 text = self.codebook.text(cut.feature)
                 if text.has_documents:
                     items.append(ReleaseItem(cut.feature, "n", 1, 1, cut))
-                most = require_most_words(text)
+                most = require_max_words(text)
                 if text.once and self.mechanism == "discrete_gaussian":  # as a Euclidean distance: m cells by 1 each
                     most = math.isqrt(most - 1) + 1
                 items.append(ReleaseItem(cut.feature, "words", text.size, most, cut))

@@ -73,7 +73,7 @@ class ColumnTraining:
     def digest(self, key: bytes) -> bytes:
         return self._table.digest(key)
 
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """What one party may send another."""
         return link_bytes.training(self.columns)
 

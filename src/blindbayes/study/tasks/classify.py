@@ -116,7 +116,7 @@ class ColumnScoring(LinedUpScoring):
     def charged(self) -> int:
         return answers(self.columns, self._queries())
 
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """What one party may send another."""
         return link_bytes.classification(self.columns, self.count, compare_all=self._compare_all, batch=BATCH)
 
@@ -174,7 +174,7 @@ class JoinedScoring(LinedUpScoring):
     def charged(self) -> int:
         return answers(self.join, self._queries())
 
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """What one party may send another."""
         return link_bytes.classification(self.columns, self.count, batch=BATCH)
 

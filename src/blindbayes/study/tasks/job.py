@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.persons import Persons
+from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.disclosure.charges import Charge
 from blindbayes.errors import BlindbayesError, LocalProtocolError
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare
@@ -53,8 +53,8 @@ class Site(Protocol):
     def key(self) -> bytes:
         """The site's own key, for digests that mean nothing to others."""
 
-    def count(self, codebook: Codebook, *, lenient: bool, persons: Persons | None) -> Statistics:
-        """The exact statistics of this site's rows; `lenient`: no row may be an error, since noise hides each; `persons`: so
+    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
+        """The exact statistics of this site's rows; `lenient`: no row may be an error, since noise hides each; `bound`: so
         many rows of one person count."""
 
     def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
@@ -136,7 +136,7 @@ class AnsweringSite(Protocol):
 class Bounded(Protocol):
     """A job, or a part of one, that knows what one party may send another in the whole run."""
 
-    def most_bytes(self) -> int | None:
+    def max_bytes(self) -> int | None:
         """Bytes; None: the journal's quota holds."""
 
 
@@ -195,10 +195,10 @@ class PartJob(Generic[P]):
             raise LocalProtocolError(self._unread)
         return self._held
 
-    def most_bytes(self) -> int | None:
+    def max_bytes(self) -> int | None:
         """By the part's public facts."""
         part = self._part()
-        return part.most_bytes() if isinstance(part, Bounded) else None
+        return part.max_bytes() if isinstance(part, Bounded) else None
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
         """This party's role."""
@@ -225,8 +225,8 @@ class CountingJob:
         study = self.agreement.study
         # Drawn by the site's key and the run: a run that is taken up again counts the same rows.
         seed = hashlib.blake2b(self.run_id.encode(), key=self.site.key[:64], digest_size=32, person=b"bb persons")
-        persons = study.persons(Coins.seeded(seed.digest()))
-        found = self.site.count(codebook, lenient=study.is_private, persons=persons)
+        bound = study.contribution_bound(Coins.seeded(seed.digest()))
+        found = self.site.count(codebook, lenient=study.is_private, bound=bound)
         return require_feasible(found, complete=not study.is_private)
 
     def bring(self, statistics: Statistics) -> None:

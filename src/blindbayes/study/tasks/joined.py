@@ -157,7 +157,7 @@ class JoinedTraining:
         facts = json.dumps(self.local, sort_keys=True).encode() + self.join.facts()
         return keyed_digest(key, facts, arrays)
 
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """What one party may send another."""
         return link_bytes.joined_training(self.join)
 

@@ -87,7 +87,7 @@ class HiddenScoring:
         arrays = [self._items, self._places, self._nameless, *(self._columns[name] for name in sorted(self._columns))]
         return keyed_digest(key, facts, arrays)
 
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """What one party may send another."""
         return link_bytes.hidden(self.hidden)
 

@@ -20,7 +20,7 @@ from blindbayes.crypto.garbling.garbling import ROW_WORDS, Evaluator, Garbler, G
 from blindbayes.crypto.ot.base import chooser_pads, sender_pads
 from blindbayes.crypto.ot.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.crypto.psi import cuckoo, okvs
-from blindbayes.crypto.psi.oprf import MOST_WORDS, WIDTH, Asker, Owner, codewords, hashed
+from blindbayes.crypto.psi.oprf import MAX_WORDS, WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash, column_sums
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, mark, receive_marked
@@ -66,8 +66,8 @@ class JoinedSumsSetup:
             raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
         if min(self.max_label, self.words, self.labels) < 1:
             raise LocalProtocolError("joined_sums needs words and labels")
-        if self.payload_words > MOST_WORDS:
-            most = 64 * MOST_WORDS - self.tag_bits
+        if self.payload_words > MAX_WORDS:
+            most = 64 * MAX_WORDS - self.tag_bits
             raise ConfigError(f"classes times bits of the multiplicity pass {most}; lower the multiplicity")
 
     @property

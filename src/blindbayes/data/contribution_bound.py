@@ -28,7 +28,7 @@ _NULL = "\x1f-"  # of a missing cell in the text of a row
 
 
 @dataclass(frozen=True, slots=True)
-class Persons:
+class ContributionBound:
     """How many rows of a person are counted, and the secret that draws them; a run that is taken up again brings it back."""
 
     rows_per_person: int
@@ -56,7 +56,7 @@ def require_identifier(codebook: Codebook) -> tuple[IdPart, ...]:
     return codebook.identifier.parts
 
 
-def bounded(table: Any, codebook: Codebook, persons: Persons, place: str | None = None) -> Any:
+def sample_table(table: Any, codebook: Codebook, bound: ContributionBound, place: str | None = None) -> Any:
     """An Ibis table without the rows that a person has beyond the bound, and without those of nobody.
 
     It has the columns of the codebook; or that of the `place` of each row, in whose order a person's rows are then numbered.
@@ -77,14 +77,14 @@ def bounded(table: Any, codebook: Codebook, persons: Persons, place: str | None 
     rows = table.filter(present).select(*names, **{_KEY: key, _DRAW: content})
     same = ibis.window(group_by=[rows[_KEY], rows[_DRAW]], order_by=rows[_KEY if place is None else place])
     rows = rows.mutate(**{_COPY: ibis.row_number().over(same)})
-    salted = _joined([ibis.literal(persons.salt.hex()), rows[_KEY], rows[_DRAW], rows[_COPY].cast("string")])
+    salted = _joined([ibis.literal(bound.salt.hex()), rows[_KEY], rows[_DRAW], rows[_COPY].cast("string")])
     rows = rows.mutate(**{_DRAW: _md5()(salted)})
     drawn = ibis.row_number().over(ibis.window(group_by=rows[_KEY], order_by=rows[_DRAW]))
     rows = rows.mutate(**{_COPY: drawn})
-    return rows.filter(rows[_COPY] < persons.rows_per_person).select(*names)
+    return rows.filter(rows[_COPY] < bound.rows_per_person).select(*names)
 
 
-def drawn_rows(frame: Any, codebook: Codebook, persons: Persons) -> npt.NDArray[np.int64]:
+def sample_rows(frame: Any, codebook: Codebook, bound: ContributionBound) -> npt.NDArray[np.int64]:
     """The places of the rows of a frame that count, in order."""
     plain = identifier_columns(frame, [part.column for part in require_identifier(codebook)])
     rows = len(next(iter(plain.values())))
@@ -92,7 +92,7 @@ def drawn_rows(frame: Any, codebook: Codebook, persons: Persons) -> npt.NDArray[
     while place in plain:
         place += "_"
     with open_source(pa.table({**plain, place: pa.array(np.arange(rows))})) as opened:
-        table = bounded(opened.table, codebook, persons, place)
+        table = sample_table(opened.table, codebook, bound, place)
         try:
             kept = table[place].to_pyarrow()
         except Exception as cause:  # an engine's text may quote a row

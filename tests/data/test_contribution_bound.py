@@ -20,7 +20,7 @@ from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
-from blindbayes.data.persons import Persons, drawn_rows
+from blindbayes.data.contribution_bound import ContributionBound, sample_rows
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes, load
@@ -78,7 +78,7 @@ def sources(frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_person_has_more_rows_than_the_bound(most: int) -> None:
     frame = visits()
-    kept = drawn_rows(frame, BOOK, Persons(most, b"s" * 32))
+    kept = sample_rows(frame, BOOK, ContributionBound(most, b"s" * 32))
     counted = Counter(persons_of(frame.iloc[kept]))
     whole = Counter(person for person in persons_of(frame.iloc[:-3]))
     assert counted == {person: min(rows, most) for person, rows in whole.items()}
@@ -88,7 +88,7 @@ def test_no_person_has_more_rows_than_the_bound(most: int) -> None:
 def test_every_engine_bounds_rows(kind: str, tmp_path: Path) -> None:
     frame = visits()
     expected = [sum(min(1 + person % 9, 2) for person in range(40) if person % 2 == label) for label in (0, 1)]
-    found = count_table(sources(frame, tmp_path)[kind], BOOK, lenient=True, persons=Persons(2, b"s" * 32))
+    found = count_table(sources(frame, tmp_path)[kind], BOOK, lenient=True, bound=ContributionBound(2, b"s" * 32))
     assert found.class_counts.tolist() == expected
     assert found.counts["c"].sum(axis=1).tolist() == expected  # every column counts the same rows
 
@@ -101,7 +101,7 @@ def test_a_database_bounds_rows(postgres: str) -> None:
         connection.execute("CREATE TABLE people (name text, born date, c text, x integer, y text)")
         rows = [tuple(None if value != value or value is None else value for value in row) for row in visits().values.tolist()]
         connection.cursor().executemany("INSERT INTO people VALUES (%s, %s, %s, %s, %s)", rows)
-    found = count_table(f"{postgres}#public.people", BOOK, lenient=True, persons=Persons(2, b"s" * 32))
+    found = count_table(f"{postgres}#public.people", BOOK, lenient=True, bound=ContributionBound(2, b"s" * 32))
     assert int(found.class_counts.sum()) == sum(min(1 + person % 9, 2) for person in range(40))
     assert found.counts["x"].sum() == found.class_counts.sum()
 
@@ -121,14 +121,14 @@ def test_identifiers_of_a_frame_of_objects_are_read_one_by_one(kind: str) -> Non
     """Objects of every kind but text and number, dates too, were one person, who could push another's rows out."""
     values, people = IDENTIFIERS[kind]
     frame = pd.DataFrame({"c": "u", "y": "a", "id": pd.Series(values, dtype=object)})
-    found = count_table(frame, NUMBERED, lenient=True, persons=Persons(1, bytes(32)))
+    found = count_table(frame, NUMBERED, lenient=True, bound=ContributionBound(1, bytes(32)))
     assert found.class_counts.tolist() == [people, 0]
     assert NaiveBayes(NUMBERED, epsilon=1.0, rows_per_person=1)._private_block(frame, None, NUMBERED).rows == people
 
 
 def test_a_missing_identifier_that_makes_floats_of_all_is_a_row_of_nobody() -> None:
     frame = pd.DataFrame({"c": "u", "y": "a", "id": [1, 1, 2, None]})
-    assert count_table(frame, NUMBERED, lenient=True, persons=Persons(1, bytes(32))).class_counts.tolist() == [2, 0]
+    assert count_table(frame, NUMBERED, lenient=True, bound=ContributionBound(1, bytes(32))).class_counts.tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("kind", ["frame", "arrow", "csv", "duckdb"])
@@ -138,7 +138,9 @@ def test_one_person_moves_no_more_than_the_bound_and_nobody_elses_rows(kind: str
     found = []
     for at, table in enumerate((frame, pd.concat([extra, frame]))):
         (tmp_path / str(at)).mkdir()
-        found.append(count_table(sources(table, tmp_path / str(at))[kind], BOOK, lenient=True, persons=Persons(3, b"s" * 32)))
+        found.append(
+            count_table(sources(table, tmp_path / str(at))[kind], BOOK, lenient=True, bound=ContributionBound(3, b"s" * 32))
+        )
     change = (found[1] - found[0]).by_name()
     assert change["class_counts"] == [0, 3]
     assert change["counts"]["c"] == [[0, 0], [0, 3]]
@@ -150,7 +152,7 @@ def test_rows_are_drawn_evenly(tmp_path: Path) -> None:
     rows = [(f"person {who}", "1990-01-01", "u", 9 if at == 3 else 1, "a") for who in range(600) for at in range(10)]
     frame = pd.DataFrame(rows, columns=["name", "born", "c", "x", "y"])
     for kind in ("frame", "parquet"):
-        found = count_table(sources(frame, tmp_path)[kind], BOOK, lenient=True, persons=Persons(1, b"s" * 32))
+        found = count_table(sources(frame, tmp_path)[kind], BOOK, lenient=True, bound=ContributionBound(1, b"s" * 32))
         assert found.class_counts.tolist() == [600, 0]
         assert 31 <= int(found.counts["x"][0][2]) <= 89  # 60 expected of 600, standard deviation 7.3: alpha 1e-4
 
@@ -161,7 +163,7 @@ def test_a_telephone_number_or_no_identifier_is_refused() -> None:
         with pytest.raises(ConfigError, match=message):
             Study(book, epsilon=1.0, rows_per_person=2)
     with pytest.raises(DataError, match="identifier column 'name'"):
-        count_table(visits().drop(columns="name"), BOOK, persons=Persons(1, bytes(32)))
+        count_table(visits().drop(columns="name"), BOOK, bound=ContributionBound(1, bytes(32)))
     for wrong in ({"epsilon": None}, {"unit": "party", "party_rows": 5}, {"rows_per_person": 0}):
         with pytest.raises(ConfigError):
             Study(BOOK, **{"epsilon": 1.0, "rows_per_person": 2, **wrong})
@@ -228,7 +230,7 @@ def test_fits_and_train_bound_the_rows_of_a_person(tmp_path: Path) -> None:
 
 def test_coins_of_a_party_draw_its_rows() -> None:
     study = Study(BOOK, epsilon=1.0, rows_per_person=1)
-    first, again, other = (study.persons(Coins.seeded(bytes([seed]) * 32)) for seed in (1, 1, 2))
+    first, again, other = (study.contribution_bound(Coins.seeded(bytes([seed]) * 32)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
     assert "salt" not in repr(first)
