@@ -1,23 +1,78 @@
-"""What a run would disclose: the value that policy, approval pages and reports read."""
+"""What a run of a study discloses, stated by its task before any row is read.
+
+Policy, approval page, dry run, leak report and statement are made from this one value. The module imports nothing of `study`,
+so that every package can read it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class SumForm(Enum):
+    """How a sum over the rows of several sites becomes known."""
+
+    EXACT = "exact"  # opened without noise
+    NOISY = "noisy"  # opened with noise that the sites add together
+    SHARED = "shared"  # stays in shares, but enough answers of the model reveal it
 
 
 @dataclass(frozen=True, slots=True)
-class Exposure:
-    """What a run of a study would open, for a site's policy to judge."""
+class RowSum:
+    """A sum over the rows of at least `quorum_size` sites."""
 
-    exact: bool = False  # a sum of statistics without noise
-    quorum_size: int | None = None  # minimum number of sites in a sum that is opened or that answers reveal; None: no such sum
-    epsilon: float = 0.0  # the largest that any site spends on it
+    form: SumForm
+    quorum_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Classifications by a model that stays in shares; each opens one class."""
+
+    queries: int | None  # instances that may be classified, ever; None: not limited
+    to: tuple[str, ...]  # parties that learn the class; empty: the party whose instance it is
+    audit_rate: float = 0.0  # share of dummies among the look-ups
+    min_cell: int | None = None  # counters below it are set to 0 inside the circuit; None: the protocol has no such floor
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What a join by identifiers reveals about whom the parties share."""
+
+    min_overlap: int  # one bit per pair of parties: whether at least this many identifiers match; 0: no bit is opened
+    epsilon: float = 0.0  # privacy cost of a noisy count of the matches; 0: no count is opened
+    matches_to: tuple[str, ...] = ()  # parties that learn which of their identifiers match
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output that the run opens."""
+
+    name: str  # its label in the leak report, or its description
+    to: tuple[str, ...]  # parties that learn it; empty: as the description says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disclosure:
+    """What a run opens, to whom, under which assumptions, at what privacy cost, and what a deviating party gets."""
+
+    protocol: str
+    summary: str  # who learns what, in one line
+    messages: tuple[str, ...]  # the form in which data leaves a site, one line each
+    outputs: tuple[Output, ...] = ()
+    learners: tuple[str, ...] = ()  # parties that learn the result of the run, or the class of an instance
+    row_sum: RowSum | None = None  # None: no sum over rows of several sites is opened or can be inferred
+    answers: Answers | None = None  # None: no classification follows
+    overlap: Overlap | None = None  # None: no identifiers are joined
+    epsilon: float = 0.0  # the largest privacy cost to any site; 0: no noise
     delta: float = 0.0
-    shares: bool = False  # classifications follow, whose number the policy limits
-    queries: int | None = None  # how many
-    audit_rate: float = 0.0  # share of dummies among look-ups
-    min_cell: int | None = None  # model over columns in shares: counters below it are set to 0
-    overlap: int | None = None  # hidden join: one bit, whether at least this many identifiers match; 0 for no bit
-    overlap_epsilon: float = 0.0
-    matches: bool = False  # the parties learn whom they share
-    unsafe: tuple[str, ...] = ()  # why options of the study protect nothing, or only if somebody is trusted
+    assumptions: tuple[str, ...] = ()  # what the promise rests on, one sentence each
+    deviation: tuple[str, ...] = ()  # what a party that deviates from the protocol gets
+    risks: tuple[str, ...] = ()  # settings that deserve a second look, for the person who approves
+    unsafe: tuple[str, ...] = ()  # reasons why an option protects nothing; a site refuses such a study
+
+    @property
+    def opened(self) -> tuple[str, ...]:
+        """The names of the outputs; "nothing" if there are none."""
+        return tuple(output.name for output in self.outputs) or ("nothing",)
