@@ -146,7 +146,7 @@ class ColumnArena(Arena):
 
 def same(left: Any, right: Any, *, unread: bool = False) -> bool:
     """Equal results, of any kind; with `unread`, a class that could not be read is none that is wrong (its learner's site ends
-    the run alone and untold: tests/attacks/test_failures_tell_nothing.py)."""
+    the run alone and untold: tests/attacks/test_shared_inference_selective_failure.py)."""
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key], unread=unread) for key in left)
     if hasattr(left, "_fields"):

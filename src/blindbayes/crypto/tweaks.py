@@ -7,7 +7,7 @@ nothing to do with each other.
 
 A tweak is (domain, index): the domain says what the hash is for, the index counts. `reserve` gives every use its own range
 and never gives an index twice. Two parties that run the same steps reserve the same ranges. Why it matters: a garbling that
-shared one tweak over all lanes opened its secret offset (tests/attacks/test_lane_tweak.py runs that attack).
+shared one tweak over all lanes opened its secret offset (tests/attacks/test_garbling_shared_tweak.py runs that attack).
 """
 
 from __future__ import annotations

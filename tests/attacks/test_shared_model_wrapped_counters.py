@@ -94,7 +94,7 @@ def test_a_changed_share_does_not_show_one_person_through_the_others_noise(liar,
 
 def test_words_that_no_row_has_pass_the_class_holders_noise_alone(monkeypatch):
     """The limit of noise: an attribute holder whose program lets one row count a thousand times. Randomised labels bound what
-    that tells (`test_randomised_labels.py`)."""
+    that tells (`test_class_sums_randomised_labels.py`)."""
     genuine = columns_roles.class_sums.attribute_holder
 
     def lying(run, other, shape, blocks, *rest):
