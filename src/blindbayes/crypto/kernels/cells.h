@@ -4,13 +4,15 @@
 
 #define CELLS_SLOTS 8192 /* of a column's hash table; 2 to the power of 13 */
 #define CELLS_VALUES 4096 /* distinct values of a column */
-#define CELLS_STRIP 16384 /* bytes whose marks are found at a time; a multiple of 64 */
+#define CELLS_STRIP 16384 /* bytes whose marks are found at a time; a multiple of 64, less than a cells_mark counts */
 #define CELLS_COLUMNS 1024 /* that are read at most */
 #define CELLS_MULTIPLIER 0x9E3779B97F4A7C15u
 
 enum { CELLS_MORE, CELLS_ROWS, CELLS_FULL, CELLS_ODD }; /* why it stopped: text, room for rows, room for values, something else */
 
 #define CELLS_INLINE static inline __attribute__((always_inline))
+
+typedef uint16_t cells_mark; /* where a mark stands in a strip: strip and marks together fit a processor's nearest cache */
 
 typedef struct {
     uint64_t key; /* of a short value its bytes, and its length on top; of a longer one a hash, and 0xFF on top; 0 is free */
@@ -49,9 +51,9 @@ CELLS_INLINE uint64_t cells_bits(cells_lane flags)
 #endif
 }
 
-/* Where marks stand in text[:bytes], behind which 64 bytes may be read; returns how many there are, and writes up to 7 more. ends[0] counts the line ends \n
-   among them, ends[1] whether others than these and delimiters are. */
-CELLS_INLINE size_t cells_marks(const uint8_t *text, size_t bytes, const uint8_t *marks, uint32_t *found, size_t *ends)
+/* Where marks stand in text[:bytes], behind which 64 bytes may be read; returns how many there are, and writes up to 7 more. ends[0]
+   counts the line ends \n among them, ends[1] says whether others than these and delimiters are there. */
+CELLS_INLINE size_t cells_marks(const uint8_t *text, size_t bytes, const uint8_t *marks, cells_mark *found, size_t *ends)
 {
     size_t count = 0;
     ends[0] = ends[1] = 0;
@@ -70,14 +72,14 @@ CELLS_INLINE size_t cells_marks(const uint8_t *text, size_t bytes, const uint8_t
         size_t many = (size_t)__builtin_popcountll(all);
         for (size_t i = 0; i < many; i += 8) /* eight at a time, the last of them perhaps for nothing */
             for (size_t j = i; j < i + 8; j++, all &= all - 1)
-                found[count + j] = (uint32_t)(low + (size_t)__builtin_ctzll(all | (uint64_t)1 << 63));
+                found[count + j] = (cells_mark)(low + (size_t)__builtin_ctzll(all | (uint64_t)1 << 63));
         count += many;
     }
     return count;
 }
 
 /* How many rows, at most `most`, have `columns` marks: delimiters, and \n at the end. */
-CELLS_INLINE size_t cells_regular(const uint8_t *text, const uint32_t *found, size_t marked, const size_t *ends, const uint8_t *marks,
+CELLS_INLINE size_t cells_regular(const uint8_t *text, const cells_mark *found, size_t marked, const size_t *ends, const uint8_t *marks,
                             size_t columns, size_t most)
 {
     size_t rows = marked / columns, lines = ends[0], row = 0;
@@ -88,7 +90,7 @@ CELLS_INLINE size_t cells_regular(const uint8_t *text, const uint32_t *found, si
         if (!odd) return rows;
     }
     for (; row < rows && row < most; row++) {
-        const uint32_t *own = found + row * columns;
+        const cells_mark *own = found + row * columns;
         unsigned odd = text[own[columns - 1]] ^ '\n';
         for (size_t i = 0; i + 1 < columns; i++) odd |= text[own[i]] ^ marks[0];
         if (odd) break;
@@ -143,6 +145,24 @@ CELLS_INLINE uint64_t cells_put(const cells_column *own, const uint8_t *cell, si
     return code == CELLS_VALUES ? CELLS_FULL : CELLS_MORE;
 }
 
+/* Puts cells of `rows` regular rows into a coded column while they are short and known: those that begin behind marks[i * columns]
+   and end at the next mark. Returns how many are put. */
+CELLS_INLINE size_t cells_known(const cells_column *own, const uint8_t *text, const cells_mark *marks, size_t columns, size_t rows,
+                                size_t to)
+{
+    const cells_entry *table = own->table;
+    uint16_t *codes = own->codes + to;
+    for (size_t row = 0; row < rows; row++, marks += columns) {
+        size_t start = (size_t)marks[0] + 1, size = marks[1] - start;
+        if (size >= 8) return row;
+        uint64_t key = (cells_load(text + start) & (((uint64_t)1 << 8 * size) - 1)) | (uint64_t)(size + 1) << 56;
+        const cells_entry *likely = table + (key * CELLS_MULTIPLIER >> 51);
+        if (likely->key != key) return row;
+        codes[row] = (uint16_t)likely->code;
+    }
+    return rows;
+}
+
 /* One row from `at`, cell by cell; where the next begins, or NULL with the reason and the column in state. */
 static const uint8_t *cells_row(const uint8_t *at, const uint8_t *end, const uint8_t *marks, size_t columns, const int64_t *wanted,
                                 const cells_column *own, size_t row, int skip, uint64_t *state)
@@ -186,7 +206,7 @@ CELLS_INLINE void cells_rows(const uint8_t *text, size_t length, const uint8_t *
                        const cells_column *own, size_t rows, uint64_t *state)
 {
     const uint8_t *at = text, *end = text + length, *strip = text, *stripped = text;
-    uint32_t found[CELLS_STRIP + 8];
+    cells_mark found[CELLS_STRIP + 8];
     size_t made = state[1], skip = state[4], next = 0, marked = 0, ends[2] = {0, 1};
     state[2] = state[3] = 0;
     while (at < end && state[2] == CELLS_MORE) {
@@ -203,7 +223,7 @@ CELLS_INLINE void cells_rows(const uint8_t *text, size_t length, const uint8_t *
             next = 0;
             marked = cells_marks(strip, bytes, marks, found, ends);
         }
-        const uint32_t *first = found + next;
+        const cells_mark *first = found + next;
         size_t plain = skip ? 0 : cells_regular(strip, first, marked - next, ends, marks, columns, rows - made);
         uint64_t why = CELLS_MORE;
         for (size_t column = 0; column < columns && plain && why == CELLS_MORE; column++) {
@@ -211,6 +231,10 @@ CELLS_INLINE void cells_rows(const uint8_t *text, size_t length, const uint8_t *
             const cells_column to = own[wanted[column]];
             const uint8_t *cell = column ? strip + first[column - 1] + 1 : at;
             for (size_t row = 0; row < plain; row++) {
+                if (to.codes && (row || column)) {
+                    row += cells_known(&to, strip, first + row * columns + column - 1, columns, plain - row, made + row);
+                    if (row == plain) break;
+                }
                 size_t mark = row * columns + column;
                 if (row || column) cell = strip + first[mark - 1] + 1;
                 why = cells_put(&to, cell, (size_t)(strip + first[mark] - cell), made + row);
@@ -223,6 +247,8 @@ CELLS_INLINE void cells_rows(const uint8_t *text, size_t length, const uint8_t *
         if (plain) {
             at = strip + first[plain * columns - 1] + 1;
             made += plain;
+            next += plain * columns;
+            ends[1] = 1; /* `ends` are those of the whole strip */
             continue;
         }
         const uint8_t *behind = cells_row(at, end, marks, columns, wanted, own, made, skip > 0, state);
