@@ -2,6 +2,7 @@
 
     python benchmarks/masked_sum.py                 # Azimian's three sizes, then 250 and 1,000 parties of one record
     python benchmarks/masked_sum.py --parties 10000
+    python benchmarks/masked_sum.py --simulate 10000    # a whole study in this process, from one record per party to the model
     python benchmarks/masked_sum.py --json out.json
 
 Every party runs in this process, one after the other, with all messages encoded and decoded; times are CPU seconds inside each
@@ -72,6 +73,27 @@ def measure(
     }
 
 
+def simulate(parties: int) -> None:
+    """A study of one-record tables, all sites in this process: CPU, and the peak memory of the process."""
+    import pyarrow as pa
+
+    from blindbayes import Categorical, Codebook, RowStudy
+
+    values, features = tuple("abcdefghij"), 12
+    codebook = Codebook("class", ("0", "1"), tuple(Categorical(f"a{at}", values) for at in range(features)))
+    rng = np.random.default_rng(7)
+    columns = {f"a{at}": [values[code] for code in rng.integers(0, 10, parties)] for at in range(features)}
+    whole = pa.table({**columns, "class": [str(label) for label in rng.integers(0, 2, parties)]})
+    tables = {f"p{at}": whole.slice(at, 1) for at in range(parties)}
+    begun = time.process_time()
+    result = RowStudy(codebook).simulate(tables)
+    spent = time.process_time() - begun
+    if result.statistics.class_counts.sum() != parties:
+        raise SystemExit("the total is wrong")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"simulate, {parties:,} parties: {spent:.1f} CPU s, peak {peak:.0f} MB, {result.cost.bytes / 1e6:.0f} MB of messages")
+
+
 def baseline_ms() -> float | None:
     """One encryption by python-paillier at 2,048 bits, or None if it is not installed."""
     try:
@@ -88,10 +110,14 @@ def baseline_ms() -> float | None:
 def main() -> None:
     parser = Options(__doc__.splitlines()[0])
     parser.add_argument("--parties", type=int, nargs="*", default=[250, 1000])
+    parser.add_argument("--simulate", type=int, metavar="PARTIES", help="a whole study instead, in this process")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--skip-azimian", action="store_true")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     arguments = parser.parse_args()
+    if arguments.simulate:
+        simulate(arguments.simulate)
+        return
     if arguments.quick:
         arguments.parties, arguments.skip_azimian = [40], True
     report: dict[str, Any] = {"azimian": {}, "growth": []}

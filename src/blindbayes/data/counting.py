@@ -22,7 +22,7 @@ from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.sources import Source, batches_of, open_source
 from blindbayes.data.values import Listed, as_numpy, plain_text
 from blindbayes.errors import DataError
-from blindbayes.statistics import Layout, Statistics
+from blindbayes.statistics import Layout, Statistics, layout_of
 
 Progress = Callable[[int, int, str], None]  # done, in all, what: rows, or columns by their names
 
@@ -59,7 +59,7 @@ def count_batches(
     batches: Iterable[Mapping[str, Any]], codebook: Codebook, lenient: bool, progress: Progress | None = None
 ) -> Statistics:
     """The statistics of columns that come in batches."""
-    layout, misfits, rows = Layout(codebook), Misfits(), 0
+    layout, misfits, rows = layout_of(codebook), Misfits(), 0
     vector = np.zeros(layout.size, dtype=object)
     features = {feature.name: ColumnCount(layout, vector, feature, lenient, misfits) for feature in codebook.features}
     for columns in batches:
@@ -99,7 +99,7 @@ def _count_there(
     wrong: dict[str, str] | None = None,
 ) -> tuple[Statistics, int]:
     """The statistics, and how many rows there are. With `misfits` what does not fit is counted there, else it is an error."""
-    layout = Layout(codebook)
+    layout = layout_of(codebook)
     vector = np.zeros(layout.size, dtype=object)
     steps = len(codebook.features) + 1
     found = Misfits() if misfits is None else misfits

@@ -294,7 +294,8 @@ class _Driver:
             seat.depth = max(seat.depth, depth)
             self.cost.rounds = max(self.cost.rounds, depth)
             self.transcript.received[seat.name][effect.kind] += 1
-            frames.append((sender, frame))
+            if self.transcript.keep is Keep.FRAMES:  # else a frame goes as its message comes
+                frames.append((sender, frame))
             try:
                 messages[sender] = decode(frame, effect.kind, sender=sender)
             except ProtocolError as raised:

@@ -104,7 +104,7 @@ class MemorySite:
         self.log.append({"event": "computing", "run": run_id, "study": agreement.sha256, "exact": exact})
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
-        self.log.append({"event": "opened", "run": run_id, "study": agreement.sha256, "included": list(included)})
+        self.log.append({"event": "opened", "run": run_id, "study": agreement.sha256, "included": included})
 
     def keep_share(self, run_id: str, share: KeptShare) -> None:
         self.share = share

@@ -6,7 +6,7 @@ a block up, `Layout` maps names to positions, `Statistics` is the vector with it
 
 from blindbayes.statistics.bags import Bags
 from blindbayes.statistics.block import MISSING, CodedRows, FeatureTally, cells_of, count_block
-from blindbayes.statistics.layout import Cell, Layout
+from blindbayes.statistics.layout import Cell, Layout, layout_of
 from blindbayes.statistics.statistics import Statistics, names_of
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "Statistics",
     "cells_of",
     "count_block",
+    "layout_of",
     "names_of",
 ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -189,6 +189,12 @@ class Layout:
             if len(part) and (part.min() < low or part.max() > group.bound):
                 name = f"feature {group.feature.name!r}" if group.feature else "class counts"
                 raise DataError(f"{name}: a {group.kind} is outside what max_rows = {self.codebook.max_rows} rows can give")
+
+
+@lru_cache(maxsize=8)
+def layout_of(codebook: Codebook) -> Layout:
+    """The layout of a codebook, one for all tables that are counted by it."""
+    return Layout(codebook)
 
 
 def _objects(values: Sequence[int]) -> npt.NDArray[Any]:

@@ -55,9 +55,8 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     # 1. and 2. A run key, and a seed for the mask of its own; then the keys of this run with its neighbours.
     run_key, seed = coins.bytes(SECRET_BYTES), coins.bytes(SECRET_BYTES)
     present, roster, pairs = yield from _meet(terms, me, mine, terms.commit(run_key) + terms.commit(seed), coins)
-    secrets, to_them, from_them = terms.run_keys(pairs, me, present, roster or terms.context)
-    masks, checks = terms.mask_keys(secrets)
-    del pairs
+    secrets, to_them, _ = terms.run_keys(pairs, me, present, roster or terms.context)
+    _, checks = terms.mask_keys(secrets)
 
     # 3. Shares of run key and seed: one pair for itself, the others sealed to their holders. The masks' secrets, sealed.
     shares = shamir.split_many([run_key, seed], [index + 1 for index in (*present, me)], threshold, coins)
@@ -65,23 +64,23 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     boxes = aead.seal_many(to_them, texts[:-1], associated=terms.context, nonce=BOX_NONCE)
     own_share = texts[-1, SHARE_BYTES:].tobytes()
     yield Send(SERVER, SharesDealt(boxes.tobytes(), terms.sealed_secrets(run_key, secrets), checks))
-    del boxes, shares, texts, secrets, checks, run_key
+    del boxes, shares, texts, secrets, checks, run_key, coins, to_them, _  # the pairs' keys give the others again
 
     # 4. The neighbours' shares; whoever dealt none is out.
     passed = yield from receive(SERVER, SharesPassedOn)
-    require_subset(passed.neighbours, present, SERVER)
-    dealers = passed.neighbours
+    dealers = require_subset(passed.neighbours, present, SERVER)
     _require_enough(terms, dealers)
-    to_them, from_them, masks = (_chosen(keys, present, dealers) for keys in (to_them, from_them, masks))
+    secrets, to_them, from_them = terms.run_keys(_chosen(pairs, present, dealers), me, dealers, roster or terms.context)
+    masks, _ = terms.mask_keys(secrets)
     boxes = cut(passed.boxes, BOX_BYTES, len(dealers), SERVER)
-    held = _unseal(terms, from_them, boxes, dealers).reshape(-1, 2, SHARE_BYTES)
-    del passed, boxes
+    dealt = np.ascontiguousarray(_unseal(terms, from_them, boxes, dealers))
+    del passed, boxes, pairs, secrets, _
 
     # 5. The vector under its own mask and one mask per pair, added by one and subtracted by the other.
     later = SECRET_BYTES * bisect_left(dealers, me)
     masked = add_masks(vector, terms.self_mask_key(seed) + masks[later:], masks[:later])
     yield Send(SERVER, MaskedVectorSent(masked, terms.masked(to_them).tobytes()))
-    del masks, seed
+    del masks, seed, masked, vector
 
     # 6. Whose vectors the server accepted: us among them, a quorum, none that we know to be out. Which keys it listed.
     named = yield from receive(SERVER, SurvivorsNamed)
@@ -95,14 +94,16 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     there = flags[list(dealers)]
     if dealers != mine and int(flags[list(mine)].sum()) != int(there.sum()):
         raise PeerProtocolError("a party that dealt no shares is named as a survivor", party=SERVER)
-    surviving = tuple(compress(dealers, there.tolist()))
+    surviving = dealers if there.all() else tuple(compress(dealers, there.tolist()))
     _require_enough(terms, surviving)
     del flags
 
     # 7. Tell every surviving neighbour which roster and survivors we were shown ...
     tags = terms.echoes(to_them + from_them, (me,) * len(dealers) + dealers, shown).reshape(2, len(dealers), TAG_BYTES)
     ours, expected = tags.compress(there, axis=1)  # those that we send, and those that we should hear
+    with_us = terms.masked(from_them)  # what whoever has our mask on its vector said in step 5
     yield Send(SERVER, SurvivorsEchoed(ours.tobytes()))
+    del tags, ours, to_them, from_them
 
     # 8. ... and go on only if enough of them were shown the same.
     echoes = yield from receive(SERVER, EchoesPassedOn)
@@ -115,13 +116,13 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     if terms.plan.complete:
         require_length(echoes.masked, 0, SERVER)
     else:
-        _require_tags(terms, terms.masked(from_them)[there], echoes.masked, surviving)
+        _require_tags(terms, with_us[there], echoes.masked, surviving)
 
     # 9. One share per dealer, never both: of the seed if it survived, of the run key if not. Ours comes last.
     given = np.stack([~there, there], axis=1).reshape(-1)
-    answer = held.reshape(-1, SHARE_BYTES).compress(given, axis=0).tobytes() + own_share
+    answer = dealt.reshape(-1, SHARE_BYTES).compress(given, axis=0).tobytes() + own_share
     yield Send(SERVER, SharesGiven(answer))
-    del held, answer, to_them, from_them
+    del dealt, answer, echoes, expected, with_us, given
 
     # 10. The total.
     if not terms.options["publish"]:
@@ -148,8 +149,7 @@ def _meet(
     said = KeysAdvertised(commitments, key.public, pair_keys.sign_keys(terms.run, terms.context, key.public, commitments))
     yield Send(SERVER, said)
     listed = yield from receive(SERVER, KeysListed)
-    present = listed.neighbours
-    require_subset(present, mine, SERVER)
+    present = require_subset(listed.neighbours, mine, SERVER)
     _require_enough(terms, present)
     if len(listed.advertised) != len(present):
         raise PeerProtocolError("a list has another length", party=SERVER)

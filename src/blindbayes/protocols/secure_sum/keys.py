@@ -181,13 +181,14 @@ def cut(packed: bytes, size: int, count: int, party: str) -> Bytes:
     return np.frombuffer(require_length(packed, size * count, party), np.uint8).reshape(count, size)
 
 
-def require_subset(found: tuple[int, ...], allowed: tuple[int, ...], party: str) -> None:
-    """Raise unless `found` is part of `allowed`, in the same order and without repeats."""
+def require_subset(found: tuple[int, ...], allowed: tuple[int, ...], party: str) -> tuple[int, ...]:
+    """Return `found`, or the same object as `allowed` if it is all of it; raise unless it is part of it, in order."""
     if found == allowed:
-        return
+        return allowed
     known = set(allowed)
     if any(index not in known for index in found) or any(a >= b for a, b in itertools.pairwise(found)):
         raise PeerProtocolError("a list of neighbours does not fit the graph", party=party)
+    return found
 
 
 def require_tag(expected: bytes, given: bytes, suspects: tuple[str, ...]) -> None:

@@ -66,8 +66,8 @@ class MaskedSum:
         """The role of `run.me`."""
         terms = MaskedSumSetup(run, setting)
         if run.me == SERVER:
-            return (yield from server(terms))
-        return (yield from contributor(terms, require_vector(vector, setting, run.me), coins))
+            return server(terms)
+        return contributor(terms, require_vector(vector, setting, run.me), coins)
 
 
 PROTOCOL = MaskedSum()

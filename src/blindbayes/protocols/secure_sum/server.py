@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,31 +53,30 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         terms.require_signed(index, said)
     del advertised
     roster = terms.roster(keys)
-    present = {index: tuple(other for other in around[index] if other in keys) for index in keys}
+    present = {index: _among(around[index], keys) for index in keys}
     _require_enough(terms, around, present)
     for index, there in present.items():
         yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there)))
 
     # 3. and 4. Sealed shares in, passed on.
     dealt = yield from receive_all(terms.names(keys), SharesDealt, quorum=quorum_size)
-    boxes: dict[int, bytes] = {}
     secrets: dict[int, _Secrets] = {}
     for name, sealed in dealt.items():
         index = index_of[name]
-        boxes[index] = require_length(sealed.boxes, BOX_BYTES * len(present[index]), name)
+        require_length(sealed.boxes, BOX_BYTES * len(present[index]), name)
         secrets[index] = _Secrets(
             present[index],
             require_length(sealed.secrets, SECRET_BYTES * len(present[index]), name),
             require_length(sealed.checks, CHECK_BYTES * len(present[index]), name),
         )
-    del dealt
-    dealers = {index: tuple(other for other in present[index] if other in boxes) for index in boxes}
+    dealers = {index: _among(present[index], secrets) for index in secrets}
     _require_enough(terms, present, dealers)
+    dealing = tuple(dealt)
+    boxes = {index: _items(dealt.pop(terms.name(index)).boxes, BOX_BYTES, present[index], dealers[index]) for index in dealers}
+    _exchange(boxes, BOX_BYTES, dealers)
     for index, there in dealers.items():
-        passed = b"".join([_item(boxes[other], BOX_BYTES, present[other], index) for other in there])
-        yield Send(terms.name(index), SharesPassedOn(there, passed))
-    dealing = tuple(terms.name(index) for index in boxes)
-    del boxes, present
+        yield Send(terms.name(index), SharesPassedOn(there, bytes(boxes.pop(index))))
+    del sealed, dealt, boxes, present
 
     # 5. and 6. Masked vectors in; whoever sent one is included from now on.
     vectors = yield from receive_all(dealing, MaskedVectorSent, quorum=quorum_size)
@@ -94,7 +93,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     survivors = pack_bits(flags)
     included = tuple(vectors)
     del vectors
-    surviving = {index_of[name]: tuple(at for at in dealers[index_of[name]] if flags[at]) for name in included}
+    surviving = {index: _among(dealers[index], masked) for index in masked}
     _require_enough(terms, dealers, surviving)
     named = SurvivorsNamed(survivors, roster, terms.sign(b"survivors", roster + survivors))
     for name in included:
@@ -106,15 +105,18 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     for name, echo in echoed.items():
         index = index_of[name]
         tags[index] = require_length(echo.tags, TAG_BYTES * len(surviving[index]), name)
-    answers = {index: tuple(other for other in surviving[index] if other in tags) for index in tags}
+    answers = {index: _among(surviving[index], tags) for index in tags}
     _require_enough(terms, surviving, answers)
+    passed = {index: _items(tags[index], TAG_BYTES, surviving[index], there) for index, there in answers.items()}
+    _exchange(passed, TAG_BYTES, answers)
+    with_us = {index: bytearray() for index in surviving}
+    if not terms.plan.complete:
+        with_us = {index: _items(masked.pop(index), TAG_BYTES, dealers[index], there) for index, there in surviving.items()}
+        _exchange(with_us, TAG_BYTES, surviving)
     for index, there in answers.items():
-        passed = b"".join([_item(tags[other], TAG_BYTES, surviving[other], index) for other in there])
-        sparse = () if terms.plan.complete else surviving[index]
-        with_us = b"".join([_item(masked[other], TAG_BYTES, dealers[other], index) for other in sparse])
-        yield Send(terms.name(index), EchoesPassedOn(there, passed, with_us))
+        yield Send(terms.name(index), EchoesPassedOn(there, bytes(passed.pop(index)), bytes(with_us.pop(index))))
     answering = tuple(terms.name(index) for index in tags)
-    del tags, masked, surviving, answers, echoed
+    del tags, masked, surviving, answers, echoed, passed, with_us
 
     # 9. Shares in; remove what is left of the masks.
     given = yield from receive_all(answering, SharesGiven, quorum=quorum_size)
@@ -144,10 +146,34 @@ def _require_enough(
             raise PeerLost(f"too few neighbours are left; missing: {', '.join(missing)}", party=missing[0])
 
 
+def _among(order: tuple[int, ...], there: Container[int]) -> tuple[int, ...]:
+    """Those of a list that are there; the same object if all are, since a server of thousands holds a list for each."""
+    left = tuple(other for other in order if other in there)
+    return order if len(left) == len(order) else left
+
+
 def _item(packed: bytes, size: int, order: tuple[int, ...], index: int) -> bytes:
     """The item for `index` in a list that is packed in the order of `order`."""
     at = size * bisect_left(order, index)
     return packed[at : at + size]
+
+
+def _items(packed: bytes, size: int, order: tuple[int, ...], chosen: tuple[int, ...]) -> bytearray:
+    """Those items of a list that is packed in the order of `order` that are for the `chosen`."""
+    if chosen == order:
+        return bytearray(packed)
+    return bytearray().join([_item(packed, size, order, index) for index in chosen])
+
+
+def _exchange(lists: dict[int, bytearray], size: int, orders: Mapping[int, tuple[int, ...]]) -> None:
+    """Make of the lists that each party gave, an item per neighbour, those that each gets: neighbours swap their items."""
+    for index, order in orders.items():
+        own = lists[index]
+        for place in range(bisect_left(order, index), len(order)):
+            other = order[place]
+            theirs, at = lists[other], size * bisect_left(orders[other], index)
+            here, there = slice(size * place, size * (place + 1)), slice(at, at + size)
+            own[here], theirs[there] = theirs[there], own[here]
 
 
 @dataclass(frozen=True, slots=True)
