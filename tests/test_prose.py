@@ -1,0 +1,133 @@
+"""Prose and names of the sources follow the style guide: banned phrases, names and openings of docstrings.
+
+`prose_allowed.txt` lists the files that are not clean yet. It only shrinks: a file that is not listed must be clean, and a
+listed file that is clean fails the test. `python tests/test_prose.py PATH ...` prints the findings in files; without paths it
+prints those in files that are not listed, and removes clean files from the list.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ALLOWED = Path(__file__).with_name("prose_allowed.txt")
+
+PROSE = re.compile(r"\b(?:[Ww]hoever|[Ss]o many|(?:is|are|was|were) none|tells|told|its people|house|rooms?|[Ss]trangers?)\b")
+FRAGMENT = re.compile(r"^(?:Of|As|What|Whether|Whose|Which|Who|Why|How|That|Where|If) ")  # no imperative, no head noun
+NAME = re.compile(
+    r"^_*(?:found|kept|held|said|drawn|told|of|of_.*|(?:most|least|fewest)(?:_.*)?)$|(?:^|_)(?:house|room|stranger)s?(?:_|$)",
+    re.IGNORECASE,
+)
+
+
+def sources() -> list[Path]:
+    return sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "papers").rglob("*.py")])
+
+
+def findings(text: str) -> Iterator[str]:
+    """Yield `line: reason` for each violation in a source file."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node) or ""
+            line = getattr(node, "lineno", 1)
+            yield from (f"{line}: docstring: {phrase}" for phrase in phrases(docstring))
+            if not isinstance(node, ast.Module) and (match := FRAGMENT.match(docstring)):
+                yield f"{line}: docstring starts with {match[0].strip()!r}"
+        elif isinstance(node, ast.Raise):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield from (f"{part.lineno}: error: {phrase}" for phrase in phrases(part.value))
+        yield from (f"{line}: name: {name}" for line, name in names(node) if NAME.search(name))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield from (f"{token.start[0]}: comment: {phrase}" for phrase in phrases(token.string))
+
+
+def phrases(text: str) -> list[str]:
+    return [match[0] for match in PROSE.finditer(" ".join(text.split()))]
+
+
+def names(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the names that a node defines: functions, classes, arguments and variables."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node.lineno, node.name
+    elif isinstance(node, ast.arg):
+        yield node.lineno, node.arg
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.lineno, node.id
+
+
+def allowed() -> list[str]:
+    return ALLOWED.read_text(encoding="utf-8").splitlines()
+
+
+def violations() -> dict[str, list[str]]:
+    each = {path.relative_to(ROOT).as_posix(): list(findings(path.read_text(encoding="utf-8"))) for path in sources()}
+    return {name: lines for name, lines in each.items() if lines}
+
+
+def test_sources_that_are_not_listed_are_clean() -> None:
+    assert {name: lines for name, lines in violations().items() if name not in allowed()} == {}
+
+
+def test_listed_files_are_not_clean_yet() -> None:
+    assert sorted(set(allowed()) - set(violations())) == []
+    assert allowed() == sorted(set(allowed()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"""Text from strangers."""',
+        'def f():\n    """Of a batch."""',
+        'def f():\n    """Whether it holds."""',
+        "x = 1  # whoever calls",
+        'raise ValueError(f"a rate that is none: {1}")',
+        "found = 1",
+        "def of(cls): ...",
+        "def f(most_bytes): ...",
+        "for held in []: ...",
+        "MOST_WORDS = 1",
+    ],
+)
+def test_planted_violations_are_reported(text: str) -> None:
+    assert list(findings(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'def f():\n    """Return the offer to send now, or None."""',
+        "max_words = 1",
+        "foundation = 1  # mostly harmless",
+        "x = 'told'",
+    ],
+)
+def test_plain_sources_pass(text: str) -> None:
+    assert list(findings(text)) == []
+
+
+def main() -> None:
+    if sys.argv[1:]:
+        for name in sys.argv[1:]:
+            for line in findings(Path(name).read_text(encoding="utf-8")):
+                print(f"{name}:{line}")
+        return
+    broken, listed = violations(), allowed()
+    for name, lines in broken.items():
+        if name not in listed:
+            print(*(f"{name}:{line}" for line in lines), sep="\n")
+    ALLOWED.write_text("".join(f"{name}\n" for name in sorted(set(listed) & set(broken))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
