@@ -1,4 +1,4 @@
-"""Naive Bayes on data that nobody may pool.
+"""Naive Bayes on data that must not be pooled.
 
 The public surface: `Codebook` (public facts about the columns), `NaiveBayes` (one table, with or without differential
 privacy), `Study` (several parties), `load` (a model file).

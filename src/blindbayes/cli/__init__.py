@@ -86,7 +86,7 @@ class _Commands(click.Group):
 @click.option("-v", "--verbose", count=True, help="Say more; twice for debugging.")
 @click.pass_context
 def root(context: click.Context, version: bool, verbose: int) -> None:
-    """Naive Bayes on data that nobody may pool."""
+    """Naive Bayes on data that must not be pooled."""
     set_up_logging(verbose)
     if version:
         click.echo(f"blindbayes, version {__version__}")
