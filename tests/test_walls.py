@@ -119,9 +119,20 @@ NETWORK = (
 )
 PROCESSES = ("subprocess", "multiprocessing", "threading", "concurrent", "signal", "pty")
 CLOCK = ("time", "datetime")
-UPPER = ("study", "simulation", "report", "net", "agent", "cli", "console", "testing", "papers")
+UPPER = ("study", "simulation", "report", "disclosure", "net", "agent", "cli", "console", "testing", "papers")
 SHELLS = tuple(f"{PACKAGE}.{package}" for package in UPPER)
-IO_PACKAGES = ("io", "net", "agent", "testing", "data", "dp/accounting/ledger", "cli", "console", "papers")
+IO_PACKAGES = (
+    "io",
+    "net",
+    "agent",
+    "testing",
+    "data",
+    "dp/accounting/ledger",
+    "disclosure/audit_log",
+    "cli",
+    "console",
+    "papers",
+)
 
 
 def test_the_network_and_processes_stop_at_transport_and_the_shells() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from blindbayes.agent.audit_log import AuditLog
 from blindbayes.console.probes import metrics
 from blindbayes.crypto.signatures import verify
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLost, PrivacyError
 from blindbayes.io.chain import ChainFormat

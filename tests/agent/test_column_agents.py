@@ -195,7 +195,9 @@ def test_an_exhausted_budget_refuses_at_both_sides_and_opens_nothing(tmp_path: P
             # One side that pretends to have more left does not help itself: the other refuses.
             spent = office.net.sites["insurer"].home.folder / "shares" / f"{model}.share.spent"
             spent.write_text("")
-            monkeypatch.setattr("blindbayes.agent.history.History.classified", lambda *_, **__: 0)  # nor does its log count
+            monkeypatch.setattr(
+                "blindbayes.disclosure.history.History.classified", lambda *_, **__: 0
+            )  # nor does its log count
             ended = await predict(office, study, model, split.ask(tmp_path, small(6, seed=6)), "three")
             assert errors(ended) == {"hospital": PrivacyError, "insurer": PeerLost}
             for batch in ("two", "three"):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from blindbayes.agent.increments import most_moved
 from blindbayes.agent.tables import Tables
+from blindbayes.disclosure.charges import max_moved
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.file import Deadlines, Privacy, Thresholds
@@ -123,7 +123,7 @@ def test_whoever_missed_the_base_is_not_counted_twice(tmp_path: Path, drawn: lis
     ],
 )
 def test_what_one_record_can_move(since: list[int | None], most: int) -> None:
-    assert most_moved(since) == most
+    assert max_moved(since) == most
 
 
 def test_an_exact_sum_of_changes_is_refused_where_it_could_be_one_sites(tmp_path: Path) -> None:

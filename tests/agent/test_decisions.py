@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from blindbayes.agent.audit_log import AuditLog
-from blindbayes.agent.history import History
 from blindbayes.agent.people import Person, account
+from blindbayes.agent.run_context import request_of
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.audit_log import AuditLog
+from blindbayes.disclosure.checks import require_all
+from blindbayes.disclosure.history import History
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PeerLost, PrivacyError
 from blindbayes.net.control import ABORT
@@ -220,8 +223,9 @@ def test_an_approval_counts_to_the_end_of_its_last_day(tmp_path: Path, monkeypat
             assert south.approvals.runs_left(study.sha256) == 0
             with pytest.raises(PrivacyError, match=f"the day until which this study was approved is over \\({day}, UTC\\)"):
                 office.agents["south"].begin(study.sha256)
+            late = replace(south.records(study), now=time.time() + 86400)
             with pytest.raises(PrivacyError, match="is over"):  # also of a run that began in time and computes too late
-                south.require_leave(study, time.time())
+                require_all(request_of(study, "south"), late)
             with pytest.raises(PrivacyError, match="is over"):
                 office.agents["south"].predict(study.sha256, {})
             begun = asyncio.get_running_loop().time()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import numpy as np
 import pytest
 
 from blindbayes.agent.release import outcome_of, write_release
+from blindbayes.agent.run_context import request_of
+from blindbayes.disclosure.checks import require_all
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LedgerError, PeerProtocolError, PrivacyError
@@ -34,12 +35,12 @@ def test_one_run_more_than_approved_is_refused_at_the_last_look(tmp_path: Path) 
     net = Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES, rows=12))
     study, home = net.make_study(BOOK), net.sites["north"].home
     home.approvals.approve(study)
-    home.require_leave(study, time.time())
+    require_all(request_of(study, "north"), home.records(study))
     home.audit.append("computing", run="ab" * 16, study=study.sha256, exact=False)
     with pytest.raises(PrivacyError, match="used up"):
-        home.require_leave(study, time.time())
+        require_all(request_of(study, "north"), home.records(study))
     home.approvals.approve(study)
-    home.require_leave(study, time.time())
+    require_all(request_of(study, "north"), home.records(study))
 
 
 def test_what_messages_depend_on_is_on_disk_before_they_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from blindbayes.agent.approvals import Approvals
-from blindbayes.agent.audit_log import AuditLog
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity
 from blindbayes.study.file import Privacy, StudyFile, Thresholds

@@ -44,7 +44,7 @@ def test_a_new_identity_takes_over_ledger_log_and_table(old: SiteFolder, tmp_pat
     assert new.config.rows == old.config.rows
     identity = Identity.load(new.folder).card.identity.hex()
     assert identity != own
-    bound = new.history.bound()
+    bound = new.history.binding()
     assert bound.same_site == dict.fromkeys((own, identity), "this site")
     assert [each.table for each in bound.sums] == ["visits"]
     with pytest.raises(ConfigError, match=r"no site\.toml"):

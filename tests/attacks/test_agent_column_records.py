@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 from msgspec import to_builtins
 
-from blindbayes.agent.audit_log import AuditLog
 from blindbayes.agent.run_context import work_of
 from blindbayes.cli.commands.report import command as report_command
 from blindbayes.cli.commands.study_predict import _copy
 from blindbayes.data.columns import open_columns
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PeerProtocolError
 from blindbayes.io.folder import read_folder, write_folder
 from blindbayes.report.checksums import seal_files, verify_files

@@ -15,13 +15,14 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes.agent.increments import Bases, most_moved
+from blindbayes.agent.increments import Bases
 from blindbayes.agent.run_context import FolderSite, Work
 from blindbayes.agent.runs import read_run_id
 from blindbayes.cli.commands.site import command
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
+from blindbayes.disclosure.charges import max_moved
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.statistics import Statistics
 from blindbayes.study import schemes
@@ -301,4 +302,4 @@ def test_what_a_stay_can_move_is_what_counting_says(data: st.DataObject) -> None
 
     stays = [(a, b) for a in range(count) for b in range(a + 1, count + 1)]
     most = max((sum(there(i, *stay) != there(at, *stay) for i, at in enumerate(since)) for stay in stays), default=0)
-    assert most_moved(since, gone) == most
+    assert max_moved(since, gone) == most

@@ -1,12 +1,13 @@
 """Exact sums over time, between agents: what three published sums, a renamed codebook or a lost disk gave away before.
 
-The rule before compared each new sum with the site's own earlier ones; see `site/SPEC.md` for why no such rule is enough.
+The rule before compared each new sum with the site's own earlier ones; see `disclosure/SPEC.md` for why no such rule is enough.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ import pytest
 from blindbayes.agent.backup import acknowledge, backup, restore
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.history import History
-from blindbayes.agent.one_set import Bound
 from blindbayes.agent.rollback import SharedHeads
+from blindbayes.agent.run_context import contribution, request_of
 from blindbayes.agent.tables import Tables
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.disclosure.checks import KNOWN_SET, require_all
+from blindbayes.disclosure.history import History
+from blindbayes.disclosure.one_set import Binding
 from blindbayes.disclosure.policy import Policy
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.distributed.noisy_sum import WHOLE_SITE
@@ -31,6 +34,7 @@ from blindbayes.naive_bayes.estimator import load
 from blindbayes.study import Study
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Party
+from blindbayes.study.tasks.job import State
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
@@ -248,11 +252,11 @@ def test_a_lost_disk_does_not_let_an_exact_sum_be_forgotten(
 
     async def test() -> None:
         async with Office(tmp_path, ("a", "m", "c", "d"), policy=Policy()) as office:
-            bound, witness = History.bound, SharedHeads.witness
+            bound, witness = History.binding, SharedHeads.witness
             # m runs other software: it has no rule, keeps no heads and shows none.
             forgets = lambda self: self.audit.path.parent.name == "m"  # noqa: E731
             monkeypatch.setattr(office.agents["m"].logbook, "seen", lambda site: b"")
-            monkeypatch.setattr(History, "bound", lambda self: Bound((), {}) if forgets(self) else bound(self))
+            monkeypatch.setattr(History, "binding", lambda self: Binding((), {}) if forgets(self) else bound(self))
             monkeypatch.setattr(
                 SharedHeads,
                 "witness",
@@ -312,7 +316,7 @@ def test_that_nothing_began_since_a_backup_says_nothing_of_a_run_under_way(tmp_p
         restored(home, tmp_path / "backup", nothing_ran=True)
     home = SiteFolder.open(tmp_path / "north")
     acknowledge(home, "disk lost", epsilon=0.0, delta=0.0)
-    assert home.history.bound().lost_at >= 0
+    assert home.history.binding().lost_at >= 0
 
 
 @pytest.mark.parametrize("end", [None, "failed", "done", "settled"])
@@ -331,8 +335,10 @@ def test_after_a_restore_a_sum_that_may_have_come_to_nothing_binds_no_table(tmp_
     home = restored(home, tmp_path / "backup", epsilon=0.0, delta=0.0)
     if end == "settled":
         home.audit.append("settled", **about, included=sites)
+    vector = contribution(study, State("", None, "rows"), 3, exact=True)
+    asked = replace(request_of(study, "a"), vector=vector)
     if end in ("done", "settled"):
-        home.history.bound().require_set(study, sites[0], "rows")
+        require_all(asked, home.records(study), KNOWN_SET)
     else:
         with pytest.raises(PrivacyError, match="came back from a backup"):
-            home.history.bound().require_set(study, sites[0], "rows")
+            require_all(asked, home.records(study), KNOWN_SET)

@@ -21,12 +21,12 @@ from click.testing import CliRunner
 
 from blindbayes import NaiveBayes, load
 from blindbayes.agent.approval import approval_of, require_study
-from blindbayes.agent.audit_log import AuditLog
 from blindbayes.agent.config import SiteConfig
 from blindbayes.cli.commands.explain import command as explain_command
 from blindbayes.cli.commands.ledger import command as ledger_command
 from blindbayes.cli.commands.report import command as report_command
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.policy import Policy
 from blindbayes.dp.accounting.accountant import Composition, Spend
 from blindbayes.dp.accounting.ledger import Ledger

@@ -17,7 +17,6 @@ from typing import Any
 
 from blindbayes.agent.agent_run import AgentRun, NotNow, Unwritten
 from blindbayes.agent.approval import require_study
-from blindbayes.agent.approvals import ENDED
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.people import account, require_name, require_reason
 from blindbayes.agent.refusals import Answers
@@ -26,6 +25,7 @@ from blindbayes.agent.rollback import SharedHeads
 from blindbayes.agent.run_context import Work, name_to_add_to, run_of, work_of
 from blindbayes.agent.status import show_site
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.checks import APPROVAL_OVER
 from blindbayes.disclosure.policy import require_few_idle, require_rate
 from blindbayes.errors import (
     BlindbayesError,
@@ -89,7 +89,7 @@ class Agent:
         for run_id in self.home.history.stopped_runs():
             self._burn(run_id, "it was stopped by its people", state="stopped", exit_code=RunStopped.code)
             interrupted = [each for each in interrupted if each != run_id]
-        for run_id in self.home.history.open_runs():
+        for run_id in self.home.history.unended():
             if run_id not in interrupted:  # what it opened is not known, and it can never say
                 self._burn(run_id, "its journal is gone")
         for run_id in interrupted:
@@ -273,7 +273,7 @@ class Agent:
 
     def _answer(self, site: str, pair: EnvelopePair, why: str, error: BlindbayesError) -> None:
         """A party of a study that people here decided about is told at once; the policy's words stay here."""
-        over = next((each for each in (_USED_UP, ENDED) if each in str(error)), None)
+        over = next((each for each in (_USED_UP, APPROVAL_OVER) if each in str(error)), None)
         if why or over:
             self.answers.tell(site, pair, pair.refused(why or f"{over} at {self.name}: its people can approve more"))
         else:

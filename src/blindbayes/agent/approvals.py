@@ -12,12 +12,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from blindbayes.agent.audit_log import AuditLog
+from blindbayes.disclosure.audit_log import AuditLog
+from blindbayes.disclosure.checks import ApprovedRuns, require_in_time
 from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
 from blindbayes.io.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile
-
-ENDED = "the day until which this study was approved is over"
 
 
 def today() -> date:
@@ -80,9 +79,21 @@ class Approvals:
         return last is not None and today() > last
 
     def require_in_time(self, study: str) -> None:
-        """Refuse what would begin or open something after the last day of the approval."""
-        if self.is_over(study):
-            raise PrivacyError(f"{ENDED} ({self.until(study)}, UTC): `blindbayes site approve` it once more")
+        """Raise if the last day of the approval is over."""
+        require_in_time(self.until(study), today())
+
+    def require_standing(self, study: str) -> None:
+        """Raise unless a study is approved, whatever runs are left: its model may be asked."""
+        if self.find(study) is None:
+            raise PrivacyError("the study's approval was taken back")
+        self.require_in_time(study)
+
+    def approved_runs(self, study: StudyFile) -> ApprovedRuns | None:
+        """Return the approval of a study in the roster of this file; None: it was taken back, or the roster is another."""
+        approved = self.find(study.sha256)
+        if approved is None or approved[0].at(study.roster.sha256) is None:
+            return None
+        return ApprovedRuns(approved[1], self.until(study.sha256))
 
     def require_next(self, study: StudyFile) -> None:
         """Refuse a roster that is not signed, or does not go on from the one that was approved last."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from blindbayes.agent.approval import require_study
 from blindbayes.agent.approvals import Approvals, today
-from blindbayes.agent.audit_log import AuditLog
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.people import People, require_reason
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError
 from blindbayes.io.files import make_private_folder, write_whole
 from blindbayes.study.file import StudyFile

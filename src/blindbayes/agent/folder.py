@@ -12,28 +12,28 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from blindbayes.agent.approvals import Approvals
-from blindbayes.agent.audit_log import AuditLog
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.decisions import Decisions
-from blindbayes.agent.history import History
 from blindbayes.agent.increments import Bases
 from blindbayes.agent.lock import sole_agent
-from blindbayes.agent.one_set import Bound
 from blindbayes.agent.people import People
 from blindbayes.agent.runs import RunFolders
 from blindbayes.agent.shares import ShareFolder
 from blindbayes.agent.tables import Tables
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.charges import Payments
-from blindbayes.disclosure.policy import require_rate
+from blindbayes.disclosure.checks import Records
+from blindbayes.disclosure.history import History
 from blindbayes.dp.accounting.ledger import Ledger
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import ConfigError
 from blindbayes.io.files import make_private_folder, sync, write_whole
 from blindbayes.net.identity import Card, Identity, pin, pinned, read_card, require_name
 from blindbayes.study.file import StudyFile
@@ -139,10 +139,6 @@ class SiteFolder:
         """Pinned sites."""
         return pinned(self.folder)
 
-    def bound(self) -> Bound:
-        """What exact sums this site may still take part in; with the names that it knows other sites by."""
-        return replace(self.history.bound(), names={card.identity.hex(): name for name, card in self.peers().items()})
-
     def pin(self, card: Card, *, replace: bool = False, who: str | None = None) -> None:
         """Trust a card whose words were compared."""
         by = self.people.require("manage", who)
@@ -172,12 +168,8 @@ class SiteFolder:
                 gone.append(path.name)
         return gone
 
-    def require_leave(self, study: StudyFile, now: float) -> None:
-        """The last look before a run computes: still approved, for one more run, and not too many today."""
-        found = self.approvals.find(study.sha256)
-        if found is not None and found[0].at(study.roster.sha256) is None:
-            found = None
-        if found is None or len(self.history.starts(study.sha256)) >= found[1]:
-            raise PrivacyError("the study's approval was taken back or used up")
-        self.approvals.require_in_time(study.sha256)
-        require_rate(self.config.policy, self.history.starts(), now)
+    def records(self, study: StudyFile) -> Records:
+        """Return what the checks of `disclosure` are asked with, now."""
+        names = {card.identity.hex(): name for name, card in self.peers().items()}
+        approval = self.approvals.approved_runs(study)
+        return Records(self.config.policy, self.history, self.payments, approval, time.time(), names)

@@ -99,25 +99,3 @@ class Bases:
 
 def _statistics(codebook: Codebook, words: Sequence[int]) -> Statistics:
     return Statistics.from_words(Layout(codebook), np.array(words, dtype=np.uint64))
-
-
-def most_moved(since: Sequence[int | None], gone: Sequence[bool] = ()) -> int:
-    """The most of these releases that one stay of a record in this site's table can move.
-
-    Release i tells how this site's statistics changed since release `since[i]`, or all of them (None; -1: since one that is not
-    among these). A record that is in the table from release a up to, not including, release b is there at release i if
-    a <= i < b and the site had not taken its rows back then (`gone[i]`). It moves release i if it is there at i or at
-    since[i], not at both. So a line of changes costs it two, however long; each time that the site takes its rows back or
-    brings them again costs one more, and so does each release that no later one goes on from.
-    """
-    count = len(since)
-    here = 1 - np.array(gone or [False] * count, dtype=np.int64)
-    weights, both = here.copy(), np.zeros((count + 1, count + 1), dtype=np.int64)
-    for i, at in enumerate(since):
-        if at is not None and at >= 0:
-            weights[at] += here[at]
-            both[at, i + 1] = here[at] * here[i]
-    before = np.concatenate([[0], np.cumsum(weights)])
-    pairs = both[::-1].cumsum(axis=0)[::-1].cumsum(axis=1)  # [a, b]: of those told as changes, both of them in the stay
-    moved = before[None, :] - before[:, None] - 2 * pairs
-    return int(moved.max()) + sum(at == -1 for at in since)

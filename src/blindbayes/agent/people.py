@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import msgspec
 import tomlkit
 
-from blindbayes.agent.audit_log import AuditLog
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.io.files import write_whole
 from blindbayes.io.untrusted import convert, read_toml, require_seen

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from blindbayes.agent.approval import approval_of, require_study
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.run_context import FolderSite
+from blindbayes.agent.run_context import FolderSite, contribution, request_of
+from blindbayes.disclosure.checks import KNOWN_SET, changed_data, one_set, require_all
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.net.identity import read_card
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks.job import State
 
 
 def check(study: StudyFile) -> dict[str, Any]:
@@ -39,13 +42,14 @@ def verdict(home: SiteFolder, study: StudyFile) -> list[str]:
 
 
 def require_set(home: SiteFolder, study: StudyFile) -> None:
-    """Refuse an exact sum over other sites than those that this site's table is bound to."""
+    """Raise if the study is an exact sum over other sites than those that this site's table is bound to."""
     opens, own = study.study.scheme.exposure(study.agreement), read_card(home.folder / "card.toml")
     party = next((each for each in study.parties if each.identity == own.identity.hex()), None)
     if opens.quorum_size is None or opens.epsilon or party is None or party.name not in study.contributors:
         return
     if home.config.rows is not None:
-        home.bound().require_set(study, party.identity, home.config.rows.name)
+        vector = contribution(study, State("", None, home.config.rows.name), opens.quorum_size, exact=True)
+        require_all(replace(request_of(study, party.name), vector=vector), home.records(study), KNOWN_SET)
 
 
 def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
@@ -81,15 +85,9 @@ def again(home: SiteFolder, study: StudyFile) -> list[str]:
     told = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
     opens = study.study.scheme.exposure(study.agreement)
     if not opens.epsilon and opens.quorum_size is not None:
-        told.append(
-            "An exact sum binds this site's table to the sites that are in it, for good: later exact sums, of any codebook, "
-            "are over exactly these sites, with a quorum of all of them. Sums over other sites need noise."
-        )
+        told.append(one_set.sentence)
         if not home.config.policy.changed_data:
-            told.append(
-                "If the rows change in between, a further exact sum is refused here: the difference would show how. Give the "
-                "study an epsilon, or set changed_data under [policy] in site.toml."
-            )
+            told.append(changed_data.sentence)
     if starts and opens.epsilon:
         told.append(
             f"Each run is charged to this site's ledger, at most epsilon {opens.epsilon:g}; with --base it may be less."

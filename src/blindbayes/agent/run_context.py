@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.increments import most_moved
 from blindbayes.agent.release import outcome_of, write_release
 from blindbayes.agent.runs import RunId, read_run_id
 from blindbayes.codebook import Codebook
@@ -19,7 +18,9 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.data.sources import Source
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_overlap_bits, require_rows
+from blindbayes.disclosure.checks import Contribution, RunRequest, facts_of, require_all, require_not_withdrawn
+from blindbayes.disclosure.checks import charge as pay
+from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead
@@ -31,7 +32,6 @@ from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
-from blindbayes.study.tasks.audits import require_answers
 from blindbayes.study.tasks.job import Bounded, Job, State
 from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms, Request
 
@@ -136,75 +136,30 @@ class FolderSite:
         overlap_with: Sequence[str] = (),
         answers: int = 0,
     ) -> None:
-        """Approval, rate, one table one set, bits about the overlap, ledger; then the log says so. Once per run."""
-        home, study, policy = self.home, self.study, self.home.config.policy
+        """Run the checks, pay, and write it down: once per run, all on disk before anything leaves."""
+        home, study = self.home, self.study
         if home.history.has_computed(run_id):
             return
-        now = time.time()
-        home.require_leave(study, now)
-        require_there(home, study, self.base)
-        if home.history.has_withdrawn(study.sha256) != self._gone:
-            raise PrivacyError("the site took its rows back, or brought them again, while the run began: ask again")
-        facts: dict[str, Any] = {"exact": exact}
-        if self.base is not None:
-            facts |= {"base": self.base, "since": self._since}
+        vector = None
         if state is not None and quorum_size is not None:
-            if exact:
-                self._require_exact(state)
-                facts |= {"table": state.table, "rows": state.rows}
-            facts |= {
-                "withdrawn": self._gone,
-                "codebook": study.book.sha256,
-                "data": state.statistics,
-                "fewest": quorum_size,
-                "moments": True,
-                "waits_for_all": registry.waits_for_all(study.protocol, study.setting),
-                "contributors": [study.party(name).identity for name in study.contributors],
-            }
-        else:
-            partners = [study.party(name).identity for name in overlap_with]
-            require_overlap_bits(policy, home.history.overlap_bits(), partners, now)
-            require_answers(study.study, answers, home.history.classified(study.sha256))
-            facts |= {"partition": "columns", "overlap_bits_with": partners, "answers": answers}
-        purpose = f"study {study.title[:80]}"
-        by_stays = self._since is not None and study.study.unit == "record"  # else it pays in full
-        if charge is not None and (not by_stays or self._costs_more()):
-            home.payments.pay(charge, purpose + ", for one stay of a record" * by_stays, study.sha256, run_id)
-        if exact:
-            home.payments.note_exact(purpose, study.sha256, run_id)
+            vector = contribution(study, state, quorum_size, exact=exact)
+        request = replace(
+            request_of(study, self.name, run_id),
+            base=self.base,
+            since=self._since,
+            withdrawn=self._gone,
+            vector=vector,
+            partners=tuple(study.party(name).identity for name in overlap_with),
+            answers=answers,
+            charge=charge,
+        )
+        records = home.records(study)
+        require_all(request, records)
+        pay(request, records)
         if self._counted is not None and study.study.scheme.facts.goes_on and not is_rehearsal():
             home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
-        home.audit.append("computing", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
+        home.audit.append("computing", **facts_of(request))
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
-
-    def _require_exact(self, state: State) -> None:
-        """The rule on exact sums; of a sum of changes, whose others may bring none, also that it is not all of this table."""
-        home, since = self.home, list[str | None]()
-        if state.rows is None and not self._gone:
-            raise LocalProtocolError("an exact sum needs the digest of the rows that are in it")
-        if self._gone:
-            raise PrivacyError(
-                "an exact sum of changes would show what this site takes back, its whole table. Run it with an epsilon, or "
-                "leave the rows in earlier totals: `blindbayes site withdraw --undo`"
-            )
-        if self.base is not None:
-            begun = home.history.computed(self.study.sha256, self._since)
-            if begun is None or begun.get("table", "rows") != state.table:
-                raise PrivacyError(
-                    "an exact sum of changes could be all statistics of a site that is new in it, or has another table now. "
-                    "Run it without a base, or with an epsilon"
-                )
-            since.append(begun.get("rows"))
-        own = self.identity.card.identity.hex()
-        facts = (state.table, state.rows)
-        home.bound().require(home.config.policy, self.study, own, *facts, statistics=state.statistics, since=since)
-
-    def _costs_more(self) -> bool:
-        """Whether a run that tells changes can cost a stay of a record more than the ledger was charged for the study."""
-        history, own = self.home.history, {"run": self.run_id, "since": self._since, "withdrawn": self._gone}
-        told = [*history.releases(self.study.sha256, self.study.party(self.name).identity), own]
-        moved = most_moved(history.lines(told), [bool(entry.get("withdrawn")) for entry in told])
-        return moved > self.home.payments.count(self.study.sha256)
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
         identities = [self.study.party(name).identity for name in included]
@@ -270,9 +225,7 @@ class FolderSite:
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
         """Approval, budget, log."""
         home = self.home
-        if home.approvals.find(study) is None:
-            raise PrivacyError("the study's approval was taken back")
-        home.approvals.require_in_time(study)
+        home.approvals.require_standing(study)
         home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(study, but=run_id))
         if home.history.has_computed(run_id):
             return
@@ -284,6 +237,36 @@ class FolderSite:
             with suppress(Exception):
                 self._source.close()
             self._source = None
+
+
+def request_of(study: StudyFile, name: str, run_id: str = "") -> RunRequest:
+    """Return what a study asks a party to reveal in one run, before its rows are read."""
+    return RunRequest(
+        run_id=run_id,
+        study=study.sha256,
+        roster=study.roster.sha256,
+        title=study.title,
+        protocol=study.protocol,
+        exposure=study.study.scheme.exposure(study.agreement),
+        identity=study.party(name).identity,
+        names={party.identity: party.name for party in study.parties},
+        unit=study.study.unit,
+        queries=study.study.options.get("queries"),
+    )
+
+
+def contribution(study: StudyFile, state: State, quorum_size: int, *, exact: bool) -> Contribution:
+    """Return a party's vector of a sum, by the digests of its data."""
+    return Contribution(
+        exact=exact,
+        table=state.table,
+        rows=state.rows,
+        statistics=state.statistics,
+        codebook=study.book.sha256,
+        contributors=tuple(study.party(name).identity for name in study.contributors),
+        quorum_size=quorum_size,
+        waits_for_all=registry.waits_for_all(study.protocol, study.setting),
+    )
 
 
 class Work:
@@ -311,18 +294,12 @@ class Work:
         self.site.close()
 
 
-def require_there(home: SiteFolder, study: StudyFile, base: str | None) -> None:
-    """A site that took its rows back takes part in what can tell them as gone, and in nothing else."""
-    if base is None and home.history.has_withdrawn(study.sha256):
-        raise PrivacyError("this site took its rows back: it takes part in runs with a base only, until it leaves")
-
-
 def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
     """What a run's id says, if this site may take part in such a run. No two runs of a study have one name."""
     found = read_run_id(run_id, study.study.scheme.facts)
     if home.history.named(study.sha256, found.name) not in (None, run_id):
         raise PrivacyError("another run of this study has that name")
-    require_there(home, study, found.base)
+    require_not_withdrawn(home.history.has_withdrawn(study.sha256), found.base)
     return found
 
 

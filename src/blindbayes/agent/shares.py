@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from blindbayes.agent.audit_log import AuditLog
-from blindbayes.agent.history import History
 from blindbayes.agent.runs import require_run_id
+from blindbayes.disclosure.audit_log import AuditLog
+from blindbayes.disclosure.history import History
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import erase, make_private_folder
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead

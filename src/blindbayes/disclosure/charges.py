@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.ledger import EXACT, Ledger, LedgerEntry
@@ -73,3 +76,25 @@ class Payments:
     def has_paid(self, run_id: str, kind: str = "charge") -> bool:
         """Return True if the ledger has an entry of this kind for a run."""
         return any(entry.kind == kind and entry.fields.get("run") == run_id for entry in self.ledger.entries())
+
+
+def max_moved(previous: Sequence[int | None], withdrawn: Sequence[bool] = ()) -> int:
+    """Return the largest number of these releases that one stay of a record in this site's table can change.
+
+    Release i reveals how this site's statistics changed since release `previous[i]`, or all of them (None; -1: since one that
+    is not among these). A record that is in the table from release a up to, not including, release b is present at release i
+    if a <= i < b and the site had not taken its rows back then (`withdrawn[i]`). It changes release i if it is present at i or
+    at previous[i], but not at both. So a line of changes costs it two, however long; each time that the site takes its rows
+    back or brings them again costs one more, and so does each release that no later one adds to.
+    """
+    count = len(previous)
+    present = 1 - np.array(withdrawn or [False] * count, dtype=np.int64)
+    weights, both = present.copy(), np.zeros((count + 1, count + 1), dtype=np.int64)
+    for i, before in enumerate(previous):
+        if before is not None and before >= 0:
+            weights[before] += present[before]
+            both[before, i + 1] = present[before] * present[i]
+    prefix = np.concatenate([[0], np.cumsum(weights)])
+    pairs = both[::-1].cumsum(axis=0)[::-1].cumsum(axis=1)  # [a, b]: increments whose two releases both lie in the stay
+    moved = prefix[None, :] - prefix[:, None] - 2 * pairs
+    return int(moved.max()) + sum(before == -1 for before in previous)

@@ -14,6 +14,7 @@ from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.checks import require_answers
 from blindbayes.disclosure.policy import Policy, require_cost, require_matches_revealed, require_rows
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LocalProtocolError
@@ -22,7 +23,6 @@ from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.audits import require_answers
 from blindbayes.study.tasks.columns import keys_of, require_own
 from blindbayes.study.tasks.job import State
 from blindbayes.study.tasks.prediction import Request
@@ -97,7 +97,7 @@ class MemorySite:
         answers: int = 0,
     ) -> None:
         """Pay, and write it down. There is no past, so there is nothing to compare with."""
-        require_answers(agreement.study, answers)
+        require_answers(agreement.study.options.get("queries"), answers)
         if charge is not None and self.ledger is not None:
             purpose = f"study {(agreement.title or agreement.study.protocol)[:80]}"
             charge.pay(Ledger(self.ledger), purpose, run=run_id, study=agreement.sha256)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.errors import ConfigError, DataError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.shared_inference.audit import Committed
@@ -36,16 +36,6 @@ def require_audit(study: Study) -> None:
     rate = float(study.options.get("audit_rate", 0.0))
     if not (math.isfinite(rate) and 0 <= rate <= MOST_DUMMIES):
         raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MOST_DUMMIES:g}")
-
-
-def require_answers(study: Study, count: int, charged: int = 0) -> None:
-    """Refuse a training whose references pass the study's query budget, of which `charged` are used up."""
-    queries = study.options.get("queries")
-    if count and queries is not None and charged + count > queries:
-        raise PrivacyError(
-            f"with audit_rate this training opens the classes of {count} reference instances, which are charged like others, "
-            f"and {max(queries - charged, 0)} of {queries} queries are left: agree on more queries, or set epsilon"
-        )
 
 
 def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from blindbayes.agent.approval import require_study
-from blindbayes.agent.audit_log import AuditLog
 from blindbayes.codebook import Categorical, Codebook
+from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_rate, require_rows
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
