@@ -6,30 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.crypto.kernels import checked
+from blindbayes.crypto.kernels.signatures import CheckedFunction
 
 CALLED: set[str] = set()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def called():
-    """Watches every call over the border."""
-    into, made = os.environ.get("BLINDBAYES_CALLED"), checked.functions
-    if into is None:
+    """Record the name of every called function."""
+    path, call = os.environ.get("BLINDBAYES_CALLED"), CheckedFunction.__call__
+    if path is None:
         yield
         return
 
-    def watched(library, backend, declared):
-        def noted(name, function):
-            def call(*args):
-                CALLED.add(name)
-                return function(*args)
+    def recorded(function, *args):
+        CALLED.add(function.symbol)
+        return call(function, *args)
 
-            return call
-
-        return {name: noted(name, function) for name, function in made(library, backend, declared).items()}
-
-    checked.functions = watched
+    CheckedFunction.__call__ = recorded
     yield
-    checked.functions = made
-    Path(into).write_text(json.dumps(sorted(CALLED)))
+    CheckedFunction.__call__ = call
+    Path(path).write_text(json.dumps(sorted(CALLED)))

@@ -13,7 +13,7 @@ import pytest
 
 from blindbayes.crypto import kernels
 from blindbayes.crypto.kernels import build
-from blindbayes.crypto.kernels.declared import DECLARED, DECLARED_ONCE
+from blindbayes.crypto.kernels.signatures import PER_SET, SHARED
 from blindbayes.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -200,5 +200,6 @@ def test_kernels_under_the_address_and_undefined_behaviour_sanitizers(clone):
     done = under_sanitizers(clone, "-m", "pytest", *options, *suite, BLINDBAYES_CALLED=str(noted))
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "skipped" not in done.stdout
-    declared = DECLARED_ONCE + "".join(DECLARED.format(name) for name in here)
-    assert set(json.loads(noted.read_text())) == set(re.findall(r"(\w+)\(", declared)) - ASKED_BEFORE
+    per_set, shared = (re.findall(r"^\w+ (\w+):", text, re.MULTILINE) for text in (PER_SET, SHARED))
+    declared = {*shared, *(f"{function}_{name}" for function in per_set for name in here)}
+    assert set(json.loads(noted.read_text())) == declared - ASKED_BEFORE

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from blindbayes.crypto.kernels.bindings import MAX_CLASSES, MAX_WORDS, Kernels
-from blindbayes.crypto.kernels.declared import DECLARED_ONCE, functions
+from blindbayes.crypto.kernels.signatures import functions
 from blindbayes.errors import ConfigError
 
 __all__ = ["MAX_CLASSES", "MAX_WORDS", "Kernels", "active", "available", "describe", "using"]
@@ -35,8 +35,8 @@ def _library() -> tuple[Any, tuple[str, ...]] | str:
         import _cffi_backend as backend
 
         library = backend.load_library(str(build.LIBRARY), 0)
-        asked = functions(library, backend, DECLARED_ONCE)
-        made, names = (backend.string(asked[f"kernels_{what}"]()).decode() for what in ("digest", "sets"))
+        calls = functions(library, backend, only=("kernels_digest", "kernels_sets"))
+        made, names = (backend.string(calls[f"kernels_{what}"]()).decode() for what in ("digest", "sets"))
     except (ImportError, OSError, AttributeError):
         return "the library cannot be loaded"
     if made != build.digest():

@@ -44,7 +44,7 @@ class CellScanner:
             raise LocalProtocolError("a scan reads 1 to 1024 columns")
         if len(set(wanted)) != count or min(wanted) < 0 or max(wanted) >= columns:
             raise LocalProtocolError("a scan reads columns of its table")
-        self._scan, self._memory, self._marks = kernels._once["cells_scan"], kernels._memory, marks
+        self._scan, self._marks = kernels._shared["cells_scan"], marks
         self._wide = kernels.name != "portable"
         self._places = np.full(columns, -1, dtype=np.int64)
         self._places[list(wanted)] = np.arange(count)
@@ -66,21 +66,21 @@ class CellScanner:
         if not 0 <= start <= stop <= len(text) - PADDING:
             raise LocalProtocolError("a scan reads text with padding behind it")
         self._scan(
-            self._memory(memoryview(text)[start:]),
+            memoryview(text)[start:],
             stop - start,
-            self._memory(self._marks),
+            self._marks,
             len(self._places),
-            self._memory(self._places),
+            self._places,
             len(self._plain),
-            self._memory(self._plain),
+            self._plain,
             self._codes.shape[1],
-            self._memory(self._tables, writes=True),
-            self._memory(self._values, writes=True),
-            self._memory(self._ends, writes=True),
-            self._memory(self._store, writes=True),
+            self._tables,
+            self._values,
+            self._ends,
+            self._store,
             _ROOM,
-            self._memory(self._codes, writes=True),
-            self._memory(self._state, writes=True),
+            self._codes,
+            self._state,
             self._wide,
         )
         return int(self._state[0]), Stop(int(self._state[2]))
