@@ -15,7 +15,6 @@ from blindbayes.errors import ConfigError
 EXTRAS = {  # top-level module: extra of pyproject.toml
     "dp_accounting": "accounting",
     "duckdb": "sql",
-    "fpdf": "pdf",
     "grpc": "agent",
     "ibis": "sql",
     "matplotlib": "plots",

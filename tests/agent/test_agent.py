@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from blindbayes.console.probes import metrics
+from blindbayes.console.port import metrics
 from blindbayes.crypto.signatures import verify
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.policy import Policy

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from blindbayes.console.probes import metrics
+from blindbayes.console.port import metrics
 from blindbayes.testing.loopback import free_port
 from support.sites import Office, bounded
 

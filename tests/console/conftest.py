@@ -48,7 +48,7 @@ class Person:
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         context.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(self.url)
-        self.page.get_by_label("One-time code").fill(consoles.ports[site].door.new_code(name))
+        self.page.get_by_label("One-time code").fill(consoles.ports[site].auth.new_code(name))
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url(self.url + "/")
 

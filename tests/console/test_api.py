@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from blindbayes.console.auth import Door
+from blindbayes.console.auth import Authenticator
 from blindbayes.console.port import _metrics_token
 from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, StudyFile
@@ -49,7 +49,7 @@ def test_what_the_agent_refuses_is_a_refusal_with_its_code(office: Consoles) -> 
 
 
 def test_nobody_comes_in_without_a_token_or_under_another_name(office: Consoles) -> None:
-    good = {"Authorization": f"Bearer {office.ports['north'].door.token}"}
+    good = {"Authorization": f"Bearer {office.ports['north'].auth.token}"}
     assert office.ask("north", "GET", "/api/status", token=False).status == 401
     assert office.ask("north", "GET", "/api/status", headers={"Authorization": "Bearer x"}).status == 401
     assert office.ask("north", "GET", "/api/status", headers={"Host": "evil.example"}).status == 403
@@ -96,13 +96,13 @@ def test_the_probes_can_have_a_port_of_their_own_and_nothing_else_is_there(tmp_p
         port = taken.getsockname()[1]
     home.config = msgspec.structs.replace(home.config, metrics=f"127.0.0.1:{port}")
     with office:
-        office.ports["probes"] = door = office.ports["north"].__class__(office.office.agents["north"])
-        door.address = f"127.0.0.1:{port}"
+        office.ports["probes"] = auth = office.ports["north"].__class__(office.office.agents["north"])
+        auth.address = f"127.0.0.1:{port}"
         assert office.ask("probes", "GET", "/healthz", token=False).status == 200
         assert office.ask("probes", "GET", "/metrics", token=False).status == 401
         reader = {"Authorization": f"Bearer {(home.folder / 'metrics.token').read_text().strip()}"}
         assert office.ask("probes", "GET", "/metrics", token=False, headers=reader).status == 200
-        right = {"Authorization": f"Bearer {office.ports['north'].door.token}"}
+        right = {"Authorization": f"Bearer {office.ports['north'].auth.token}"}
         assert office.ask("probes", "GET", "/api/status", token=False, headers=right).status == 404
         del office.ports["probes"]
 
@@ -121,7 +121,7 @@ def test_log_and_ledger_are_checked_from_the_first_byte_when_asked(tmp_path: Pat
         home = office.office.net.sites["north"].home
         for page in ("/log", "/ledger"):
             text = office.ask("north", "GET", page, token=False, headers=office.sign_in("north")).text
-            assert "Check the whole log and ledger now" in text
+            assert "Verify the whole log and ledger now" in text
         found = office.ask("north", "POST", "/api/verify").json
         log, ledger = found["checks"]
         assert (log["problem"], ledger["problem"], ledger["entries"]) == ("", "", len(home.ledger.entries()))
@@ -161,12 +161,12 @@ def test_an_approval_has_a_last_day_through_the_api_and_the_page(office: Console
 
 
 def test_a_code_signs_in_once_and_five_tries_a_minute_are_all() -> None:
-    door = Door("x")
-    code = door.new_code("Ada")
-    assert door.redeem("wrong") is None
-    assert door.redeem(code.upper().replace("-", " ")) == "Ada"
-    assert door.redeem(code) is None
-    assert [door.may_try() for _ in range(6)] == [True] * 5 + [False]
+    auth = Authenticator("x")
+    code = auth.new_code("Ada")
+    assert auth.redeem("wrong") is None
+    assert auth.redeem(code.upper().replace("-", " ")) == "Ada"
+    assert auth.redeem(code) is None
+    assert [auth.may_try() for _ in range(6)] == [True] * 5 + [False]
 
 
 @pytest.mark.parametrize("study", ["a" * 300, "x", "%2e%2e", "0" * 63, "0" * 64])

@@ -36,9 +36,9 @@ def words_of(study: StudyFile) -> str:
 def approve(who: Person, study: StudyFile, runs: int = 1) -> None:
     who.see(f"/studies/{study.sha256}")
     who.page.get_by_label("First two words").fill(words_of(study))
-    who.page.get_by_label("For how many").fill(str(runs))
+    who.page.get_by_label("Number of").fill(str(runs))
     who.press("Approve")
-    who.says("Approved. The run begins")
+    who.says("Approved. The run starts")
 
 
 def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_finish(tmp_path: Path, person: People) -> None:
@@ -48,8 +48,8 @@ def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_fini
         file.write_text(study.to_toml())
         people = {name: person(office, name, f"{name}'s steward") for name in NAMES}
         for who in people.values():
-            who.see("/studies").get_by_label("or the file").set_input_files(file)
-            who.press("Bring it")
+            who.see("/studies").get_by_label("or the file itself").set_input_files(file)
+            who.press("Add it")
             who.says("Nothing is approved yet")
         ada = people["north"]
         # the wrong words approve nothing
@@ -60,10 +60,10 @@ def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_fini
         assert office.office.net.sites["north"].home.approvals.all() == []
         ada.see(f"/studies/{study.sha256}")
         ada.press("Dry run on this site's data")
-        ada.says("Nothing has left")
+        ada.says("Nothing was sent")
         for who in people.values():
             approve(who, study)
-        ada.press("Begin a run now")
+        ada.press("Start a run")
         ada.page.wait_for_url(re.compile("/runs/[0-9a-f]{32}$"))
         loads = len(ada.requests)
         ada.page.get_by_role("link", name="See the release").wait_for()  # it came by itself
@@ -77,7 +77,7 @@ def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_fini
         assert entries[-1]["who"] == "south's steward"
         # the same approval does not run twice
         ada.see(f"/studies/{study.sha256}")
-        expect(ada.page.get_by_role("button", name="Begin a run now")).to_be_disabled()
+        expect(ada.page.get_by_role("button", name="Start a run")).to_be_disabled()
 
 
 def test_a_refusal_is_written_down_and_told_to_who_asks_for_a_run(tmp_path: Path, person: People) -> None:
@@ -87,12 +87,12 @@ def test_a_refusal_is_written_down_and_told_to_who_asks_for_a_run(tmp_path: Path
         for name in ("north", "south"):
             office.office.net.sites[name].home.approvals.approve(study)
         grace = person(office, "west", "Grace")
-        grace.see(f"/studies/{study.sha256}").get_by_label("Why").first.fill("no ethics vote yet")
+        grace.see(f"/studies/{study.sha256}").get_by_label("Reason").first.fill("no ethics vote yet")
         grace.press("Refuse")
         grace.says("Refused by Grace")
         ada = person(office, "north")
         ada.see(f"/studies/{study.sha256}")
-        ada.press("Begin a run now")
+        ada.press("Start a run")
         ada.says("no ethics vote yet")
 
 
@@ -103,9 +103,9 @@ def test_a_run_is_stopped_and_every_site_hears_who_did(tmp_path: Path, person: P
             office.office.net.sites[name].home.approvals.approve(study)  # west never comes
         ada = person(office, "north", "Ada")
         ada.see(f"/studies/{study.sha256}")
-        ada.press("Begin a run now")
-        ada.says("waited for")
-        ada.page.get_by_label("Why").fill("wrong table")
+        ada.press("Start a run")
+        ada.says("waiting for it")
+        ada.page.get_by_label("Reason").fill("wrong table")
         ada.page.on("dialog", lambda dialog: dialog.accept())
         ada.press("Stop the run")
         ada.page.locator(".tag", has_text="stopped").or_(ada.page.locator(".tag", has_text="failed")).first.wait_for()
@@ -121,12 +121,12 @@ def test_a_budget_that_does_not_pay_is_seen_before_and_refused_after(tmp_path: P
         office.office.net.approve(study, runs=3)
         ada = person(office, "north")
         ada.see(f"/studies/{study.sha256}")
-        ada.says("one more run leaves 4")
-        ada.press("Begin a run now")
+        ada.says("4 would be left after one more run")
+        ada.press("Start a run")
         ada.page.get_by_role("link", name="See the release").wait_for()
         ada.see(f"/studies/{study.sha256}")
-        ada.says("The budget that is left does not pay for a run")
-        ada.press("Begin a run now")
+        ada.says("The remaining budget does not cover a run")
+        ada.press("Start a run")
         ada.page.locator(".tag", has_text="failed").first.wait_for()
         ada.see("/")
         ada.says("4 of ε 10 left")
@@ -141,7 +141,7 @@ def test_a_site_that_dies_is_waited_for_and_the_run_ends_when_it_is_back(tmp_pat
         ada.see("/")
         ada.says("not connected")
         ada.see(f"/studies/{study.sha256}")
-        ada.press("Begin a run now")
+        ada.press("Start a run")
         ada.says("waiting for west")
         office.start("west")
         ada.page.get_by_role("link", name="See the release").wait_for()
@@ -157,7 +157,7 @@ def test_a_ledger_that_was_tampered_with_is_an_alarm_on_every_page_that_needs_it
         path = office.office.net.sites["north"].home.ledger.path
         path.write_bytes(path.read_bytes().replace(b'"epsilon":"1"', b'"epsilon":"0"'))
         ada.see("/")
-        ada.says("Stop and look")
+        ada.says("Attention")
         ada.see("/ledger")
         ada.says("The ledger does not verify")
 
@@ -178,7 +178,7 @@ def test_a_site_from_an_old_backup_is_named_on_today(tmp_path: Path, person: Peo
         office.start("west")
         ada = person(office, "north")
         ada.see(f"/studies/{study.sha256}")
-        ada.press("Begin a run now")
+        ada.press("Start a run")
         ada.page.locator(".tag", has_text="failed").first.wait_for()
         ada.see("/")
         ada.page.get_by_text(re.compile("backup|has seen")).first.wait_for()
@@ -200,20 +200,20 @@ def test_two_companies_train_over_columns_and_classify_a_batch(tmp_path: Path, p
         for who in people.values():
             approve(who, study)
         bank, telecom = people["bank"], people["telecom"]
-        bank.press("Begin a run now")
+        bank.press("Start a run")
         bank.page.get_by_role("link", name="See the release").wait_for()
         telecom.see("/shares")
         telecom.says("of 10,000 queries used")
         asked = split.ask(tmp_path, frame.drop(columns="default").head(6))
         bank.see("/predictions").get_by_label("Name of the batch").fill("monday")
         bank.page.get_by_label("The instances").fill(asked["bank"]["rows"])
-        bank.press("Ask for this batch")
+        bank.press("Request this batch")
         bank.says("waiting for telecom")
         telecom.see("/predictions")
-        telecom.says("asks to classify a batch")
+        telecom.says("requests to classify a batch")
         telecom.page.get_by_label("Name of the batch").fill("monday")
         telecom.page.get_by_label("The instances").fill(asked["telecom"]["rows"])
-        telecom.press("Ask for this batch")
+        telecom.press("Request this batch")
         for who in (bank, telecom):
             who.page.get_by_role("link", name="See the release").wait_for()
         telecom.see("/shares")
@@ -233,16 +233,16 @@ def test_a_card_is_pinned_by_typing_the_words_that_the_other_site_reads_out(tmp_
             {"name": "card.toml", "mimeType": "text/plain", "buffer": east.to_toml().encode()}
         )
         assert east.words not in ada.page.content()
-        ada.page.get_by_label("Words that it read out").fill("babab " * 8)
+        ada.page.get_by_label("Words read out by the site").fill("babab " * 8)
         ada.expected.append("400")
-        ada.press("Pin it")
+        ada.press("Pin the card")
         ada.says("do not trust it")
         assert "east" not in office.office.net.sites["north"].home.peers()
         ada.page.get_by_label("Its card").set_input_files(
             {"name": "card.toml", "mimeType": "text/plain", "buffer": east.to_toml().encode()}
         )
-        ada.page.get_by_label("Words that it read out").fill(east.words.replace("-", " "))
-        ada.press("Pin it")
+        ada.page.get_by_label("Words read out by the site").fill(east.words.replace("-", " "))
+        ada.press("Pin the card")
         ada.says("Pinned.")
         assert "east" in office.office.net.sites["north"].home.peers()
 

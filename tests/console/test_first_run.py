@@ -34,12 +34,12 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             page.get_by_label("One-time code").fill(code)
             page.get_by_role("button", name="Sign in").click()
             page.get_by_label("Name of the site").fill("north")
-            page.get_by_label("Where the rows are").fill(str(tmp_path / "visits.csv"))
-            page.get_by_label("Privacy budget in all").fill("4")
+            page.get_by_label("Table").fill(str(tmp_path / "visits.csv"))
+            page.get_by_label("Total privacy budget").fill("4")
             invitation = {"name": "i.toml", "mimeType": "text/plain", "buffer": invitation_of([south]).encode()}
             page.get_by_label("Invitation").set_input_files(invitation)
-            page.get_by_role("button", name="Make the site").click()
-            page.get_by_text("The site is made").wait_for()
+            page.get_by_role("button", name="Create the site").click()
+            page.get_by_text("The site is ready").wait_for()
             page.wait_for_url(url + "/identities")  # the agent runs, and the session goes on
             page.get_by_label("Words of south").fill(south.words.replace("-", " "))
             page.get_by_role("button", name="Pin south").click()

@@ -79,7 +79,7 @@ def test_a_form_acts_only_with_the_token_of_its_own_page_and_from_this_origin(of
 
 
 def test_the_cookie_is_for_this_browser_alone_and_ends_with_the_session(office: Consoles) -> None:
-    code = office.ports["south"].door.new_code("Ada")
+    code = office.ports["south"].auth.new_code("Ada")
     answer = office.ask("south", "POST", "/login", urlencode({"name": "Ada", "code": code}), token=False)
     cookie = answer.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
@@ -99,7 +99,7 @@ def test_guessing_ends_after_five_tries(tmp_path: Path) -> None:
     with Consoles(tmp_path, NAMES) as office:
         tries = [office.ask("north", "POST", "/login", "name=a&code=b", token=False).status for _ in range(7)]
         assert tries == [403] * 5 + [429] * 2
-        code = office.ports["north"].door.new_code("Ada")
+        code = office.ports["north"].auth.new_code("Ada")
         assert office.ask("north", "POST", "/login", urlencode({"name": "Ada", "code": code}), token=False).status == 429
 
 
@@ -117,13 +117,13 @@ def test_people_by_name_have_passwords_and_do_what_their_role_may(tmp_path: Path
         assert enter(name="Ada", password="battery").status == 403
         assert enter(name="Nobody", password="battery").status == 403
         with pytest.raises(ConfigError, match="not in this site"):
-            office.ports["north"].door.new_code("Nobody")
+            office.ports["north"].auth.new_code("Nobody")
         alan = {"Cookie": enter(name="Alan", password="battery").headers["Set-Cookie"].split(";")[0]}
         csrf = csrf_of(office, alan)
         form = urlencode({"csrf": csrf, "why": "no"})
         answer = office.ask("north", "POST", f"/studies/{study.sha256}/revoke", form, headers=alan, token=False)
         assert answer.status == 400
-        assert "this is for: steward, officer" in answer.text
+        assert "this needs one of the roles: steward, officer" in answer.text
         assert office.office.net.sites["north"].home.approvals.find(study.sha256) is not None
         begun = office.ask(
             "north", "POST", "/runs", urlencode({"csrf": csrf, "study": study.sha256}), headers=alan, token=False
@@ -136,7 +136,7 @@ def test_people_by_name_have_passwords_and_do_what_their_role_may(tmp_path: Path
             said = office.ask(
                 "north", "POST", path, urlencode({"csrf": csrf, "study": study.sha256}), headers=alan, token=False
             )
-            assert (said.status, "this is for: steward, officer" in said.text) == (400, True)
+            assert (said.status, "this needs one of the roles: steward, officer" in said.text) == (400, True)
         people.add(Person("Alan", "officer", secret=hash_password("battery", Coins.system())), who="Ada")
         again = urlencode({"csrf": csrf, "study": study.sha256})
         assert office.ask("north", "POST", "/runs", again, headers=alan, token=False).status == 400  # the role of now
@@ -149,16 +149,16 @@ def test_people_by_name_have_passwords_and_do_what_their_role_may(tmp_path: Path
 def test_tokens_and_codes_are_in_no_page_log_url_or_event(
     office: Consoles, study: StudyFile, run: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door = office.ports["north"].door
+    auth = office.ports["north"].auth
     with caplog.at_level(logging.DEBUG):
-        code = door.new_code("Ada")
+        code = auth.new_code("Ada")
         office.ask("north", "POST", "/login", urlencode({"name": "Ada", "code": code + "x"}), token=False)
         ada = office.sign_in("north")
         pages = [office.ask("north", "GET", path, headers=ada, token=False) for path in paths(study.sha256, run)]
         metrics = (office.office.net.sites["north"].home.folder / "metrics.token").read_text().strip()
         cookie = ada["Cookie"].partition("=")[2]
         csrf = csrf_of(office, ada)
-    for secret in (door.token, code, metrics, cookie):
+    for secret in (auth.token, code, metrics, cookie):
         assert all(secret not in page.text for page in pages)
         assert secret not in caplog.text
         assert secret not in office.office.net.sites["north"].home.audit.path.read_text()
@@ -172,7 +172,7 @@ def test_tokens_and_codes_are_in_no_page_log_url_or_event(
 
 def test_hostile_titles_and_names_are_text(office: Consoles, study: StudyFile, run: str) -> None:
     with pytest.raises(ConfigError):
-        office.ports["north"].door.new_code("Eve\u202e")
+        office.ports["north"].auth.new_code("Eve\u202e")
     eve = office.sign_in("north", "<svg/onload=alert(1)>")
     for path in paths(study.sha256, run):
         text = office.ask("north", "GET", path, headers=eve, token=False).text
@@ -312,19 +312,19 @@ def test_fifty_browsers_watch_one_page_and_it_is_rendered_once_for_all(tmp_path:
         assert all(b"200 OK" in head for head in heads)
         assert len(rendered) <= took / 0.4 + 2  # not fifty times as many
         for _ in range(100):
-            if not port._pages.live._looking:
+            if not port._pages.live._watching:
                 break
             time.sleep(0.1)
-        assert port._pages.live._looking == {}  # who went is forgotten
+        assert port._pages.live._watching == {}  # who went is forgotten
 
 
 def test_many_changes_before_fifty_browsers_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks without the time between them: three minutes of a run. Some browsers never read what they are sent."""
     import gc
 
-    from blindbayes.console import live as live_module
+    from blindbayes.console import pages
 
-    monkeypatch.setattr(live_module, "SECONDS", 0.0)
+    monkeypatch.setattr(pages, "_POLL_SECONDS", 0.0)
 
     async def test() -> tuple[int, int, int]:
         looks = 0
@@ -334,7 +334,7 @@ def test_many_changes_before_fifty_browsers_leave_nothing_behind(monkeypatch: py
             looks += 1
             return f"{looks} " + "x" * 2000
 
-        live = live_module.Live(render)
+        live = pages.LiveParts(render)
         heard = 0
 
         async def browse(reads: bool) -> None:

@@ -15,12 +15,12 @@ import pytest
 import starlette.datastructures
 
 from blindbayes.agent.people import Person
-from blindbayes.console import auth as door_module
-from blindbayes.console.auth import Door, closed
+from blindbayes.console import auth as auth_module
+from blindbayes.console.auth import Authenticator, closed
 from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import View
 from blindbayes.console.first_run import FirstRun
-from blindbayes.console.upload import fields_of, urlencoded
+from blindbayes.console.forms import fields_of, urlencoded
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import hash_password
 from blindbayes.errors import ConfigError
@@ -77,7 +77,7 @@ def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append("mail")
         return mail(self, *given, **more)
 
-    monkeypatch.setattr(door_module, "fields_of", ours)
+    monkeypatch.setattr(auth_module, "fields_of", ours)
     monkeypatch.setattr(email.parser.BytesParser, "parsebytes", theirs)
     return seen
 
@@ -85,7 +85,7 @@ def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("body", [nested(3, 0), nested(250, 900_000), form(("name", b"Ada"), ("code", b"x"))])
 def test_nothing_multipart_is_parsed_before_there_is_a_session(office: Consoles, parses: list[str], body: bytes) -> None:
     """One such form, sent by another account of the machine, stopped the agent for 198 seconds."""
-    office.ports["north"].door._tries.clear()
+    office.ports["north"].auth._tries.clear()
     for path in ("/login", "/studies", "/peers", "/api/studies", "/logout"):
         answer = office.ask("north", "POST", path, body, headers={"Content-Type": FORM}, token=False)
         assert answer.status in (401, 403, 413), path
@@ -95,7 +95,7 @@ def test_nothing_multipart_is_parsed_before_there_is_a_session(office: Consoles,
 def test_a_body_without_a_session_is_read_to_four_kilobytes_and_no_further(office: Consoles) -> None:
     for path in ("/login", "/healthz", "/readyz", "/metrics"):
         assert office.ask("north", "POST", path, b"x=" + b"y" * 5000, token=False).status == 413
-    office.ports["north"].door._tries.clear()
+    office.ports["north"].auth._tries.clear()
     assert office.ask("north", "POST", "/login", b"code=" + b"y" * 3000, token=False).status == 403
 
 
@@ -104,15 +104,15 @@ def test_the_form_of_a_person_who_signed_in_is_parsed_once_and_off_the_event_loo
 ) -> None:
     import threading
 
-    office.ports["north"].door._tries.clear()
+    office.ports["north"].auth._tries.clear()
     ada, threads = office.sign_in("north"), []
-    inner = door_module.fields_of
+    inner = auth_module.fields_of
 
     def watched(kind: str, body: bytes) -> dict[str, str]:
         threads.append(threading.current_thread())
         return inner(kind, body)
 
-    monkeypatch.setattr(door_module, "fields_of", watched)
+    monkeypatch.setattr(auth_module, "fields_of", watched)
     page = office.ask("north", "GET", "/settings", headers=ada, token=False).text
     csrf = re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]
     body = form(("csrf", csrf.encode()), ("text", b""), ("text", b"no invitation"))
@@ -177,14 +177,14 @@ def staffed(tmp_path: Path) -> Iterator[Consoles]:
 
 
 def enter(consoles: Consoles, **fields: str) -> Answer:
-    consoles.ports["north"].door._tries.clear()
+    consoles.ports["north"].auth._tries.clear()
     return consoles.ask("north", "POST", "/login", urlencode(fields), token=False)
 
 
 @pytest.mark.parametrize("name", ["Ada", "Grace", "Nobody"])
 def test_an_analysts_code_signs_in_nobody_else(staffed: Consoles, name: str) -> None:
     """It signed in whichever person the form named, past her password and past `approvers = 2`."""
-    code = staffed.ports["north"].door.new_code("Alan")
+    code = staffed.ports["north"].auth.new_code("Alan")
     assert enter(staffed, name=name, code=code).status == 403
     assert enter(staffed, name="Alan", code=code).status == 403  # the wrong try used it up
     entries = staffed.office.net.sites["north"].home.audit.of("event", "signed in")
@@ -192,24 +192,24 @@ def test_an_analysts_code_signs_in_nobody_else(staffed: Consoles, name: str) -> 
 
 
 def test_a_code_brings_its_own_name_and_role(staffed: Consoles) -> None:
-    answer = enter(staffed, code=staffed.ports["north"].door.new_code("Alan"))
+    answer = enter(staffed, code=staffed.ports["north"].auth.new_code("Alan"))
     assert answer.status == 303
     cookie = {"Cookie": answer.headers["Set-Cookie"].split(";")[0]}
     page = staffed.ask("north", "GET", "/settings", headers=cookie, token=False).text
     csrf = re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]
     done = staffed.ask("north", "POST", "/reload", urlencode({"csrf": csrf}), headers=cookie, token=False)
-    assert "this is for: steward" in done.text
+    assert "this needs one of the roles: steward" in done.text
     entries = staffed.office.net.sites["north"].home.audit.of("event", "signed in")
     assert [(entry["who"], entry["roles"]) for entry in entries] == [("Alan", ["analyst"])]
 
 
 def test_no_code_replaces_a_password(staffed: Consoles) -> None:
-    door, people = staffed.ports["north"].door, staffed.office.net.sites["north"].home.people
+    auth, people = staffed.ports["north"].auth, staffed.office.net.sites["north"].home.people
     with pytest.raises(ConfigError, match="signs in with a password"):
-        door.new_code("Ada")
+        auth.new_code("Ada")
     refused = staffed.ask("north", "POST", "/api/codes", {"name": "Ada"})
     assert (refused.status, "password" in refused.json["message"]) == (400, True)
-    code = door.new_code("Grace")  # made before she had one
+    code = auth.new_code("Grace")  # made before she had one
     people.add(Person("Grace", "steward", secret=hash_password("another password", Coins.system())), who="Ada")
     assert enter(staffed, code=code).status == 403
     assert enter(staffed, name="Grace", password="another password").status == 303
@@ -226,15 +226,15 @@ def test_a_session_from_before_anybody_was_named_is_nobodys(tmp_path: Path) -> N
 
 
 def test_a_code_for_somebody_who_was_removed_signs_nobody_in(staffed: Consoles) -> None:
-    code = staffed.ports["north"].door.new_code("Alan")
+    code = staffed.ports["north"].auth.new_code("Alan")
     staffed.office.net.sites["north"].home.people.remove("Alan", who="Ada")
     assert enter(staffed, code=code).status == 403
 
 
 def test_a_list_of_people_that_was_emptied_ends_every_session(staffed: Consoles) -> None:
-    answer = enter(staffed, code=staffed.ports["north"].door.new_code("Grace"))
+    answer = enter(staffed, code=staffed.ports["north"].auth.new_code("Grace"))
     cookie = {"Cookie": answer.headers["Set-Cookie"].split(";")[0]}
-    code = staffed.ports["north"].door.new_code("Grace")
+    code = staffed.ports["north"].auth.new_code("Grace")
     staffed.office.net.sites["north"].home.people.path.write_text("")
     assert staffed.ask("north", "GET", "/api/log", headers=cookie, token=False).status == 401
     for refused in (enter(staffed, code=code), staffed.ask("north", "GET", "/login", token=False)):
@@ -244,8 +244,8 @@ def test_a_list_of_people_that_was_emptied_ends_every_session(staffed: Consoles)
 
 def test_a_page_that_is_watched_ends_with_the_person_who_watches(staffed: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events went on to a person who had been removed."""
-    monkeypatch.setattr("blindbayes.console.live._BEAT", 0.2)
-    answer = enter(staffed, code=staffed.ports["north"].door.new_code("Alan"))
+    monkeypatch.setattr("blindbayes.console.pages._HEARTBEAT_SECONDS", 0.2)
+    answer = enter(staffed, code=staffed.ports["north"].auth.new_code("Alan"))
     host, _, port = staffed.ports["north"].address.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     connection.request("GET", "/events?of=/", headers={"Cookie": answer.headers["Set-Cookie"].split(";")[0]})
@@ -332,7 +332,7 @@ def test_the_host_is_compared_whole(office: Consoles, host: str) -> None:
 def test_a_route_refuses_without_a_visitor_even_if_the_guard_lets_a_request_through(
     office: Consoles, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr(door_module, "_refusal", lambda request, visitor: None)
+    monkeypatch.setattr(auth_module, "_refusal", lambda request, user: None)
     method = "POST" if path == "/api/codes" else "GET"
     status, body = ask_as(office, "127.0.0.1", path, method)
     assert (status, b"north" in body) == (401, False)
@@ -353,7 +353,7 @@ def test_the_first_run_is_closed_by_default_too(tmp_path: Path) -> None:
     async def made() -> list[bool]:
         page = FirstRun(tmp_path / "new", "127.0.0.1:0")
         await page.start()
-        routes = page.guard.app.routes  # type: ignore[attr-defined]
+        routes = page.middleware.app.routes  # type: ignore[attr-defined]
         await page.listening.close()
         return [
             route.endpoint.__qualname__.startswith(closed.__name__)
@@ -362,4 +362,4 @@ def test_the_first_run_is_closed_by_default_too(tmp_path: Path) -> None:
         ]
 
     assert asyncio.run(made()) == [True, True]
-    assert Door().people is None
+    assert Authenticator().people is None

@@ -7,11 +7,11 @@ from importlib.resources import files
 
 import pytest
 
-from blindbayes.report.theme import style
+from blindbayes.report.theme import theme_css
 
-SHEETS = style() + (files("blindbayes.console") / "static" / "console.css").read_text()
+SHEETS = theme_css() + (files("blindbayes.console") / "static" / "console.css").read_text()
 LIGHT, DARK = (
-    dict(re.findall(r"--([a-z-]+):(#[0-9a-f]+)", text)) for text in re.findall(r":root{([^}]*--mark:[^}]*)}", style())
+    dict(re.findall(r"--([a-z-]+):(#[0-9a-f]+)", text)) for text in re.findall(r":root{([^}]*--mark:[^}]*)}", theme_css())
 )
 # by ground: what stands on it, as words
 ON = {

@@ -159,11 +159,3 @@ def test_features_are_ranked_by_what_they_tell() -> None:
     ranked = list(information(NaiveBayes(BOOK).fit(table()).parameters_).items())
     assert ranked[-1][0] == "noise"
     assert ranked[-1][1] < 0.01 < ranked[0][1]
-
-
-def test_the_papers_come_out_as_a_pdf(place: Path, tmp_path: Path) -> None:
-    pytest.importorskip("fpdf", reason="pip install 'blindbayes[pdf]'")
-    run("report", "pdf", place / "release", "--out", tmp_path / "release.pdf")
-    content = (tmp_path / "release.pdf").read_bytes()
-    assert content.startswith(b"%PDF")
-    assert content.count(b"/Type /Page\n") >= 3

@@ -98,7 +98,7 @@ class Consoles:
         """One request, as a program with the folder's token."""
         host, _, port = self.ports[name].address.rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=60)
-        given = {"Authorization": f"Bearer {self.ports[name].door.token}"} if token else {}
+        given = {"Authorization": f"Bearer {self.ports[name].auth.token}"} if token else {}
         payload = body if isinstance(body, str | bytes | None) else json.dumps(body)
         try:
             connection.request(method, path, payload, {**given, **(headers or {})})
@@ -108,7 +108,7 @@ class Consoles:
 
     def sign_in(self, name: str, person: str = "Ada") -> dict[str, str]:
         """The headers of a browser whose person has signed in."""
-        form = urlencode({"code": self.ports[name].door.new_code(person)})
+        form = urlencode({"code": self.ports[name].auth.new_code(person)})
         answer = self.ask(name, "POST", "/login", form, token=False)
         assert answer.status == 303, answer.text
         return {"Cookie": answer.headers["Set-Cookie"].split(";")[0]}

@@ -1,1 +1,1 @@
-"""The site console: one table of calls, as a JSON API for commands and as pages for people, on this machine only."""
+"""The site console: one table of calls, served as a JSON API and as HTML pages on loopback."""

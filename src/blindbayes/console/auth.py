@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from blindbayes.agent.people import ROLES, People, Person, require_name
-from blindbayes.console.upload import fields_of
+from blindbayes.console.forms import fields_of
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import is_password
 from blindbayes.errors import ConfigError
@@ -37,9 +37,9 @@ _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.ASCII)
 _BODY_SECONDS = 20.0
 _CODE_SECONDS = 600.0
 _SESSION_SECONDS = 12 * 3600.0
-_MOST_SESSIONS = 64
+_MAX_SESSIONS = 64
 _TRIES, _TRY_SECONDS = 5, 60.0
-_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no two that look alike
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -54,8 +54,8 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
-    """An authenticated caller: a command with the folder's token (no name, every role), or a person who signed in."""
+class User:
+    """An authenticated caller: a person who signed in, or a command with the folder's token (no name, every role)."""
 
     name: str = ""
     roles: frozenset[str] = frozenset()
@@ -63,15 +63,15 @@ class Visitor:
     until: float = 0.0
 
 
-class Door:
-    """Tokens, codes and sessions. They live as long as the agent does."""
+class Authenticator:
+    """Tokens, one-time codes and sessions; they live as long as the agent."""
 
     def __init__(self, metrics_token: str = "") -> None:
         self.token = _secret()
         self.metrics_token = metrics_token
         self.people: People | None = None  # of the site, once there is one
         self._codes: dict[str, tuple[str, float]] = {}  # code -> the person it is for, and until when it is valid
-        self._sessions: dict[str, Visitor] = {}
+        self._sessions: dict[str, User] = {}
         self._tries: list[float] = []
 
     def new_code(self, name: str) -> str:
@@ -99,9 +99,9 @@ class Door:
         return person
 
     def may_try(self) -> bool:
-        """Five wrong tries a minute to sign in, whoever tries: codes are long, and passwords may not be.
+        """Return False after five failed attempts to sign in within a minute, by all callers together.
 
-        Each counts when it begins, and no longer when it was right: many at once are no way around.
+        An attempt counts from its start, so that parallel attempts do not get around the limit; a right one is taken back.
         """
         now = time.monotonic()
         self._tries = [tried for tried in self._tries if now - tried < _TRY_SECONDS]
@@ -112,14 +112,14 @@ class Door:
         """Return the name that a valid code is for, and use the code up; None for any other text."""
         given = "".join(code.lower().split()).replace("-", "")
         right = [known for known in self._codes if _is_same(known.replace("-", ""), given)]
-        redeemed = [self._codes.pop(known, ("", 0.0)) for known in right]  # two threads may try the same one
+        redeemed = [self._codes.pop(known, ("", 0.0)) for known in right]  # two threads may redeem the same code
         return next((name for name, until in redeemed if until > time.monotonic()), None)
 
-    def enter(self, form: Mapping[str, str]) -> tuple[str, Visitor] | None:
+    def enter(self, form: Mapping[str, str]) -> tuple[str, User] | None:
         """Return the cookie and the session of a sign-in form: name and password, or a code, which holds its own name.
 
-        None if the form is wrong. What a code may do is decided when it is used: a person who was removed, or given a
-        password, since it was made does not get in with it.
+        None if the form is wrong. A code is checked again when it is used: it does not sign in a person who has been removed
+        or given a password since.
         """
         if form.get("password"):
             known = () if self.people is None else self.people.all()
@@ -142,47 +142,47 @@ class Door:
         """Begin a session and return its cookie."""
         self._tries[-1:] = []
         now = time.monotonic()
-        self._sessions = {key: kept for key, kept in self._sessions.items() if kept.until > now}
-        while len(self._sessions) >= _MOST_SESSIONS:  # the oldest goes
+        self._sessions = {key: user for key, user in self._sessions.items() if user.until > now}
+        while len(self._sessions) >= _MAX_SESSIONS:  # the oldest goes
             del self._sessions[next(iter(self._sessions))]
         key = _secret()
-        self._sessions[key] = Visitor(name, roles, _secret(), now + _SESSION_SECONDS)
+        self._sessions[key] = User(name, roles, _secret(), now + _SESSION_SECONDS)
         return key
 
     def sign_out(self, key: str) -> None:
         self._sessions.pop(key, None)
 
-    def visitor(self, request: Request) -> Visitor | None:
-        """Return the caller that a request authenticates, with the role of now; None for anybody else."""
+    def authenticate(self, request: Request) -> User | None:
+        """Return the user of a request, with their current role; None if it is not authenticated."""
         if _is_same(request.headers.get("authorization", ""), f"Bearer {self.token}"):
-            return Visitor(roles=frozenset(ROLES))
-        found = self._sessions.get(key := request.cookies.get(COOKIE, ""))
-        if found is None or found.until <= time.monotonic():
+            return User(roles=frozenset(ROLES))
+        user = self._sessions.get(key := request.cookies.get(COOKIE, ""))
+        if user is None or user.until <= time.monotonic():
             return None
         try:
             if self.people is None or not (known := self.people.all()):
-                return found
-        except ConfigError:  # nobody knows what this person may do
+                return user
+        except ConfigError:  # the person's role is unknown
             return None
-        roles = frozenset(each.role for each in known if each.name == found.name)
-        if not roles or len(found.roles) > 1:  # removed since, or signed in under a free name before anybody was named
+        roles = frozenset(each.role for each in known if each.name == user.name)
+        if not roles or len(user.roles) > 1:  # removed since, or signed in before the site named its people
             self.sign_out(key)
             return None
-        return replace(found, roles=roles)
+        return replace(user, roles=roles)
 
-    def may_measure(self, request: Request) -> bool:
-        """Whether a request may read the metrics: with their own token, which lasts, or as a visitor."""
+    def may_read_metrics(self, request: Request) -> bool:
+        """True if the request carries the metrics token or is authenticated."""
         given = request.headers.get("authorization", "")
-        return (bool(self.metrics_token) and _is_same(given, f"Bearer {self.metrics_token}")) or self.visitor(
+        return (bool(self.metrics_token) and _is_same(given, f"Bearer {self.metrics_token}")) or self.authenticate(
             request
         ) is not None
 
 
-class Guard:
-    """The application behind the checks of this module."""
+class AuthMiddleware:
+    """ASGI middleware that applies the checks of this module."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self.app, self._door = app, door
+    def __init__(self, app: ASGIApp, auth: Authenticator) -> None:
+        self.app, self._auth = app, auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -197,12 +197,12 @@ class Guard:
             await send(message)
 
         request, body = Request(scope, receive), b""
-        scope["visitor"] = visitor = self._door.visitor(request)
-        refusal = _refusal(request, visitor)
+        scope["user"] = user = self._auth.authenticate(request)
+        refusal = _refusal(request, user)
         if refusal is None:
             try:
-                body = await _body(request, MAX_OPEN_BODY if visitor is None else MAX_BODY)
-                refusal = await _form_refusal(request, visitor, body)
+                body = await _body(request, MAX_OPEN_BODY if user is None else MAX_BODY)
+                refusal = await _form_refusal(request, user, body)
             except ConfigError as error:
                 refusal = _refused(request, 400, str(error))
             except OverflowError:
@@ -234,7 +234,7 @@ async def _body(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-def _refusal(request: Request, visitor: Visitor | None) -> Response | None:
+def _refusal(request: Request, user: User | None) -> Response | None:
     """Return the refusal that a request's headers call for."""
     headers, host = request.headers, request.headers.get("host", "")
     if not _HOST.fullmatch(host):
@@ -243,22 +243,22 @@ def _refusal(request: Request, visitor: Visitor | None) -> Response | None:
         return _refused(request, 403, "not from another page: type the address")
     if headers.get("origin", f"http://{host}") != f"http://{host}":
         return _refused(request, 403, "not from another origin")
-    if visitor is not None or is_open(path_of(request)):
+    if user is not None or is_open(path_of(request)):
         return None
     if is_api(request) or request.method != "GET":
         return _refused(request, 401, "the token is missing or wrong")
     return RedirectResponse("/login", 303)
 
 
-async def _form_refusal(request: Request, visitor: Visitor | None, body: bytes) -> Response | None:
+async def _form_refusal(request: Request, user: User | None, body: bytes) -> Response | None:
     """Parse the form of an authenticated request, in a thread, into `scope["fields"]`, and check its own token."""
-    if visitor is None or request.method in ("GET", "HEAD") or is_open(path_of(request)):
+    if user is None or request.method in ("GET", "HEAD") or is_open(path_of(request)):
         return None
     fields: dict[str, str] = {}
     if not is_api(request):
         fields = await asyncio.to_thread(fields_of, request.headers.get("content-type", ""), body)
     given = request.headers.get("x-csrf-token") or fields.pop("csrf", "")
-    if visitor.csrf and not _is_same(given, visitor.csrf):
+    if user.csrf and not _is_same(given, user.csrf):
         return _refused(request, 403, "the form is stale: load the page again")
     request.scope["fields"] = fields
     return None
@@ -280,11 +280,11 @@ def is_api(request: Request) -> bool:
 
 
 def closed(routes: Iterable[Route]) -> list[Route]:
-    """Return the routes with endpoints that refuse whatever is not authenticated, whatever stands before them."""
+    """Return the routes with endpoints that refuse unauthenticated requests themselves, whatever the middleware does."""
 
     def behind(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            if request.scope.get("visitor") is None:
+            if request.scope.get("user") is None:
                 return _refused(request, 401, "the token is missing or wrong")
             return await endpoint(request)
 

@@ -1,28 +1,20 @@
-"""The table of calls: everything that the console shows or does. What a call takes, its signature says."""
+"""The table of calls: everything that the console shows or does. The signature of each function is its schema."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from blindbayes.console import actions, facts, records
-from blindbayes.console.calls import Action, Desk, View
-
-
-def status(desk: Desk) -> dict[str, Any]:
-    """The state of the site."""
-    return desk.agent.show()
-
+from blindbayes.console import actions, records, views
+from blindbayes.console.calls import Action, View
 
 _STUDY, _RUN = "/studies/{study}", "/runs/{run}"
 
 CALLS: tuple[View | Action, ...] = (
-    View("/status", status),
-    View("/", facts.today, "today.html"),
-    View("/studies", facts.studies, "studies.html"),
-    View(_STUDY, facts.study, "study.html"),
-    View("/runs", facts.runs, "runs.html"),
-    View(_RUN, facts.run, "run.html"),
-    View("/predictions", facts.predictions, "predictions.html"),
+    View("/status", views.status),
+    View("/", views.today, "today.html"),
+    View("/studies", views.studies, "studies.html"),
+    View(_STUDY, views.study, "study.html"),
+    View("/runs", views.runs, "runs.html"),
+    View(_RUN, views.run, "run.html"),
+    View("/predictions", views.predictions, "predictions.html"),
     View("/releases", records.releases, "releases.html"),
     View("/releases/{run}", records.release, "release.html"),
     View("/ledger", records.ledger, "ledger.html"),
@@ -33,7 +25,7 @@ CALLS: tuple[View | Action, ...] = (
     View("/settings", records.settings, "settings.html"),
     Action("/runs", actions.begin, "run", "/studies", _RUN),
     Action("/runs/{run}/stop", actions.stop, "stop", _RUN, _RUN, "stopped"),
-    Action("/studies", actions.keep_study, back="/studies", then=_STUDY, told="kept"),
+    Action("/studies", actions.keep_study, back="/studies", then=_STUDY, notice="kept"),
     Action("/studies/{study}/approve", actions.approve, "approve", _STUDY, _STUDY),
     Action("/studies/{study}/refuse", actions.refuse, "refuse", _STUDY, _STUDY, "refused"),
     Action("/studies/{study}/revoke", actions.revoke, "revoke", _STUDY, _STUDY, "revoked"),
@@ -44,5 +36,5 @@ CALLS: tuple[View | Action, ...] = (
     Action("/verify", records.verify, back="/log", page="verified.html"),
     Action("/peers", actions.pin_card, "manage", "/identities", "/identities", "pinned"),
     Action("/invitations", actions.invite, "manage", "/identities", "/identities", "invited"),
-    Action("/reload", actions.reload, "manage", then="/settings", told="reloaded"),
+    Action("/reload", actions.reload, "manage", then="/settings", notice="reloaded"),
 )

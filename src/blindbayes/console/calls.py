@@ -1,18 +1,18 @@
-"""How one table becomes an API, its description, and pages.
+"""Turn a table of views and actions into a JSON API, its OpenAPI description, and pages.
 
-A `View` is what can be looked at: facts, as JSON under `/api`, and through its template as a page. An `Action` is what can be
-done: a body of JSON under `/api`, or a form of the same fields on a page. Nothing is reached on one way that the other lacks.
+A `View` returns facts: JSON under `/api`, or a page through its template. An `Action` changes something: it takes a JSON body
+under `/api`, or a form with the same fields. The API and the pages offer the same calls.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -21,131 +21,137 @@ from starlette.routing import Route
 
 from blindbayes.agent.agent import Agent
 from blindbayes.agent.people import MAY, ROLES, Act, account
-from blindbayes.console.auth import Visitor
+from blindbayes.console.auth import User
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.untrusted import convert, read_json_table
 
+T = TypeVar("T", bound=msgspec.Struct)
 log = logging.getLogger("blindbayes.console")
 
 
 class Missing(Exception):
-    """There is no such thing here."""
+    """The requested run, study or release does not exist here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Where a call is answered: which agent, and for whom."""
+class Context:
+    """What every call receives: the agent, and the user who calls."""
 
     agent: Agent
-    visitor: Visitor
+    user: User
 
     @property
     def who(self) -> str | None:
-        """The name for the log; None: whoever may read the site's folder."""
-        return self.visitor.name or None
+        """The user's name; None for a command that has the token of the site's folder."""
+        return self.user.name or None
 
     def log(self, event: str, **facts: Any) -> None:
-        """Who did what; without a name of their own, the account that may read the site's folder."""
+        """Append to the audit log, under the user's name or that of the operating system's account."""
         self.agent.home.audit.append(event, **facts, who=self.who or account())
 
 
 @cache
-def taken_by(call: Callable[..., Any], path: str) -> type[msgspec.Struct]:
-    """What a call takes beside the desk and the parts of its path: a record made of its signature."""
-    hints, named = get_type_hints(call), {"desk", *re.findall(r"{(\w+)}", path)}
+def _parameters(call: Callable[..., Any], path: str) -> type[msgspec.Struct]:
+    """Return the struct that a call takes as `request`, or one made of its parameters beside the context and the path."""
+    hints, named = get_type_hints(call), {"context", *re.findall(r"{(\w+)}", path)}
+    if "request" in hints:
+        declared: type[msgspec.Struct] = hints["request"]
+        return declared
     given = [each for name, each in signature(call).parameters.items() if name not in named]
     fields = [(each.name, hints[each.name], *(() if each.default is each.empty else (each.default,))) for each in given]
-    about = {"__doc__": summary_of(call)}
+    about = {"__doc__": _summary(call)}
     return msgspec.defstruct(call.__name__.title(), fields, namespace=about, frozen=True, forbid_unknown_fields=True)
 
 
-def summary_of(call: Callable[..., Any]) -> str:
-    """The first line of its docstring."""
+def _summary(call: Callable[..., Any]) -> str:
     return (call.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What can be looked at."""
+    """A call that returns facts and changes nothing."""
 
     path: str
-    facts: Callable[..., Any]  # of a Desk, the parts of the path by name, and the query
-    page: str = ""  # its template; empty: for programs alone
+    facts: Callable[..., Any]  # takes a Context, the parts of the path by name, and the query
+    page: str = ""  # its template; empty: API only
 
     @property
     def takes(self) -> type[msgspec.Struct]:
-        return taken_by(self.facts, self.path)
+        return _parameters(self.facts, self.path)
 
     @property
     def summary(self) -> str:
-        """What it shows, in a line."""
-        return summary_of(self.facts)
+        return _summary(self.facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What can be done."""
+    """A call that changes something."""
 
     path: str
-    do: Callable[..., Any]  # of a Desk, the parts of the path by name, and the body
-    act: Act | None = None  # what people need a role for, where the site has people by name
-    back: str = "/"  # the page whose form it is: shown again, with what was wrong
-    then: str = "/"  # the page that follows; {name}: from the path or the answer
-    told: str = ""  # what that page says; the answer's own `told` counts more
-    page: str = ""  # a template for the answer itself, instead of a page that follows
+    do: Callable[..., Any]  # takes a Context, the parts of the path by name, and the body
+    act: Act | None = None  # the right that people need, where the site names its people
+    back: str = "/"  # the page with its form, shown again if the action is refused
+    then: str = "/"  # the page that follows; {name} is taken from the path or the answer
+    notice: str = ""  # key of the notice on that page; the answer's own `notice` takes precedence
+    page: str = ""  # a template for the answer, in place of the page that follows
 
     @property
     def takes(self) -> type[msgspec.Struct]:
-        return taken_by(self.do, self.path)
+        return _parameters(self.do, self.path)
 
     @property
     def summary(self) -> str:
-        """What it does, in a line."""
-        return summary_of(self.do)
+        return _summary(self.do)
 
     @property
     def roles(self) -> tuple[str, ...]:
         return ROLES if self.act is None else MAY[self.act]
 
-    def refusal(self, visitor: Visitor) -> str:
-        """Why a visitor may not; empty: they may."""
-        return "" if visitor.roles & set(self.roles) else f"this is for: {', '.join(self.roles)}"
+    def refusal(self, user: User) -> str:
+        """Return why the user may not do this, or the empty string."""
+        return "" if user.roles & set(self.roles) else f"this needs one of the roles: {', '.join(self.roles)}"
 
 
-def arguments(kind: type[msgspec.Struct], fields: dict[str, Any], *, strict: bool) -> dict[str, Any]:
-    """The fields of a query, a form or a body, checked; those of a form are texts, and an empty one is none."""
+def validated(kind: type[T], fields: dict[str, Any], *, strict: bool) -> T:
+    """Validate the fields of a query, a form or a body. Without `strict` they are texts, and empty ones are left out."""
     if not strict:
         fields = {name: value for name, value in fields.items() if value != ""}
-    found = convert(fields, kind, "the request", strict=strict)
-    return {name: getattr(found, name) for name in kind.__struct_fields__}
+    return convert(fields, kind, "the request", strict=strict)
 
 
-async def settle(found: Any) -> Any:
-    """What a view or an action gives, now or later."""
-    return await found if isinstance(found, Awaitable) else found
+async def invoke(
+    call: View | Action, context: Context, path: Mapping[str, str], fields: dict[str, Any], *, strict: bool = False
+) -> Any:
+    """Validate the fields of a request and run its call."""
+    function = call.facts if isinstance(call, View) else call.do
+    given = validated(call.takes, fields, strict=strict)
+    if "request" in signature(function).parameters:
+        result = function(context, request=given, **path)
+    else:
+        result = function(context, **path, **{name: getattr(given, name) for name in given.__struct_fields__})
+    return await result if isinstance(result, Awaitable) else result
 
 
 def refused(error: BlindbayesError) -> dict[str, Any]:
-    """An error of the package, for programs."""
+    """Return the JSON form of an error of the package."""
     return {"state": "refused", "error": type(error).__name__, "message": str(error), "exit_code": error.code}
 
 
 def api_route(agent: Agent, call: View | Action) -> Route:
-    """The JSON side of a call."""
+    """Return the JSON route of a call."""
 
     async def answer(request: Request) -> Response:
-        visitor: Visitor = request.scope["visitor"]
-        desk = Desk(agent, visitor)
+        user: User = request.scope["user"]
+        context = Context(agent, user)
         try:
             if isinstance(call, View):
-                asked = arguments(call.takes, dict(request.query_params), strict=False)
-                return JSONResponse(await settle(call.facts(desk, **request.path_params, **asked)))
-            if problem := call.refusal(visitor):
+                return JSONResponse(await invoke(call, context, request.path_params, dict(request.query_params)))
+            if problem := call.refusal(user):
                 return JSONResponse({"message": problem}, 403)
             body = await request.body()
             given = read_json_table(body, "the request") if body else {}
-            asked = arguments(call.takes, given, strict=True)
-            return JSONResponse(await settle(call.do(desk, **request.path_params, **asked)))
+            return JSONResponse(await invoke(call, context, request.path_params, given, strict=True))
         except Missing as missing:
             return JSONResponse({"message": str(missing)}, 404)
         except ConfigError as error:
@@ -158,34 +164,32 @@ def api_route(agent: Agent, call: View | Action) -> Route:
 
 
 async def unexpected(request: Request, error: Exception) -> Response:
-    """Our own mistake. Its text may quote a value: neither shown nor logged."""
+    """Answer a request that failed by our fault. The error may quote a value: it is neither shown nor logged."""
     log.error("unexpected error in a call of the console")
     return JSONResponse({"message": f"unexpected {type(error).__name__}"}, 500)
 
-
-# -- the description -------------------------------------------------------------------------------------------------------
 
 _ID = {"study": {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "run": {"type": "string", "pattern": "^[0-9a-f]{16,64}$"}}
 
 
 def describe(calls: Sequence[View | Action], version: str) -> dict[str, Any]:
-    """The API in OpenAPI 3.1, made from the table."""
+    """Return the OpenAPI 3.1 description of the calls."""
     schemas, parts = msgspec.json.schema_components([call.takes for call in calls], ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     refusal = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}}
     answers = {
         "200": {"description": "Done", "content": {"application/json": {"schema": {"type": ["object", "array"]}}}},
-        "400": {"description": "Not understood, or against a rule", **refusal},
+        "400": {"description": "Invalid request", **refusal},
         "401": {"description": "Token missing or wrong", **refusal},
-        "403": {"description": "Not for you", **refusal},
-        "404": {"description": "No such thing here", **refusal},
+        "403": {"description": "Role missing", **refusal},
+        "404": {"description": "Not found", **refusal},
         "409": {"description": "Refused", **refusal},
     }
     for call, schema in zip(calls, schemas, strict=True):
         route = api_route(None, call)  # type: ignore[arg-type]
         method = "get" if isinstance(call, View) else "post"
         named = re.findall(r"{(\w+)}", route.path)
-        told: dict[str, Any] = {
+        operation: dict[str, Any] = {
             "operationId": f"{method}{re.sub('[^a-z]+', '_', route.path.removeprefix('/api'))}".rstrip("_"),
             "summary": call.summary,
             "parameters": [
@@ -195,11 +199,11 @@ def describe(calls: Sequence[View | Action], version: str) -> dict[str, Any]:
         }
         if isinstance(call, View):
             fields = parts.get(call.takes.__name__, {}).get("properties", {})
-            told["parameters"] += [{"name": name, "in": "query", "schema": each} for name, each in fields.items()]
+            operation["parameters"] += [{"name": name, "in": "query", "schema": each} for name, each in fields.items()]
         else:
-            told["description"] = f"For: {', '.join(call.roles)}."
-            told["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-        paths.setdefault(route.path, {})[method] = told
+            operation["description"] = f"Roles: {', '.join(call.roles)}."
+            operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        paths.setdefault(route.path, {})[method] = operation
     refusal_schema = {
         "type": "object",
         "properties": {"message": {"type": "string"}, "error": {"type": "string"}, "exit_code": {"type": "integer"}},
@@ -210,13 +214,13 @@ def describe(calls: Sequence[View | Action], version: str) -> dict[str, Any]:
         "info": {
             "title": "blindbayes site",
             "version": version,
-            "description": "One site's agent, for its own people and programs, on loopback. No answer holds a value of a row.",
+            "description": "One site's agent, for its own staff and programs, on loopback. No answer holds a value from a row.",
         },
         "paths": paths,
         "components": {
             "schemas": {"Refusal": refusal_schema, **parts},
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "The second word of operator.token."}
+                "token": {"type": "http", "scheme": "bearer", "description": "The second field of operator.token."}
             },
         },
         "security": [{"token": []}],

@@ -1,4 +1,4 @@
-"""The first run: a site is set up in a page, and its agent goes on in the same process, under the same session."""
+"""Set up a new site in a page; its agent then continues in the same process, with the same port and sessions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from starlette.routing import Route
 
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.console.auth import Door, Guard, Visitor, closed, cookie
-from blindbayes.console.calls import arguments
+from blindbayes.console.auth import Authenticator, AuthMiddleware, User, closed, cookie
+from blindbayes.console.calls import validated
+from blindbayes.console.forms import urlencoded
 from blindbayes.console.invitations import keep_cards
 from blindbayes.console.pages import static_file
-from blindbayes.console.server import listen
-from blindbayes.console.strings import WORD
-from blindbayes.console.upload import urlencoded
+from blindbayes.console.port import listen
+from blindbayes.console.strings import STRINGS
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError
 from blindbayes.net.identity import Identity
-from blindbayes.report.theme import look
+from blindbayes.report.theme import templates
 
 
 class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a new site is asked for."""
+    """The fields of the form."""
 
     name: str
     address: str = ""
@@ -42,11 +42,11 @@ class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FirstRun:
-    """Serves the form until a site is made."""
+    """Serve the form until a site is made."""
 
     def __init__(self, folder: Path, where: str) -> None:
-        self._folder, self._where = folder, SiteConfig(operator=where).operator  # loopback, or refused
-        self.door = Door()
+        self._folder, self._where = folder, SiteConfig(operator=where).operator  # raises unless it is loopback
+        self.auth = Authenticator()
         self.address = ""
         self._made: asyncio.Future[tuple[SiteFolder, Identity]] = asyncio.get_running_loop().create_future()
 
@@ -56,29 +56,29 @@ class FirstRun:
             Route("/static/{name}", static_file),
             *closed([Route("/make", self._make, methods=["POST"]), Route("/{path:path}", self._show)]),
         ]
-        self.guard = Guard(Starlette(routes=routes), self.door)  # the agent's own pages take the place of these
-        self.listening = await listen(self.guard, self._where)
+        self.middleware = AuthMiddleware(Starlette(routes=routes), self.auth)  # ConsolePort replaces the application
+        self.listening = await listen(self.middleware, self._where)
         self.address = self.listening.address
 
     async def wait(self) -> tuple[SiteFolder, Identity]:
-        """The new site, when somebody has made it."""
+        """Return the new site once the form was sent."""
         return await self._made
 
     def _render(self, name: str, request: Request, status: int = 200, **facts: Any) -> Response:
-        visitor = request.scope.get("visitor") or Visitor()
-        told: dict[str, Any] = {"site": WORD["new_site"], "people": False, "visitor": visitor, "problem": "", "given": {}}
-        return HTMLResponse(look("blindbayes.console").get_template(name).render(**told | facts), status)
+        user = request.scope.get("user") or User()
+        common: dict[str, Any] = {"site": STRINGS["new_site"], "people": False, "user": user, "problem": "", "given": {}}
+        return HTMLResponse(templates("blindbayes.console").get_template(name).render(**common | facts), status)
 
     async def _login(self, request: Request) -> Response:
         if request.method == "GET":
             return self._render("login.html", request)
-        if not self.door.may_try():
-            return self._render("login.html", request, 429, problem=WORD["too_often"])
-        entered = self.door.enter(urlencoded(await request.body()))
-        if entered is None:
-            return self._render("login.html", request, 403, problem=WORD["wrong"])
+        if not self.auth.may_try():
+            return self._render("login.html", request, 429, problem=STRINGS["too_often"])
+        session = self.auth.enter(urlencoded(await request.body()))
+        if session is None:
+            return self._render("login.html", request, 403, problem=STRINGS["wrong"])
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(**cookie(entered[0]))
+        answer.set_cookie(**cookie(session[0]))
         return answer
 
     async def _show(self, request: Request) -> Response:
@@ -88,29 +88,26 @@ class FirstRun:
         fields = request.scope["fields"]
         try:
             if not self._made.done():
-                made = self._create(arguments(Answers, fields, strict=False), request.scope["visitor"].name)
-                self._made.set_result(made)
+                self._made.set_result(self._create(validated(Answers, fields, strict=False), request.scope["user"].name))
         except BlindbayesError as error:
             fields.pop("passphrase", None)
             return self._render("first_run.html", request, 400, problem=str(error), given=fields, done=False)
         return self._render("first_run.html", request, done=True)
 
-    def _create(self, said: dict[str, Any], who: str) -> tuple[SiteFolder, Identity]:
-        address = said["address"].strip()
-        policy = Policy(
-            max_epsilon_per_run=said["max_epsilon_per_run"], min_parties=said["min_parties"], exact_sums=said["exact_sums"]
-        )
+    def _create(self, form: Answers, who: str) -> tuple[SiteFolder, Identity]:
+        address = form.address.strip()
         config = SiteConfig(
             listen=f"0.0.0.0:{address.rpartition(':')[2]}" if address else None,
             operator=self.address,
-            rows=None if said["source"] is None else Rows(said["source"].strip()),
-            policy=policy,
+            rows=None if form.source is None else Rows(form.source.strip()),
+            policy=Policy(
+                max_epsilon_per_run=form.max_epsilon_per_run, min_parties=form.min_parties, exact_sums=form.exact_sums
+            ),
         )
-        name, phrase = said["name"].strip(), said["passphrase"]
         home, identity = SiteFolder.create(
-            self._folder, name, config=config, address=address, passphrase=phrase, epsilon=said["epsilon"]
+            self._folder, form.name.strip(), config=config, address=address, passphrase=form.passphrase, epsilon=form.epsilon
         )
         home.audit.append("signed in", who=who)
-        if said["invitation"]:
-            keep_cards(home, said["invitation"], identity.card)
+        if form.invitation:
+            keep_cards(home, form.invitation, identity.card)
         return home, identity

@@ -1,4 +1,4 @@
-"""An invitation: the cards of a consortium in one file. They wait here until the words of each were compared."""
+"""Invitations: the cards of a consortium in one file. A card is trusted only once its words were compared."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from blindbayes.io.untrusted import bytes_of, read_toml
 from blindbayes.net.identity import Card
 
 FORMAT = "blindbayes.invitation/1"
-_MOST = 100
+_MAX_CARDS = 100
 
 
 def invitation_of(cards: list[Card]) -> str:
-    """The file: public, and worth nothing before words are compared."""
+    """Return the text of an invitation. It is public and proves nothing by itself."""
     document = tomlkit.document()
     document.add(tomlkit.comment("an invitation: cards of sites; compare the words of each by telephone before you pin it"))
     document["format"] = FORMAT
@@ -24,14 +24,11 @@ def invitation_of(cards: list[Card]) -> str:
 
 
 def keep_cards(home: SiteFolder, text: str, own: Card) -> list[str]:
-    """Put the cards of an invitation, or one card, beside the site's own; none is trusted by that. The names."""
+    """Store the cards of an invitation, or one card, without trusting them; return their names."""
     table = read_toml(text, "the invitation")
-    if table.get("format") == FORMAT:
-        texts = table.get("cards")
-    else:
-        texts = [text]
-    if not isinstance(texts, list) or len(texts) > _MOST or not all(isinstance(each, str) for each in texts):
-        raise ConfigError("this is no invitation: it has a list of cards")
+    texts = table.get("cards") if table.get("format") == FORMAT else [text]
+    if not isinstance(texts, list) or len(texts) > _MAX_CARDS or not all(isinstance(each, str) for each in texts):
+        raise ConfigError("this is not an invitation: it needs a list of cards")
     cards = [Card.from_toml(each) for each in texts]
     folder = make_private_folder(home.folder / "invited")
     for card in cards:
@@ -41,14 +38,14 @@ def keep_cards(home: SiteFolder, text: str, own: Card) -> list[str]:
 
 
 def invited(home: SiteFolder) -> dict[str, Card]:
-    """Cards that wait for their words, by name; those that are pinned wait no longer."""
-    found, pinned = {}, home.peers()
-    for path in sorted((home.folder / "invited").glob("*.toml"))[:_MOST]:
+    """Return the stored cards that are not pinned yet, by name."""
+    waiting, pinned = {}, home.peers()
+    for path in sorted((home.folder / "invited").glob("*.toml"))[:_MAX_CARDS]:
         try:
             card = Card.from_toml(bytes_of(path))
         except (BlindbayesError, OSError):
             continue
         known = pinned.get(card.name)
         if known is None or known.identity != card.identity:
-            found[card.name] = card
-    return found
+            waiting[card.name] = card
+    return waiting

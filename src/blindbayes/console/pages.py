@@ -1,10 +1,12 @@
-"""The pages: every view of the table that has a template, every action as a form, signing in, and what makes pages live."""
+"""HTML pages: every view of the call table that has a template, every action as a form, sign-in, downloads, live updates."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -12,28 +14,36 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route, compile_path
 
 from blindbayes.agent.agent import Agent
-from blindbayes.console import qr as code
-from blindbayes.console.auth import COOKIE, Door, Visitor, cookie, path_of
+from blindbayes.agent.runs import require_run_id
+from blindbayes.console.auth import COOKIE, Authenticator, User, cookie, path_of
 from blindbayes.console.call_table import CALLS
-from blindbayes.console.calls import Action, Desk, Missing, View, arguments, settle
-from blindbayes.console.downloads import downloads, may_download
-from blindbayes.console.facts import badges
-from blindbayes.console.live import Live, event
-from blindbayes.console.strings import NAVIGATION, WORD, plain
-from blindbayes.console.upload import urlencoded
+from blindbayes.console.calls import Action, Context, Missing, View, invoke
+from blindbayes.console.forms import urlencoded
+from blindbayes.console.invitations import invitation_of
+from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, plain
+from blindbayes.console.views import badges
 from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.io.folder import read_folder
 from blindbayes.report.prose import to_html
-from blindbayes.report.theme import look, style
+from blindbayes.report.theme import templates, theme_css
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_DOWNLOADS = ("html", "json", "md", "toml", "svg", "pmml", "onnx")  # not csv: classes.csv holds keys of this site's rows
+# A page of a release gets an origin of its own, so that a script in it reaches nothing of the console.
+_SANDBOX = (
+    "sandbox allow-scripts allow-downloads; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+_POLL_SECONDS = 0.4
+_MAX_WATCHERS = 128
+_HEARTBEAT_SECONDS = 15.0  # a comment, so that a closed browser is noticed
 
 
 def _day(text: str) -> str:
-    """A moment of a log, with its zone."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC).strftime("%-d %b %Y, %H:%M UTC")
     except ValueError:
@@ -54,11 +64,15 @@ def _clock(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def may_download(name: str) -> bool:
+    """True for files of a release that hold only what was released, and nothing from this site's rows."""
+    return name in ("checksums", "common") or name.rpartition(".")[2] in _DOWNLOADS
+
+
 FILTERS: dict[str, Callable[..., str]] = {
     "amount": lambda number: f"{float(number):.4g}",
     "bytes": _bytes,
     "clock": _clock,
-    "code": lambda sha256: code.path(sha256.upper()),
     "day": _day,
     "number": lambda number: f"{number:,}",
     "plain": plain,
@@ -69,15 +83,15 @@ FILTERS: dict[str, Callable[..., str]] = {
 class Pages:
     """The pages of one agent."""
 
-    def __init__(self, agent: Agent, door: Door) -> None:
-        self._agent, self._door = agent, door
-        self._look = look("blindbayes.console")
-        self._look.filters.update(FILTERS)
-        self._look.tests["downloadable"] = may_download
-        self.live = Live(self._render_live)
+    def __init__(self, agent: Agent, auth: Authenticator) -> None:
+        self._agent, self._auth = agent, auth
+        self._templates = templates("blindbayes.console")
+        self._templates.filters.update(FILTERS)
+        self._templates.tests["downloadable"] = may_download
+        self.live = LiveParts(self._render_live)
         shown = [call for call in CALLS if isinstance(call, View) and call.page]
         self._views = [(compile_path(view.path)[0], view) for view in shown]
-        parts = set(self._look.list_templates())
+        parts = set(self._templates.list_templates())
         self._live_views = [each for each in self._views if each[1].page.replace(".html", "_live.html") in parts]
 
     def open_routes(self) -> list[Route]:
@@ -85,20 +99,22 @@ class Pages:
         return [Route("/login", self._login, methods=["GET", "POST"]), Route("/static/{name}", static_file)]
 
     def routes(self) -> list[Route]:
-        """Return all other pages."""
+        """Return the pages that need a session."""
         return [
             Route("/logout", self._logout, methods=["POST"]),
             Route("/events", self._events),
-            *downloads(self._agent),
+            Route("/releases/{run}/files/{name:path}", self._release_file),
+            Route("/card.toml", self._card),
+            Route("/invitation.toml", self._invitation),
             *(self._view(call) for call in CALLS if isinstance(call, View) and call.page),
             *(self._action(call) for call in CALLS if isinstance(call, Action)),
         ]
 
     def _render(self, name: str, request: Request, status: int = 200, **facts: Any) -> Response:
-        visitor = request.scope.get("visitor") or Visitor()
-        told = {"word": WORD, "navigation": NAVIGATION, "site": self._agent.name, "visitor": visitor, "here": path_of(request)}
-        told |= {"told": "", "problem": "", "badges": {} if request.scope.get("visitor") is None else badges(self._agent)}
-        return HTMLResponse(self._look.get_template(name).render(**told | facts), status)
+        user = request.scope.get("user")
+        common = {"strings": STRINGS, "navigation": NAVIGATION, "site": self._agent.name, "here": path_of(request)}
+        common |= {"user": user or User(), "badges": {} if user is None else badges(self._agent), "notice": "", "problem": ""}
+        return HTMLResponse(self._templates.get_template(name).render(**common | facts), status)
 
     def _view(self, view: View) -> Route:
         async def answer(request: Request) -> Response:
@@ -107,118 +123,189 @@ class Pages:
         return Route(view.path, answer)
 
     async def _show(self, request: Request, view: View, *, path: dict[str, str] | None = None, problem: str = "") -> Response:
-        """A view's page; after an action that was refused, with what was wrong."""
+        """Render a view; after an action that was refused, with the problem."""
         given = dict(request.query_params) if request.method == "GET" else {}
-        told = given.pop("told", "")
+        notice = NOTICES.get(given.pop("notice", ""), "")
         try:
-            desk = Desk(self._agent, request.scope["visitor"])
-            asked = arguments(view.takes, given, strict=False)
-            facts = await settle(view.facts(desk, **(request.path_params if path is None else path), **asked))
+            context = Context(self._agent, request.scope["user"])
+            facts = await invoke(view, context, request.path_params if path is None else path, given)
         except Missing as missing:
-            return self._render("problem.html", request, 404, title="Not here", problem=str(missing))
+            return self._render("problem.html", request, 404, title="Not found", problem=str(missing))
         except BlindbayesError as error:
             return self._render("problem.html", request, 409, title="This cannot be shown", problem=str(error))
-        told = told if told in _TOLD else ""
-        return self._render(view.page, request, 400 if problem else 200, x=facts, told=_TOLD.get(told, ""), problem=problem)
+        return self._render(view.page, request, 400 if problem else 200, x=facts, notice=notice, problem=problem)
 
     def _action(self, action: Action) -> Route:
         async def answer(request: Request) -> Response:
-            visitor: Visitor = request.scope["visitor"]
+            user: User = request.scope["user"]
             back = action.back.format(**request.path_params)
             try:
-                if problem := action.refusal(visitor):
+                if problem := action.refusal(user):
                     raise BlindbayesError(problem)
-                asked = arguments(action.takes, request.scope["fields"], strict=False)
-                found = await settle(action.do(Desk(self._agent, visitor), **request.path_params, **asked))
+                result = await invoke(action, Context(self._agent, user), request.path_params, request.scope["fields"])
             except Missing as missing:
-                return self._render("problem.html", request, 404, title="Not here", problem=str(missing))
+                return self._render("problem.html", request, 404, title="Not found", problem=str(missing))
             except BlindbayesError as error:
                 return await self._again(request, back, str(error))
             if action.page:
-                return self._render(action.page, request, x=found)
-            there = action.then.format(**{**request.path_params, **found})
-            said = found.get("told") or action.told
-            return RedirectResponse(f"{there}?{urlencode({'told': said})}" if said else there, 303)
+                return self._render(action.page, request, x=result)
+            there = action.then.format(**{**request.path_params, **result})
+            notice = result.get("notice") or action.notice
+            return RedirectResponse(f"{there}?{urlencode({'notice': notice})}" if notice else there, 303)
 
         return Route(action.path, answer, methods=["POST"])
 
     async def _again(self, request: Request, back: str, problem: str) -> Response:
-        for form, view in self._views:
-            if found := form.match(back):
-                return await self._show(request, view, path=found.groupdict(), problem=problem)
+        for pattern, view in self._views:
+            if match := pattern.match(back):
+                return await self._show(request, view, path=match.groupdict(), problem=problem)
         return self._render("problem.html", request, 409, title="Refused", problem=problem)
-
-    # -- signing in --------------------------------------------------------------------------------------------------------
 
     async def _login(self, request: Request) -> Response:
         try:
-            again = {"people": bool(self._agent.home.people.all())}
+            people = bool(self._agent.home.people.all())
         except ConfigError as error:
             return self._render("login.html", request, 409, problem=str(error), people=False)
         if request.method == "GET":
-            return self._render("login.html", request, **again)
-        if not self._door.may_try():
-            return self._render("login.html", request, 429, problem=WORD["too_often"], **again)
-        entered = await asyncio.to_thread(self._door.enter, urlencoded(await request.body()))
-        if entered is None:
-            return self._render("login.html", request, 403, problem=WORD["wrong"], **again)
-        key, visitor = entered
-        self._agent.home.audit.append("signed in", who=visitor.name or None, roles=sorted(visitor.roles))
+            return self._render("login.html", request, people=people)
+        if not self._auth.may_try():
+            return self._render("login.html", request, 429, problem=STRINGS["too_often"], people=people)
+        session = await asyncio.to_thread(self._auth.enter, urlencoded(await request.body()))
+        if session is None:
+            return self._render("login.html", request, 403, problem=STRINGS["wrong"], people=people)
+        key, user = session
+        self._agent.home.audit.append("signed in", who=user.name or None, roles=sorted(user.roles))
         answer = RedirectResponse("/", 303)
         answer.set_cookie(**cookie(key))
         return answer
 
     async def _logout(self, request: Request) -> Response:
-        self._door.sign_out(request.cookies.get(COOKIE, ""))
+        self._auth.sign_out(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/login", 303)
         answer.delete_cookie(COOKIE)
         return answer
 
-    # -- parts -------------------------------------------------------------------------------------------------------------
+    async def _release_file(self, request: Request) -> Response:
+        def read() -> dict[str, bytes]:
+            place = self._agent.home.folder / "releases" / require_run_id(request.path_params["run"])
+            if not place.is_dir():
+                raise ConfigError("this site has no release of that run")
+            return read_folder(place)
+
+        name = request.path_params["name"]
+        try:
+            release = await asyncio.to_thread(read)
+        except BlindbayesError as error:
+            return PlainTextResponse(str(error), 404)
+        if name not in release or not may_download(name):
+            return PlainTextResponse("no such file; a file that holds rows is only in the site's folder", 404)
+        if name.endswith(".html"):
+            return Response(release[name], media_type="text/html", headers={"content-security-policy": _SANDBOX})
+        return _attachment(release[name], name.rpartition("/")[2])
+
+    async def _card(self, _: Request) -> Response:
+        return _attachment(self._agent.identity.card.to_toml().encode(), f"{self._agent.name}-card.toml")
+
+    async def _invitation(self, _: Request) -> Response:
+        text = invitation_of([self._agent.identity.card, *self._agent.home.peers().values()])
+        return _attachment(text.encode(), "invitation.toml")
 
     async def _events(self, request: Request) -> Response:
         path = request.query_params.get("of", "")
-        if not any(form.match(path) for form, _ in self._live_views):
+        if not any(pattern.match(path) for pattern, _ in self._live_views):
             return Response("no such page", 404, media_type="text/plain")
 
         async def while_signed_in() -> AsyncIterator[str]:
-            async for news in self.live.follow(path):
-                if self._door.visitor(request) is None:  # removed, signed out, or twelve hours over
+            async for event in self.live.follow(path):
+                if self._auth.authenticate(request) is None:  # removed, signed out or expired
                     return
-                yield news
+                yield event
 
         return StreamingResponse(while_signed_in(), media_type="text/event-stream")
 
     async def _render_live(self, path: str) -> str:
-        """The live part of a page; it holds nothing that is for one visitor alone."""
-        for form, view in self._live_views:
-            if found := form.match(path):
-                facts = await settle(view.facts(Desk(self._agent, Visitor()), **found.groupdict()))
-                part = self._look.get_template(view.page.replace(".html", "_live.html"))
-                return event(str(facts.get("turn", "")), part.render(x=facts))
+        """Render the live part of a page, which is the same for all users.
+
+        If `turn` changes, the browser loads the whole page again.
+        """
+        for pattern, view in self._live_views:
+            if match := pattern.match(path):
+                facts = await invoke(view, Context(self._agent, User()), match.groupdict(), {})
+                part = self._templates.get_template(view.page.replace(".html", "_live.html"))
+                return json.dumps({"turn": str(facts.get("turn", "")), "html": part.render(x=facts)})
         raise Missing(path)
 
 
+class LiveParts:
+    """Push the live parts of pages to browsers. Each page is rendered once per change, for all who watch it."""
+
+    def __init__(self, render: Callable[[str], Awaitable[str]]) -> None:
+        self._render = render
+        self._watching: dict[str, dict[asyncio.Queue[str | None], str]] = {}  # path -> watcher -> last state sent
+        self._task: asyncio.Task[None] | None = None
+
+    async def follow(self, path: str) -> AsyncIterator[str]:
+        """Yield the states of a page's live part as server-sent events; nothing if there are too many watchers."""
+        if sum(map(len, self._watching.values())) >= _MAX_WATCHERS:
+            return
+        queue: asyncio.Queue[str | None] = asyncio.Queue(1)
+        self._watching.setdefault(path, {})[queue] = ""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch(), name="live pages")
+        yield "retry: 2000\n\n"
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(_HEARTBEAT_SECONDS):  # wait_for can lose a cancellation
+                        state = await queue.get()
+                except TimeoutError:
+                    yield ": still here\n\n"
+                    continue
+                if state is None:
+                    return
+                yield f"data: {state}\n\n"
+        finally:
+            self._watching[path].pop(queue, None)
+            if not self._watching[path]:
+                del self._watching[path]
+
+    async def _watch(self) -> None:
+        while self._watching:
+            for path in list(self._watching):
+                with contextlib.suppress(BlindbayesError, Missing, OSError):  # the page itself shows these
+                    state = await self._render(path)
+                    watchers = self._watching.get(path, {})
+                    for queue in [each for each, known in watchers.items() if known != state]:
+                        _replace(queue, state)
+                        watchers[queue] = state
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def close(self) -> None:
+        """End all streams."""
+        for queue in [each for watchers in self._watching.values() for each in watchers]:
+            _replace(queue, None)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _replace(queue: asyncio.Queue[str | None], state: str | None) -> None:
+    with contextlib.suppress(asyncio.QueueEmpty):
+        queue.get_nowait()
+    queue.put_nowait(state)
+
+
 async def static_file(request: Request) -> Response:
-    """Style, script and icon: parts of the package."""
+    """Return a style sheet, script or icon of the package."""
     name = request.path_params["name"]
-    if name == "look.css":
-        return Response(style(), media_type="text/css")
+    if name == "theme.css":
+        return Response(theme_css(), media_type="text/css")
     place = files("blindbayes.console") / "static" / name
     if not re.fullmatch(r"[a-z]+\.(css|js|svg)", name) or not place.is_file():
         return Response("no such file", 404, media_type="text/plain")
     return Response(place.read_bytes(), media_type=_KINDS[name.rpartition(".")[2]])
 
 
-_TOLD = {
-    "invited": "The cards are here. None is trusted before you compared its words by telephone.",
-    "approved": "Approved. The run begins when one of the sites asks for it.",
-    "asked": "Your yes is written down; another steward must say yes too.",
-    "refused": "Refused. Whoever of the study asks for a run is told why.",
-    "revoked": "The approval is taken back.",
-    "stopped": "The run is being stopped; every site is told.",
-    "destroyed": "The share is destroyed; nobody can classify with that model any more.",
-    "pinned": "Pinned.",
-    "kept": "The study's file is here now. Nothing is approved yet.",
-    "reloaded": "Settings were read anew.",
-}
+def _attachment(data: bytes, name: str) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(data, media_type="application/octet-stream", headers=headers)

@@ -1,4 +1,4 @@
-"""What the console shows of the past and of the site itself: releases, ledger, shares, log, identities, settings, data."""
+"""Views of the past and of the site itself: releases, ledger, shares, log, identities, settings, data check."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import msgspec
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.release import check_release
 from blindbayes.agent.runs import require_run_id
-from blindbayes.console.calls import Desk, Missing
-from blindbayes.console.facts import budget, find_study, inbox, paged
+from blindbayes.console.calls import Context, Missing
 from blindbayes.console.invitations import invited
 from blindbayes.console.strings import EVENTS, plain
+from blindbayes.console.views import budget, find_study, inbox, paged
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.folder import read_folder
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.study.settings import line_of
 
-_VOUCHED = {
+_VERIFICATION = {
     "made_by": "makers",
     "signed": "signed",
     "missing": "missing",
@@ -31,7 +31,7 @@ _VOUCHED = {
     "no_receipt": "no_receipt",
     "left_out": "left_out",
     "alone": "alone",
-    "strangers": "unknown",
+    "unknown": "unknown",
     "open": "not_covered",
 }
 _FIELDS = ("site", "run", "study", "state", "who", "why")
@@ -39,14 +39,14 @@ _FIELDS = ("site", "run", "study", "state", "who", "why")
 
 def _release_folders(home: SiteFolder) -> list[str]:
     folder = home.folder / "releases"
-    found = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
-    ends = {name: (home.history.end_of(name) or {}).get("time", "") for name in found}
-    return sorted(found, key=lambda name: (ends[name], name), reverse=True)
+    runs = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    ends = {name: (home.history.end_of(name) or {}).get("time", "") for name in runs}
+    return sorted(runs, key=lambda name: (ends[name], name), reverse=True)
 
 
-def releases(desk: Desk, page: int = 1) -> dict[str, Any]:
-    """What runs ended in, the newest first."""
-    home = desk.agent.home
+def releases(context: Context, page: int = 1) -> dict[str, Any]:
+    """Releases of past runs, newest first."""
+    home = context.agent.home
     names, about = paged(_release_folders(home), page)
     rows = []
     for name in names:
@@ -64,18 +64,18 @@ def releases(desk: Desk, page: int = 1) -> dict[str, Any]:
     return {"releases": rows, **about}
 
 
-async def release(desk: Desk, run: str) -> dict[str, Any]:
-    """One release: its files, whether they are what was signed, what was promised."""
-    home = desk.agent.home
+async def release(context: Context, run: str) -> dict[str, Any]:
+    """One release: its files, whether they verify, and the privacy statement."""
+    home = context.agent.home
     folder = home.folder / "releases" / _run_id(run)
     if not folder.is_dir():
-        raise Missing("no release of that run is here")
+        raise Missing("this site has no release of that run")
     files = await asyncio.to_thread(read_folder, folder)
-    problem, found = "", None
+    problem, verification = "", None
     try:
-        cards = {desk.agent.name: desk.agent.identity.card, **home.peers()}
+        cards = {context.agent.name: context.agent.identity.card, **home.peers()}
         keys = {name: card.identity for name, card in cards.items()}
-        _, found = await asyncio.to_thread(check_release, files, keys)
+        _, verification = await asyncio.to_thread(check_release, files, keys)
     except BlindbayesError as error:
         problem = str(error)
     known = read_json_table(files["run.json"], "run.json") if "run.json" in files and not problem else {}
@@ -85,7 +85,7 @@ async def release(desk: Desk, run: str) -> dict[str, Any]:
         "study": str(known.get("study", "")),
         "files": [{"name": name, "size": len(data)} for name, data in sorted(files.items())],
         "problem": problem,
-        **{name: [] if found is None else list(getattr(found, of)) for name, of in _VOUCHED.items()},
+        **{name: [] if verification is None else list(getattr(verification, of)) for name, of in _VERIFICATION.items()},
         "statement": files["statement.md"].decode() if "statement.md" in files and not problem else "",
         "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
     }
@@ -98,9 +98,9 @@ def _run_id(run: str) -> str:
         raise Missing(str(error)) from None
 
 
-async def ledger(desk: Desk) -> dict[str, Any]:
-    """What was spent, over time, and which heads other sites have seen."""
-    return await asyncio.to_thread(_ledger, desk.agent.home)
+async def ledger(context: Context) -> dict[str, Any]:
+    """Spending over time, and the log heads that other sites showed."""
+    return await asyncio.to_thread(_ledger, context.agent.home)
 
 
 def _ledger(home: SiteFolder) -> dict[str, Any]:
@@ -117,41 +117,41 @@ def _ledger(home: SiteFolder) -> dict[str, Any]:
     facts["entries"] = home.ledger.timeline()[::-1]
     facts["all"] = len(home.ledger.entries())
     facts["line"] = [each["spent"] for each in reversed(facts["entries"])]
-    facts["line"] += facts["line"][-1:]  # until now
+    facts["line"] += facts["line"][-1:]  # the curve goes on until now
     facts["head"] = str(home.ledger.head)
     return facts
 
 
 def _witnesses(home: SiteFolder) -> list[dict[str, Any]]:
-    """Other sites' logs as they last showed them; what they keep of ours they show at the next run."""
-    found = []
+    """Return the last log head that each site showed."""
+    witnesses = []
     for name in sorted(home.peers()):
         shown = [entry for entry in home.audit.of("site", name) if entry["event"] in ("witnessed", "older log")]
         last = shown[-1] if shown else None
         bad = last is not None and last["event"] == "older log"
-        found.append({"site": name, "time": None if last is None else last["time"], "older": bad})
-    return found
+        witnesses.append({"site": name, "time": None if last is None else last["time"], "older": bad})
+    return witnesses
 
 
-def shares(desk: Desk) -> dict[str, Any]:
-    """Models over columns of which this site holds a share."""
-    home = desk.agent.home
-    found = []
+def shares(context: Context) -> dict[str, Any]:
+    """Models in shares of which this site holds one."""
+    home = context.agent.home
+    shares = []
     for each in home.shares.all():
         known = home.approvals.find(each["study"])
-        found.append({**each, "title": each["study"][:12] if known is None else known[0].title})
-    return {"shares": found}
+        shares.append({**each, "title": each["study"][:12] if known is None else known[0].title})
+    return {"shares": shares}
 
 
-def log(desk: Desk, page: int = 1, event: str | None = None, about: str | None = None) -> dict[str, Any]:
-    """The audit log, the newest first; of one kind of event, or about one run, study or site."""
-    home = desk.agent.home
+def log(context: Context, page: int = 1, event: str | None = None, about: str | None = None) -> dict[str, Any]:
+    """The audit log, newest first, filtered by event or by run, study or site."""
+    home = context.agent.home
     if about:
         entries = home.audit.of("run", about) or home.audit.of("study", about) or home.audit.of("site", about)
         entries = [entry for entry in entries if event in (None, entry["event"])]
     else:
         entries = home.audit.of("event", event) if event else home.audit.entries()
-    found, where = paged(entries[::-1], page)
+    chosen, where = paged(entries[::-1], page)
     rows = [
         {
             "number": entry["number"],
@@ -160,15 +160,15 @@ def log(desk: Desk, page: int = 1, event: str | None = None, about: str | None =
             "words": EVENTS.get(entry["event"], entry["event"]),
             **{name: entry.get(name) or "" for name in _FIELDS},
         }
-        for entry in found
+        for entry in chosen
     ]
     asked = {"event": event or "", "about": about or "", "events": EVENTS}
     return {"entries": rows, "head": home.audit.head, **where, **asked}
 
 
-async def verify(desk: Desk) -> dict[str, Any]:
-    """Read the audit log and the ledger from the first byte and check every line, the chains, and what was known of them"""
-    home, begun = desk.agent.home, time.perf_counter()
+async def verify(context: Context) -> dict[str, Any]:
+    """Verify every entry and the hash chains of the audit log and the ledger"""
+    home, begun = context.agent.home, time.perf_counter()
 
     def log_now() -> tuple[int, str]:
         count = home.audit.verify(must_hold=home.audit.head)
@@ -178,34 +178,34 @@ async def verify(desk: Desk) -> dict[str, Any]:
         head = home.ledger.verify(home.ledger.head)
         return head.n + 1, str(head)
 
-    def check(what: str, look: Callable[[], tuple[int, str]]) -> dict[str, Any]:
+    def check(what: str, verify: Callable[[], tuple[int, str]]) -> dict[str, Any]:
         try:
-            count, head = look()
+            count, head = verify()
         except (BlindbayesError, OSError) as error:
             why = str(error) if isinstance(error, BlindbayesError) else "the file cannot be read"
             return {"what": what, "problem": why, "entries": 0, "head": ""}
         return {"what": what, "problem": "", "entries": count, "head": head}
 
-    looks = (("Audit log", log_now), ("Ledger", ledger_now))
-    found = [await asyncio.to_thread(check, what, look) for what, look in looks]
-    if not found[0]["problem"]:
-        home.audit.append("chains checked", who=desk.who, state="damaged" if found[1]["problem"] else "intact")
-    return {"checks": found, "time": datetime.now(UTC).isoformat(), "seconds": round(time.perf_counter() - begun, 3)}
+    chains = (("Audit log", log_now), ("Ledger", ledger_now))
+    checks = [await asyncio.to_thread(check, what, verify) for what, verify in chains]
+    if not checks[0]["problem"]:
+        home.audit.append("chains checked", who=context.who, state="damaged" if checks[1]["problem"] else "intact")
+    return {"checks": checks, "time": datetime.now(UTC).isoformat(), "seconds": round(time.perf_counter() - begun, 3)}
 
 
-def identities(desk: Desk) -> dict[str, Any]:
-    """This site's own words, and those of the sites that it trusts."""
-    agent = desk.agent
+def identities(context: Context) -> dict[str, Any]:
+    """This site's card, pinned cards, cards that wait, and the people of the site."""
+    agent = context.agent
     peers = []
     for name, card in sorted(agent.home.peers().items()):
-        told = dict(agent.board.versions.get(name, {}))
+        versions = dict(agent.board.versions.get(name, {}))
         peers.append(
             {
                 "name": name,
                 "words": card.words,
                 "address": card.address,
                 "connected": agent.board.courier.is_up(name),
-                "version": str(told.get("blindbayes", "")),
+                "version": str(versions.get("blindbayes", "")),
             }
         )
     people = [{"name": each.name, "role": each.role, "password": each.secret is not None} for each in agent.home.people.all()]
@@ -221,13 +221,13 @@ def identities(desk: Desk) -> dict[str, Any]:
     }
 
 
-def settings(desk: Desk) -> dict[str, Any]:
-    """What this site allows, in plain words, beside the strict defaults."""
-    config = desk.agent.home.config
+def settings(context: Context) -> dict[str, Any]:
+    """Policy and settings of this site, with the defaults."""
+    config = context.agent.home.config
     rows = []
-    usual = Policy()
+    defaults = Policy()
     for field in msgspec.structs.fields(Policy):
-        value, default = getattr(config.policy, field.name), getattr(usual, field.name)
+        value, default = getattr(config.policy, field.name), getattr(defaults, field.name)
         rows.append(
             {
                 "name": field.name,
@@ -244,19 +244,19 @@ def settings(desk: Desk) -> dict[str, Any]:
     return {"policy": rows, "site": ours, "rows": None if config.rows is None else config.rows.extra_columns}
 
 
-def data(desk: Desk) -> dict[str, Any]:
-    """Which studies this site's table can be held against; the check itself is asked for."""
-    home = desk.agent.home
+def data(context: Context) -> dict[str, Any]:
+    """Studies whose codebook this site's table can be checked against."""
+    home = context.agent.home
     known = {study.sha256: study.title for study in home.approvals.all()}
     known |= {sha256: study.title for sha256, study in inbox(home)[0].items()}
     studies = [{"study": sha256, "title": title} for sha256, title in known.items()]
     return {"studies": studies, "has_rows": home.config.rows is not None, "report": None, "study": ""}
 
 
-async def check_data(desk: Desk, study: str) -> dict[str, Any]:
-    """Hold this site's table against a study's codebook: numbers of rows, by column, for this site's people only."""
-    home = desk.agent.home
+async def check_data(context: Context, study: str) -> dict[str, Any]:
+    """Check this site's table against a study's codebook; counts of rows by column, for this site only."""
+    home = context.agent.home
     file = find_study(home, study)
-    report = await asyncio.to_thread(home.tables.check, file, desk.agent.name)
-    desk.log("data checked", study=study)
-    return data(desk) | {"report": report, "study": study}
+    report = await asyncio.to_thread(home.tables.check, file, context.agent.name)
+    context.log("data checked", study=study)
+    return data(context) | {"report": report, "study": study}

@@ -1,4 +1,4 @@
-"""One look for everything that people read in a browser: release pages, the console. Templates escape what they are given."""
+"""The templates and the style sheet that release pages and console share. Templates escape every value."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def _seen(value: Any) -> Any:
-    """No character that turns the direction of writing, or that nobody sees, reaches a page as itself."""
+def _visible(value: Any) -> Any:
+    """Escape invisible characters and those that change the writing direction."""
     return shown(value, lines=True) if type(value) is str else value
 
 
 @cache
-def look(*rooms: str) -> Environment:
-    """Templates of these packages, and behind them those of the reports."""
+def templates(*packages: str) -> Environment:
+    """Return the templates of these packages and, behind them, those of the reports."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    loaders = [PackageLoader(room) for room in (*rooms, "blindbayes.report")]
     return Environment(
-        loader=ChoiceLoader(loaders),
+        loader=ChoiceLoader([PackageLoader(package) for package in (*packages, "blindbayes.report")]),
         autoescape=True,
-        finalize=_seen,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -33,9 +32,9 @@ def look(*rooms: str) -> Environment:
 
 
 def render(name: str, **facts: Any) -> str:
-    """One of the reports' own templates."""
-    return look().get_template(name).render(**facts)
+    """Render one of the reports' own templates."""
+    return templates().get_template(name).render(**facts)
 
 
-def style() -> str:
-    return render("look.css")
+def theme_css() -> str:
+    return render("theme.css")

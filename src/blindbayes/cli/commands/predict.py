@@ -2,123 +2,139 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from blindbayes.cli.options import open_data, table_options
+from blindbayes.cli.options import IGNORE_EXTRA, open_data, table_options
 from blindbayes.cli.terminal import binary_stdout
+from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
+
+if TYPE_CHECKING:
+    from blindbayes import NaiveBayes
+    from blindbayes.data import Source
 
 
 @click.command()
 @click.argument("model_path", metavar="MODEL", type=click.Path(dir_okay=False))
 @click.argument("data")
-@click.option("--out", type=click.Path(dir_okay=False), help="Write CSV here instead of printing.")
-@click.option("--probabilities", is_flag=True, help="Add P(class | row) of every class.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write CSV to this file instead of printing it.")
+@click.option("--probabilities", is_flag=True, help="Add a column P(class | row) for every class.")
 @click.option(
-    "--prior", "priors", multiple=True, metavar="LABEL=P", help="Share of a class where the rows come from; once per class."
+    "--prior", "priors", multiple=True, metavar="LABEL=P", help="Share of a class in the population; once per class."
 )
-@click.option("--weight", "weights", multiple=True, metavar="LABEL=W", help="How much more an error in a class costs [1].")
-@click.option("--keep", multiple=True, metavar="COLUMN", help="A column to stand beside the classes, such as your own number.")
-@click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
+@click.option("--weight", "weights", multiple=True, metavar="LABEL=W", help="Relative cost of an error in a class [1].")
+@click.option("--keep", multiple=True, metavar="COLUMN", help="Column to copy to the output, such as a record number.")
+@IGNORE_EXTRA
 @table_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of CSV.")
-def command(
-    model_path: str,
-    data: str,
-    out: str | None,
-    probabilities: bool,
-    priors: tuple[str, ...],
-    weights: tuple[str, ...],
-    keep: tuple[str, ...],
-    ignore_extra: bool,
-    as_json: bool,
-    **reading: Any,
-) -> None:
+def command(model_path: str, data: str, out: str | None, as_json: bool, **options: Any) -> None:
     """Classify the rows of a CSV or Parquet path or a database URL with a model file.
 
-    One line per row, in the order of a file (a database gives no order). The class column, if there, is not looked at.
+    Writes one line per row, in the order of a file (a database gives no order). A class column in the table is ignored.
 
     Example:
       blindbayes predict model.json new_patients.csv --probabilities --keep record_number
       blindbayes predict model.json new_patients.csv --weight ill=10
     """
+    from blindbayes import load
     from blindbayes.cli.screen import progress_bar
-    from blindbayes.data.sources import require_columns
-    from blindbayes.naive_bayes.estimator import load
 
     model = load(model_path)
+    priors, weights = _numbers(options.pop("priors"), "--prior"), _numbers(options.pop("weights"), "--weight")
     if priors or weights:
-        model = model.with_priors(_named(priors, "--prior") or None, _named(weights, "--weight") or None)
-    if out is not None and Path(out).exists():
-        raise ConfigError(f"{out!r} exists; choose another path or move it away")
-    codebook = model.codebook_
-    scratch = None if out is None else Path(out).with_name(Path(out).name + ".part")  # no half-written answers
-    sink = binary_stdout() if scratch is None else _writable(scratch)
-    try:
-        with open_data(data, partly=True, **reading) as source, progress_bar("classifying") as tell:
-            if absent := [name for name in keep if name not in source.columns]:
-                raise ConfigError(f"--keep: the table has no column {absent[0]!r}")
-            labels = [*model.classes_.astype(str)]
-            names = [codebook.target, *(f"P({label})" for label in labels if probabilities)]
-            kept = [*dict.fromkeys(keep)]
-            if twice := [name for name in kept if name in names]:
-                raise ConfigError(f"--keep: a column {twice[0]!r} is written already; rename yours with --map")
-            names = [*kept, *names]
-            require_columns(
-                [name for name in source.columns if name != codebook.target and (name in codebook.names or name not in kept)],
-                codebook,
-                labels=False,
-                extra_columns="ignore" if ignore_extra else "refuse",
-            )
-            first = True
-            done = 0
-            own = [name for name in kept if name not in codebook.names]
-            for batch in source.batches([*codebook.names, *own], codebook):
-                table = pa.table({name: batch[name] for name in codebook.names})
-                arrays = [*(batch[name] for name in kept), pa.array(model.predict(table).astype(str))]
-                if probabilities:
-                    arrays += [pa.array(column) for column in model.predict_proba(table).T]
-                answer = pa.table(arrays, names)
-                if as_json:
-                    sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answer.to_pylist()).encode())
-                else:
-                    pacsv.write_csv(answer, sink, pacsv.WriteOptions(include_header=first))
-                first = False
-                done += table.num_rows
-                tell(done, 0, "")
-            if first and not as_json:
-                pacsv.write_csv(pa.table([pa.array([], pa.string())] * len(names), names), sink)
+        model = model.with_priors(priors or None, weights or None)
+    probabilities, ignore_extra = options.pop("probabilities"), options.pop("ignore_extra")
+    kept_columns = list(dict.fromkeys(options.pop("keep")))
+    with (
+        _output(out) as sink,
+        open_data(data, partly=True, **options) as source,
+        progress_bar("classifying") as progress,
+    ):
+        answers = _Answers(model, kept_columns, probabilities)
+        answers.require_columns(source, ignore_extra)
+        rows, header = 0, True
+        for table in answers.tables(source):
+            if as_json:
+                sink.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist()).encode())
+            else:
+                pacsv.write_csv(table, sink, pacsv.WriteOptions(include_header=header))
+            rows, header = rows + table.num_rows, False
+            progress(rows, 0, "")
+        if header and not as_json:
+            pacsv.write_csv(pa.table([pa.array([], pa.string())] * len(answers.names), answers.names), sink)
         sink.flush()
-    except BaseException:
-        if scratch is not None:
-            sink.close()
-            scratch.unlink(missing_ok=True)
-        raise
-    if scratch is not None and out is not None:
-        sink.close()
-        scratch.replace(out)
 
 
-def _writable(path: Path) -> BinaryIO:
+class _Answers:
+    """The output columns: those to keep, the class, and probabilities."""
+
+    def __init__(self, model: NaiveBayes, keep: list[str], probabilities: bool) -> None:
+        self.model, self.keep, self.probabilities = model, keep, probabilities
+        self.codebook: Codebook = model.codebook_
+        labels = model.classes_.astype(str) if probabilities else ()
+        written = [self.codebook.target, *(f"P({label})" for label in labels)]
+        if twice := [name for name in keep if name in written]:
+            raise ConfigError(f"--keep: a column {twice[0]!r} is written already; rename yours with --map")
+        self.names = [*keep, *written]
+
+    def require_columns(self, source: Source, ignore_extra: bool) -> None:
+        """Raise unless the table has the columns of the codebook and those to keep, and no unexpected ones."""
+        from blindbayes.data.sources import require_columns
+
+        if absent := [name for name in self.keep if name not in source.columns]:
+            raise ConfigError(f"--keep: the table has no column {absent[0]!r}")
+        book = self.codebook
+        features = [each for each in source.columns if each != book.target and (each in book.names or each not in self.keep)]
+        require_columns(features, book, labels=False, extra_columns="ignore" if ignore_extra else "refuse")
+
+    def tables(self, source: Source) -> Iterator[pa.Table]:
+        """Yield the output for each batch of rows."""
+        features = self.codebook.names
+        for batch in source.batches([*features, *(name for name in self.keep if name not in features)], self.codebook):
+            table = pa.table({name: batch[name] for name in features})
+            columns = [*(batch[name] for name in self.keep), pa.array(self.model.predict(table).astype(str))]
+            if self.probabilities:
+                columns += [pa.array(column) for column in self.model.predict_proba(table).T]
+            yield pa.table(columns, self.names)
+
+
+@contextlib.contextmanager
+def _output(out: str | None) -> Iterator[Any]:
+    """Open standard output, or a new file that appears only once it is complete."""
+    if out is None:
+        yield binary_stdout()
+        return
+    path = Path(out)
+    if path.exists():
+        raise ConfigError(f"{out!r} exists; choose another path or move it away")
+    scratch = path.with_name(path.name + ".part")
     try:
-        return path.open("wb")
+        sink = scratch.open("wb")
     except OSError as cause:
-        raise ConfigError(f"{os.fspath(path).removesuffix('.part')!r} cannot be written ({type(cause).__name__})") from None
+        raise ConfigError(f"{out!r} cannot be written ({type(cause).__name__})") from None
+    try:
+        with sink:
+            yield sink
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
-def _named(given: tuple[str, ...], option: str) -> dict[str, float]:
-    found: dict[str, float] = {}
+def _numbers(given: tuple[str, ...], option: str) -> dict[str, float]:
+    numbers: dict[str, float] = {}
     for each in given:
         label, _, number = each.rpartition("=")
         try:
-            found[label] = float(number)
+            numbers[label] = float(number)
         except ValueError:
-            raise ConfigError(f"{option} is a class and a number, such as {option} ill=0.05") from None
-    return found
+            raise ConfigError(f"{option} takes a class and a number, such as {option} ill=0.05") from None
+    return numbers

@@ -173,28 +173,6 @@ def cover() -> None:
     click.echo(cover_template(), nl=False)
 
 
-@command.command("pdf")
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
-@click.option("--out", required=True, type=click.Path(dir_okay=False), help="Where the PDF goes.")
-def pdf(folder: str, out: str) -> None:
-    """Write statement, card and the officer's fields of a release as one PDF, to be signed on paper.
-
-    The folder's files are compared with their checksums first; the PDF names the SHA-256 of those checksums.
-
-    Example:
-      blindbayes report pdf release --out release.pdf
-    """
-    from blindbayes.report.pdf import pdf_of
-
-    files = read_folder(folder)
-    verified = verify_files(files)
-    try:
-        Path(out).write_bytes(pdf_of(files, verified))
-    except OSError as cause:
-        raise ConfigError(f"the PDF {out!r} cannot be written ({type(cause).__name__})") from None
-    click.echo(f"PDF written to {out}")
-
-
 @command.command("sign")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @HOME

@@ -358,7 +358,7 @@ def serve_command(
             if not home.peers():
                 click.echo("Nobody is pinned, so nobody can come: `blindbayes site pin` the others' cards.")
             if with_console:
-                _show_code(operator, home.people.name_of(person), ports[0].door.new_code)
+                _show_code(operator, home.people.name_of(person), ports[0].auth.new_code)
 
     ports: list[ConsolePort] = []
 
@@ -384,7 +384,7 @@ async def _first_run(folder: Path, operator: str, person: str) -> None:
 
     page = FirstRun(folder, operator)
     await page.start()
-    _show_code(page.address, person, page.door.new_code)
+    _show_code(page.address, person, page.auth.new_code)
     home, identity = await page.wait()
     click.echo(f"Made site {identity.name} in {folder}; its agent runs here until it is stopped.")
     await serve(home, identity, lambda agent: ConsolePort(agent, page))

@@ -1,4 +1,4 @@
-"""What the console shows of now: today, studies, runs, predictions. Names, hashes, states, counts; never a value of a row."""
+"""Views of the current state: today, studies, runs, predictions. They hold names, hashes, states and counts, no row values."""
 
 from __future__ import annotations
 
@@ -15,77 +15,80 @@ from blindbayes.agent.agent_run import AgentRun
 from blindbayes.agent.approval import approval_of, learners_of
 from blindbayes.agent.client import substance
 from blindbayes.agent.folder import SiteFolder
-from blindbayes.console.calls import Desk, Missing
+from blindbayes.console.calls import Context, Missing
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
 from blindbayes.net.identity import speak
 from blindbayes.study.file import StudyFile
 
 T = TypeVar("T")
 PAGE = 50
-_NEWS_SECONDS = 20.0
+_LONG_POLL_SECONDS = 20.0
 _MAX_FILES = 200
 _COUNTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 _RECENT = timedelta(days=7)
-_read: dict[Path, tuple[int, StudyFile | str]] = {}
+_parsed: dict[Path, tuple[int, StudyFile | str]] = {}
 
 
-# -- studies ---------------------------------------------------------------------------------------------------------------
+def status(context: Context) -> dict[str, Any]:
+    """State of the site."""
+    return context.agent.show()
 
 
 def inbox(home: SiteFolder) -> tuple[dict[str, StudyFile], dict[str, str]]:
-    """The files in `studies/`, by hash; and those that cannot be read, by name, with what is wrong."""
-    found: dict[str, StudyFile] = {}
-    wrong: dict[str, str] = {}
+    """Return the studies in `studies/` by hash, and the errors of unreadable files by name."""
+    studies: dict[str, StudyFile] = {}
+    errors: dict[str, str] = {}
     for path in sorted((home.folder / "studies").glob("*.toml"))[:_MAX_FILES]:
-        kept = _study_at(path)
-        if isinstance(kept, StudyFile):
-            found[kept.sha256] = kept
-        elif kept:
-            wrong[path.name] = kept
-    return found, wrong
+        study = _study_at(path)
+        if isinstance(study, StudyFile):
+            studies[study.sha256] = study
+        elif study:
+            errors[path.name] = study
+    return studies, errors
 
 
 def _study_at(path: Path) -> StudyFile | str:
-    """A study's file, read once per change of it; or what is wrong with it."""
+    """Return the study of a file, parsed once per change of the file, or its error."""
     try:
         changed = path.stat().st_mtime_ns
-        if _read.get(path, (None,))[0] != changed:
+        if _parsed.get(path, (None,))[0] != changed:
             try:
                 study = StudyFile.from_toml(path)
                 study.require_signatures()
                 study.require_changes()
-                _read[path] = (changed, study)
+                _parsed[path] = (changed, study)
             except BlindbayesError as error:
-                _read[path] = (changed, str(error))
-        return _read[path][1]
+                _parsed[path] = (changed, str(error))
+        return _parsed[path][1]
     except OSError:
         return ""
 
 
 def find_study(home: SiteFolder, sha256: str) -> StudyFile:
-    """A study that is approved here, waits here, or was refused or run here."""
-    found = home.approvals.stored(sha256) or inbox(home)[0].get(sha256)
-    if found is None and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef"):
+    """Return a study that is approved or waiting here, or was refused or run here."""
+    study = home.approvals.stored(sha256) or inbox(home)[0].get(sha256)
+    if study is None and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef"):
         runs = [entry["run"] for entry in home.audit.of("study", sha256) if entry["event"] == "joined"]
         places = [home.folder / "refused" / f"{sha256}.toml", *(home.folder / "releases" / run / "study.toml" for run in runs)]
-        kept = (_study_at(path) for path in places)
-        found = next((each for each in kept if isinstance(each, StudyFile) and each.sha256 == sha256), None)
-    if found is None:
-        raise Missing("no study of that hash is here")
-    return found
+        candidates = (_study_at(path) for path in places)
+        study = next((each for each in candidates if isinstance(each, StudyFile) and each.sha256 == sha256), None)
+    if study is None:
+        raise Missing("this site has no study of that hash")
+    return study
 
 
 def _state_of(home: SiteFolder, study: StudyFile) -> str:
     if home.approvals.find(study.sha256) is not None:
         return "approval over" if home.approvals.is_over(study.sha256) else "approved"
-    said = [e["event"] for e in home.audit.of("study", study.sha256) if e["event"] in ("approved", "revoked", "study refused")]
-    return "refused" if said and said[-1] == "study refused" else "revoked" if said and said[-1] == "revoked" else "waiting"
+    decisions = {"approved": "waiting", "revoked": "revoked", "study refused": "refused"}
+    events = [each["event"] for each in home.audit.of("study", study.sha256) if each["event"] in decisions]
+    return decisions[events[-1]] if events else "waiting"
 
 
-def studies(desk: Desk) -> dict[str, Any]:
-    """Studies by state; those that others proposed and whose file is not here, by hash."""
-    home = desk.agent.home
-    files, wrong = inbox(home)
+def studies(context: Context) -> dict[str, Any]:
+    """Studies by state, and hashes of proposed studies whose file is missing."""
+    home = context.agent.home
+    files, errors = inbox(home)
     known = {study.sha256: study for study in home.approvals.all()} | files
     waiting = {entry["study"]: entry for entry in home.decisions.waiting()}
     rows = []
@@ -103,23 +106,23 @@ def studies(desk: Desk) -> dict[str, Any]:
                 "half": waiting[sha256]["who"] if sha256 in waiting else None,
             }
         )
-    proposed = [{"study": each, "by": by} for each, by in desk.agent.proposed_studies.items() if each not in known]
+    proposed = [{"study": each, "by": by} for each, by in context.agent.proposed_studies.items() if each not in known]
     rows.sort(
         key=lambda row: (("waiting", "approved", "approval over", "revoked", "refused").index(row["state"]), row["title"])
     )
-    return {"studies": rows, "proposed": proposed, "unreadable": wrong}
+    return {"studies": rows, "proposed": proposed, "unreadable": errors}
 
 
-def study(desk: Desk, study: str) -> dict[str, Any]:
-    """What people must see before they say yes or no."""
-    home, file = desk.agent.home, find_study(desk.agent.home, study)
+def study(context: Context, study: str) -> dict[str, Any]:
+    """One study: what people need to see before they decide."""
+    home, file = context.agent.home, find_study(context.agent.home, study)
     scheme, agreement = file.study.scheme, file.agreement
     policy = "; ".join(preview.verdict(home, file))
     try:
         scheme.require_runnable(agreement)
     except BlindbayesError as error:
         policy = policy or str(error)
-    asked, said, opens = approval_of(file), scheme.shown(agreement), scheme.exposure(agreement)
+    approval, shown, opens = approval_of(file), scheme.shown(agreement), scheme.exposure(agreement)
     state, until = _state_of(home, file), home.approvals.until(study)
     half = next((entry for entry in home.decisions.waiting() if entry["study"] == study), None)
     return {
@@ -132,15 +135,15 @@ def study(desk: Desk, study: str) -> dict[str, Any]:
         "changes": [line for after, change in zip(file.rosters[1:], file.changes, strict=True) for line in after.told(change)],
         "protocol": file.protocol,
         "about_protocol": scheme.facts.line,
-        "parties": _parties(desk.agent, file),
-        "opened": said["opened"],
+        "parties": _parties(context.agent, file),
+        "opened": shown["opened"],
         "learners": list(learners_of(file)),
-        "said": {name: value for name, value in said.items() if name not in ("opened", "learners", "epsilon")},
+        "said": {name: value for name, value in shown.items() if name not in ("opened", "learners", "epsilon")},
         "leaves": list(scheme.facts.leaves),
         "columns": [feature.name for feature in file.book.features],
         "target": file.book.target,
         "codebook": file.book.sha256,
-        "approval": asked.to_dict(),
+        "approval": approval.to_dict(),
         "epsilon": opens.epsilon,
         "delta": opens.delta,
         "cost": preview.cost(home, file),
@@ -154,23 +157,23 @@ def study(desk: Desk, study: str) -> dict[str, Any]:
         "half_to": {name: (half or {}).get(name) for name in ("runs", "until")},
         "approvers": home.config.policy.approvers,
         "refusal": _refusal(home, study) if state == "refused" else None,
-        "runs": [_past_run(desk.agent, entry) for entry in _joined(home, study)[:10]],
+        "runs": [_past_run(context.agent, entry) for entry in _joined(home, study)[:10]],
         "in_shares": scheme.facts.shares,
-        "is_party": desk.agent.name in file.names,
+        "is_party": context.agent.name in file.names,
     }
 
 
 def _refusal(home: SiteFolder, study: str) -> dict[str, Any] | None:
-    found = [entry for entry in home.audit.of("study", study) if entry["event"] == "study refused"]
-    return {"why": found[-1]["why"], "who": found[-1]["who"], "time": found[-1]["time"]} if found else None
+    entries = [entry for entry in home.audit.of("study", study) if entry["event"] == "study refused"]
+    return {name: entries[-1][name] for name in ("why", "who", "time")} if entries else None
 
 
 def _parties(agent: Agent, file: StudyFile) -> list[dict[str, Any]]:
-    pins, signed, found = agent.home.peers(), file.signatures, []
+    pins, signed, parties = agent.home.peers(), file.signatures, []
     for party in file.members:
         card = agent.identity.card if party.name == agent.name else pins.get(party.name)
         same = card is not None and card.identity.hex() == party.identity and party.key in (None, card.agreement.hex())
-        found.append(
+        parties.append(
             {
                 "name": party.name,
                 "mine": party.name == agent.name,
@@ -182,17 +185,13 @@ def _parties(agent: Agent, file: StudyFile) -> list[dict[str, Any]]:
                 "connected": party.name == agent.name or agent.board.courier.is_up(party.name),
             }
         )
-    return found
-
-
-# -- runs ------------------------------------------------------------------------------------------------------------------
+    return parties
 
 
 def _joined(home: SiteFolder, study: str | None = None) -> list[dict[str, Any]]:
-    """How runs began here, the newest first; a run that was taken up again counts once."""
+    """Return the entry with which each run began here, newest first; a resumed run counts once."""
     entries = home.audit.of("event", "joined")
-    found = {entry["run"]: entry for entry in entries if study in (None, entry["study"])}
-    return list(reversed(found.values()))
+    return list(reversed({entry["run"]: entry for entry in entries if study in (None, entry["study"])}.values()))
 
 
 def _past_run(agent: Agent, joined: dict[str, Any]) -> dict[str, Any]:
@@ -214,57 +213,57 @@ def _past_run(agent: Agent, joined: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def runs(desk: Desk, page: int = 1) -> dict[str, Any]:
-    """Every run of this site, the newest first."""
-    found, about = paged(_joined(desk.agent.home), page)
-    return {"runs": [_past_run(desk.agent, entry) for entry in found], "running": _running(desk.agent), **about}
+def runs(context: Context, page: int = 1) -> dict[str, Any]:
+    """Every run of this site, newest first."""
+    entries, about = paged(_joined(context.agent.home), page)
+    return {"runs": [_past_run(context.agent, entry) for entry in entries], "running": _running(context.agent), **about}
 
 
 def paged(rows: Sequence[T], page: int) -> tuple[Sequence[T], dict[str, int]]:
-    """One page of a long list, and where it stands."""
+    """Return one page of a long list, and its place in it."""
     last = max(1, -(-len(rows) // PAGE))
     page = min(max(page, 1), last)
     return rows[(page - 1) * PAGE : page * PAGE], {"page": page, "last": last, "all": len(rows)}
 
 
 def _running(agent: Agent) -> list[dict[str, Any]]:
-    return [lanes(agent, run) for run in agent.runs.values() if not run.done.is_set()]
+    return [describe_run(agent, run) for run in agent.runs.values() if not run.done.is_set()]
 
 
-async def run(desk: Desk, run: str, after: str | None = None) -> dict[str, Any]:
-    """One run: under way with its lanes, or as it ended; with `after`, a line of progress, it waits for another one."""
-    found = desk.agent.runs.get(run)
-    if found is None:
-        joined = [entry for entry in desk.agent.home.audit.of("run", run) if entry["event"] == "joined"]
+async def run(context: Context, run: str, after: str | None = None) -> dict[str, Any]:
+    """One run, in progress or ended; with `after`, a line of progress, wait until the line changes."""
+    live = context.agent.runs.get(run)
+    if live is None:
+        joined = [entry for entry in context.agent.home.audit.of("run", run) if entry["event"] == "joined"]
         if not joined:
             raise Missing("no such run")
-        past = _past_run(desk.agent, joined[-1])
-        kept = (desk.agent.home.folder / "releases" / run).is_dir()
+        past = _past_run(context.agent, joined[-1])
+        released = (context.agent.home.folder / "releases" / run).is_dir()
         text = past["state"] if not past["why"] else f"{past['state']}: {past['why']}"
-        return {**past, "text": text, "lanes": [], "seats": {}, "turn": past["state"], "released": kept, "under_way": False}
+        return {**past, "text": text, "lanes": [], "seats": {}, "turn": past["state"], "released": released, "under_way": False}
     if after is not None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + _NEWS_SECONDS
-        waits = True  # once at least: what computes is not asked more than a few times a second
-        while not found.done.is_set() and waits:
+        until = loop.time() + _LONG_POLL_SECONDS
+        waits = True  # wait at least once, so that a busy run is polled only a few times a second
+        while not live.done.is_set() and waits:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(found.done.wait(), 0.2)
-            waits = substance(found.text()) == substance(after) and loop.time() < until
-    return lanes(desk.agent, found)
+                await asyncio.wait_for(live.done.wait(), 0.2)
+            waits = substance(live.text()) == substance(after) and loop.time() < until
+    return describe_run(context.agent, live)
 
 
-def lanes(agent: Agent, run: AgentRun) -> dict[str, Any]:
-    """A run that this agent remembers, with one lane per site."""
+def describe_run(agent: Agent, run: AgentRun) -> dict[str, Any]:
+    """Return the state of a run that this agent remembers, with one row per site."""
     shown, study = run.show(), run.study
     waited: dict[str, dict[str, Any]] = {}
     for seat in shown["seats"].values():
         for name in () if run.done.is_set() else seat["waiting_for"]:
             waited[study.host(name)] = {"since": seat["waits_seconds"], "deadline": seat["deadline_seconds"]}
-    found = []
+    sites = []
     for name in study.names:
         mine = name == agent.name
         seats = [shown["seats"][seat] for seat in study.seats if study.host(seat) == name and seat in shown["seats"]]
-        found.append(
+        sites.append(
             {
                 "site": name,
                 "mine": mine,
@@ -278,68 +277,65 @@ def lanes(agent: Agent, run: AgentRun) -> dict[str, Any]:
         )
     ended = run.done.is_set()
     released = run.release is not None and run.release.is_dir()
-    more = {"lanes": found, "turn": shown["state"] if ended else "under way", "released": released, "under_way": not ended}
+    more = {"lanes": sites, "turn": shown["state"] if ended else "under way", "released": released, "under_way": not ended}
     return shown | more | {"protocol": study.protocol, "deadline": study.deadlines.run}
 
 
-# -- today -----------------------------------------------------------------------------------------------------------------
-
-
 def budget(home: SiteFolder) -> dict[str, Any]:
-    """What is spent and left; or what is wrong with the ledger."""
+    """Return what is spent and left of the budget, or the error of the ledger."""
     try:
-        found = home.ledger.balance()
+        balance = home.ledger.balance()
     except (LedgerError, ConfigError) as error:
         return {"problem": str(error), "epsilon": 0.0, "spent": 0.0, "left": 0.0, "delta": 0.0, "charges": 0}
-    spent, total = float(found.spent_epsilon), float(found.epsilon)
+    spent, total = float(balance.spent_epsilon), float(balance.epsilon)
     return {
         "problem": "",
         "epsilon": total,
         "spent": spent,
         "left": max(0.0, total - spent),
-        "delta": float(found.delta),
-        "charges": found.charges,
+        "delta": float(balance.delta),
+        "charges": balance.charges,
     }
 
 
 def waiting(agent: Agent) -> list[dict[str, Any]]:
-    """What waits for somebody of this site."""
+    """Return what waits for a decision at this site."""
     home = agent.home
     known = inbox(home)[0]
-    found: list[dict[str, Any]] = [
+    items: list[dict[str, Any]] = [
         {"what": "study", "study": sha256, "title": study.title, "by": agent.proposed_studies.get(sha256, "")}
         for sha256, study in known.items()
         if _state_of(home, study) == "waiting"
     ]
     half = {entry["study"]: entry for entry in home.decisions.waiting()}
-    found = [each | {"half": half[each["study"]]["who"]} if each["study"] in half else each for each in found]
+    items = [each | {"half": half[each["study"]]["who"]} if each["study"] in half else each for each in items]
     approved = {study.sha256 for study in home.approvals.all()}
     for sha256, by in agent.proposed_studies.items():
         if sha256 not in known and sha256 not in approved:
-            found.append({"what": "unknown study", "study": sha256, "by": by})
-    for wish in agent.pending_predictions.values():
-        found.append({"what": "prediction", **wish})
+            items.append({"what": "unknown study", "study": sha256, "by": by})
+    for request in agent.pending_predictions.values():
+        items.append({"what": "prediction", **request})
     for begun, _ in home.history.unsettled():
-        found.append({"what": "unsettled", "run": begun["run"], "study": begun["study"]})
-    return found
+        items.append({"what": "unsettled", "run": begun["run"], "study": begun["study"]})
+    return items
 
 
 def badges(agent: Agent) -> dict[str, int]:
-    """How much waits, by page."""
+    """Return the number of waiting items by page."""
     try:
-        found = waiting(agent)
+        items = waiting(agent)
     except BlindbayesError:
         return {}
     return {
-        "/studies": sum(each["what"] in ("study", "unknown study") for each in found),
+        "/studies": sum(each["what"] in ("study", "unknown study") for each in items),
         "/predictions": len(agent.pending_predictions),
         "/runs": sum(not run.done.is_set() for run in agent.runs.values()),
     }
 
 
-def today(desk: Desk) -> dict[str, Any]:
-    """What waits, what runs, what went wrong, what is left of the budget."""
-    agent, home = desk.agent, desk.agent.home
+def today(context: Context) -> dict[str, Any]:
+    """Decisions that wait, runs, recent failures, and the budget that is left."""
+    agent, home = context.agent, context.agent.home
     facts: dict[str, Any] = {"budget": budget(home), "running": _running(agent), "waiting": [], "wrong": [], "done": []}
     problems = [facts["budget"]["problem"]] if facts["budget"]["problem"] else []
     try:
@@ -351,7 +347,7 @@ def today(desk: Desk) -> dict[str, Any]:
         facts["done"] = [each for each in past if each["state"] == "done"][:5]
         for entry in home.audit.of("event", "older log")[-3:]:
             if entry["time"] >= since:
-                problems.append(f"{entry['site']} showed an older {entry['log']} than before: it came back from a backup")
+                problems.append(f"{entry['site']} showed an older {entry['log']} than before: it was restored from a backup")
     except LedgerError as error:
         problems.append(str(error))
     facts["problems"] = problems
@@ -360,16 +356,13 @@ def today(desk: Desk) -> dict[str, Any]:
     return facts
 
 
-# -- predictions -----------------------------------------------------------------------------------------------------------
-
-
-def predictions(desk: Desk) -> dict[str, Any]:
-    """Batches that others wish for, models to classify with, and batches so far."""
-    agent, home = desk.agent, desk.agent.home
+def predictions(context: Context) -> dict[str, Any]:
+    """Batches that other sites request, models to classify with, and past batches."""
+    agent, home = context.agent, context.agent.home
     models = []
     for share in home.shares.all():
-        found = home.approvals.find(share["study"])
-        file = None if found is None else found[0]
+        approved = home.approvals.find(share["study"])
+        file = None if approved is None else approved[0]
         models.append(
             {
                 **share,
