@@ -20,7 +20,7 @@ from blindbayes import Codebook, NaiveBayes
 from blindbayes.data import check, count
 from blindbayes.datasets import bank_telecom, census, hospitals, mail
 from blindbayes.errors import ConfigError, DataError
-from blindbayes_papers.datasets import DATASETS, dataset_path, load_dataset
+from blindbayes_papers.datasets import DATASETS, PACKAGED, cell_digest, dataset_path, load_dataset, local_path
 from blindbayes_papers.declared import DECLARED
 
 
@@ -50,47 +50,75 @@ def test_the_folder_in_the_environment_comes_first_and_is_not_left(tmp_path: Pat
 
 
 def fetched(name: str, *, rows: int | None = None) -> Callable[..., Any]:
-    """What OpenML answers: its own column names and labels."""
+    """What OpenML answers: its own column names."""
     info = DATASETS[name]
     size = info.rows if rows is None else rows
-    names = info.openml_columns or info.columns
 
     def fetch(*, data_id: int, **_: Any) -> Any:
         assert data_id == info.openml
-        frame = pd.DataFrame({column: pd.Categorical([None, *["2"] * (size - 1)]) for column in names})
-        labels = list(info.openml_labels) or ["a"]
-        return SimpleNamespace(data=frame, target=pd.Series([labels[at % len(labels)] for at in range(size)]))
+        frame = pd.DataFrame(
+            {column: pd.Categorical([None, *["2"] * (size - 1)]) for column in info.openml_columns or info.columns}
+        )
+        return SimpleNamespace(data=frame, target=pd.Series(["a"] * size))
 
     return fetch
 
 
-@pytest.mark.parametrize("name", ["dermatology", "iris", "mushroom", "pima", "seeds"])
-def test_a_download_goes_to_the_cache_once_under_the_names_of_the_codebooks(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def cells(name: str) -> str:
+    info = DATASETS[name]
+    width = len(info.columns)
+    return cell_digest([["?"] * width + ["a"], *([["2.0"] * width + ["a"]] * (info.rows - 1))])
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("BLINDBAYES_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["adult", "skin"])
+def test_a_download_goes_to_the_cache_once_under_the_names_of_the_codebooks(
+    name: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched(name))
+    with pytest.raises(DataError, match="other cells than it should have"):
+        load_dataset(name)
+    assert not list(empty_cache.rglob("*.csv"))
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], sha256=cells(name)))
     table, book = load_dataset(name), DECLARED[name]
     assert table.column_names == [*book.names, book.target]
     assert table[book.names[0]][0].as_py() == "?"
-    if DATASETS[name].openml_labels:
-        assert set(table[book.target].to_pylist()) == set(book.classes)
     monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: pytest.fail("downloaded again"))
     assert load_dataset(name).equals(table)
-    assert [path.name for path in (tmp_path / "blindbayes").iterdir()] == [f"{name}.csv"]
+    assert [path.name for path in (empty_cache / "blindbayes").iterdir()] == [f"{name}.csv"]
 
 
-@pytest.mark.parametrize("name", ["adult", "iris"])
-def test_the_names_are_those_that_openml_was_recorded_with(name: str) -> None:
+@pytest.mark.parametrize("name", ["adult", "skin"])
+def test_the_checksum_is_that_of_the_real_table(name: str, dataset: Callable[[str], Path]) -> None:
+    dataset(name)
+    assert cell_digest(zip(*load_dataset(name).to_pydict().values(), strict=True)) == DATASETS[name].sha256
+
+
+@pytest.mark.parametrize("name", ["car", "dermatology", "iris", "mushroom", "pima", "seeds"])
+def test_small_tables_come_with_the_package(name: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda **_: pytest.fail("downloaded"))
+    table = load_dataset(name)
+    assert (table.num_rows, table.column_names) == (DATASETS[name].rows, [*DATASETS[name].columns, DATASETS[name].target])
+    assert name in (PACKAGED / "README.md").read_text("utf-8")
+    assert local_path("adult") is None
+    assert not list(empty_cache.iterdir())
+
+
+def test_the_names_are_those_that_openml_was_recorded_with() -> None:
     """scikit-learn carries recordings of OpenML's answers for its own tests."""
-    folder = importlib.resources.files("sklearn.datasets.tests.data.openml") / f"id_{DATASETS[name].openml}"
+    folder = importlib.resources.files("sklearn.datasets.tests.data.openml") / f"id_{DATASETS['adult'].openml}"
     recorded = [file for file in folder.iterdir() if "jdf" in file.name and file.name.endswith(".gz")]
     if not recorded:
         pytest.skip("this scikit-learn has no recordings of OpenML")
     features = json.loads(gzip.decompress(recorded[0].read_bytes()))["data_features"]["feature"]
     names = tuple(each["name"] for each in features if each["is_target"] != "true")
-    assert names == (DATASETS[name].openml_columns or DATASETS[name].columns)
+    assert names == DATASETS["adult"].columns
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
@@ -99,23 +127,21 @@ def test_the_declared_codebooks_name_the_columns_of_the_dataset(name: str) -> No
     assert DECLARED[name].target == DATASETS[name].target
 
 
-def test_a_download_that_fails_or_is_short_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BLINDBAYES_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched("iris", rows=149))
+def test_a_download_that_fails_or_is_short_leaves_nothing(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sklearn.datasets.fetch_openml", fetched("skin", rows=149))
     with pytest.raises(DataError, match="another number of rows"):
-        load_dataset("iris")
-    monkeypatch.setitem(DATASETS, "iris", replace(DATASETS["iris"], openml_columns=("x", "y")))
+        load_dataset("skin")
+    monkeypatch.setitem(DATASETS, "skin", replace(DATASETS["skin"], openml_columns=("x", "y")))
     with pytest.raises(DataError, match="other columns"):
-        load_dataset("iris")
+        load_dataset("skin")
 
     def offline(**_: Any) -> Any:
         raise ConnectionError("proxy.example: no route")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
-    with pytest.raises(DataError, match=r"could not be downloaded \(ConnectionError\).*Expected: 150 rows"):
-        load_dataset("iris")
-    assert not list(tmp_path.rglob("*.csv"))
+    with pytest.raises(DataError, match=r"could not be downloaded \(ConnectionError\).*Expected: 245,057 rows"):
+        load_dataset("skin")
+    assert not list(empty_cache.rglob("*.csv"))
 
 
 @pytest.mark.parametrize("make", [hospitals, bank_telecom, census, mail])
