@@ -143,18 +143,14 @@ async def link_side(folder: Path, name: str) -> dict[str, Any]:
     board = Router(name, GrpcCourier(identity, peers, listen=identity.card.address if name == "north" else None))
     begun = Begun(STUDY, RUN, name, Coins.fresh_seed(), b"", "benchmark")
     journal = Journal.create(folder / name / "run", begun, identity.storage_key)
-    wake, timing = asyncio.Event(), Timing(step=60, join=60, run=600)
-
-    async def commit() -> None:
-        await asyncio.to_thread(journal.commit)
-
+    timing = Timing(step=60, join=60, run=600)
     pair = EnvelopePair(STUDY, RUN, name, other, identities[other], identity.signing)
-    link = Link(pair, journal, board.way(other), timing, wake=wake.set, listen=board.listen(other, name), commit=commit)
+    link = Link(pair, journal, board.route(other, name), timing)
     board.attach(other, link)
     times: list[float] = []
     growth: list[int] = []
     role = asks(other, times, growth) if name == "north" else answers(other, growth)
-    driver = RoleDriver(run, role, journal, {other: link}, timing, wake=wake, required=2)
+    driver = RoleDriver(run, role, journal, {other: link}, timing, required=2)
     await board.courier.start(board)
     cpu = time.process_time()
     await driver.drive()

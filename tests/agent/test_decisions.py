@@ -182,7 +182,7 @@ def test_a_refusal_is_not_told_to_a_site_that_is_no_party(tmp_path: Path, monkey
             offers = [link for seat in run.seats.values() for link in seat.links.values() if link.pair.peer == "south"]
             stolen = offers[0].pair.offer(fresh_key(Coins.system()))
             told.clear()
-            await east.board.way("south").send(pack(stolen))
+            await east.board.route("south").send(pack(stolen))
             await asyncio.sleep(0.2)
             assert "east" not in {site for site, _ in told}
             await run.done.wait()

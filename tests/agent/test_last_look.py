@@ -17,8 +17,7 @@ from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LedgerError, PeerProtocolError, PrivacyError
 from blindbayes.io.chain import rehearsal
-from blindbayes.net.driver import RoleDriver
-from blindbayes.net.progress import Finished
+from blindbayes.net.driver import Finished, RoleDriver
 from blindbayes.protocols.registry import Total
 from blindbayes.simulation.site import MemorySite
 from blindbayes.study.file import Deadlines

@@ -90,16 +90,16 @@ def test_a_receipt_that_is_withheld_costs_a_step_and_no_result(tmp_path: Path) -
 @pytest.mark.parametrize("lie", ["another set", "another run", "no receipt", "long"])
 def test_a_role_that_signs_something_else_has_no_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str) -> None:
     """It spoils its own receipt alone: the release is written, and says who is missing."""
-    inner = RoleRunner._receipt
+    inner = RoleRunner.receipt
 
-    def signs(self: RoleRunner, moments: Any, key: Any, value: Any) -> bytes:
+    def signs(self: RoleRunner, value: Any) -> bytes:
         if self.name != "west":
-            return inner(self, moments, key, value)
-        run, left_out = self._run_id, ("north",) if lie == "another set" else ()
+            return inner(self, value)
+        key, run, left_out = self._signing, self._run_id, ("north",) if lie == "another set" else ()
         other = Receipt(left_out).sign(self.study.roster.sha256, "ab" * 16 if lie == "another run" else run, self.name, key)
         return {"no receipt": b"\xc1", "long": pack(other) + bytes(1000)}.get(lie, pack(other))
 
-    monkeypatch.setattr(RoleRunner, "_receipt", signs)
+    monkeypatch.setattr(RoleRunner, "receipt", signs)
 
     async def test() -> None:
         async with Office(tmp_path, NAMES) as office:

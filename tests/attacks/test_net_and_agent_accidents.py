@@ -26,6 +26,7 @@ from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LedgerError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.net.envelope import Ended, EnvelopePair, Sealed, fresh_key, pack, unpack
 from blindbayes.net.link import Link
+from blindbayes.net.states import Peer
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.testing.loopback import Loopback
 from support.hub import MemoryHub
@@ -316,7 +317,7 @@ def test_before_all_have_joined_a_peer_can_send_its_handshake_only(
             def flood(link: Link, *arguments: Any) -> None:
                 real(link, *arguments)
                 if link.pair.me == "west":  # a changed site: it waits for nobody's word
-                    link.peer_ready = True
+                    link.peer = Peer.READY
                     for _ in range(megabytes):
                         link.post_now("KeysAdvertised", bytes(1 << 20))
 

@@ -43,7 +43,7 @@ def test_frames_that_nobody_reads_do_not_fill_the_memory(tmp_path: Path, kind: s
     async def test() -> None:
         site = Site(Mesh(tmp_path, ("north", "south")), "north", idle)
         link = site.links["south"]  # it is not started: nobody reads, as during a replay and after a failure
-        site.board.listen("south", "north")(SESSION, link)
+        site.board.route("south", "north").listen(SESSION, link)
         if failed:
             link._fail(PeerProtocolError("sent nonsense", party="south"))
         tracemalloc.start()

@@ -16,10 +16,10 @@ from blindbayes.agent.release import outcome_of, write_release
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
+from blindbayes.net.driver import Finished
 from blindbayes.net.envelope import EnvelopePair, pack
 from blindbayes.net.identity import Card, Identity
 from blindbayes.net.journal import Begun, Journal
-from blindbayes.net.progress import Finished
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Send
 from blindbayes.protocols.memory import local_runs

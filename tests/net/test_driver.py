@@ -11,8 +11,8 @@ import pytest
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
+from blindbayes.net.driver import Finished
 from blindbayes.net.envelope import Sealed, unpack
-from blindbayes.net.progress import Finished
 from blindbayes.net.sessions import Timing
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.protocols.memory import run_in_memory
@@ -427,7 +427,7 @@ def test_another_message_for_a_filled_slot_is_equivocation(tmp_path: Path, same:
         link = sites["south"].links["north"]
         assert link._current is not None
         forged = payload if same else payload[:-1] + bytes([payload[-1] ^ 1])
-        await sites["south"].board.way("north").send(link._current.seal(step, forged, index=0))
+        await sites["south"].board.route("north").send(link._current.seal(step, forged, index=0))
         if same:
             await asyncio.sleep(0.3)
             assert north.links["south"].failure is None
@@ -466,7 +466,7 @@ def test_a_sealed_frame_that_makes_no_sense_names_its_sender(tmp_path: Path, cha
         session = sites["south"].links["north"]._current
         assert session is not None
         fields = {"step": "Drawn", "index": 1, "part": 0, "parts": 1, **change}
-        await sites["south"].board.way("north").send(session.seal(fields.pop("step"), b"\xc1", **fields))
+        await sites["south"].board.route("north").send(session.seal(fields.pop("step"), b"\xc1", **fields))
         with pytest.raises(PeerProtocolError) as caught:
             await tasks["north"]
         assert caught.value.party == "south"

@@ -16,9 +16,9 @@ def account() -> SentDigest:
 
 def test_large_messages_are_cut_and_the_window_holds() -> None:
     outbox = Outbox(window=1000, account=account())
-    assert outbox.has_room(10**9)
+    assert outbox.fits(10**9)
     outbox.add("Vector", bytes(PART_BYTES + 1))
-    assert not outbox.has_room(1)
+    assert not outbox.fits(1)
     first, second = outbox.next_part(), outbox.next_part()
     assert first is not None
     assert second is not None
@@ -27,7 +27,7 @@ def test_large_messages_are_cut_and_the_window_holds() -> None:
     assert outbox.next_part() is None
     outbox.acknowledge(1)
     assert outbox.is_empty
-    assert outbox.has_room(10**9)
+    assert outbox.fits(10**9)
 
 
 def test_an_empty_message_is_one_part() -> None:

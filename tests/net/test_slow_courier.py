@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.net.envelope import Offer, Sealed, unpack
+from blindbayes.net.driver import Finished
+from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.net.link import Link
-from blindbayes.net.progress import Finished
 from blindbayes.net.sessions import Timing
+from blindbayes.net.states import Peer
 from net.test_driver import rounds
 from support.hub import MemoryHub
 from support.mesh import Mesh, Site
@@ -83,20 +84,21 @@ def test_two_sides_that_answer_each_others_offers_at_once_come_to_confirm(tmp_pa
         def is_up(self) -> bool:
             return True
 
+        def note_versions(self, versions: object) -> None: ...
+
         async def send(self, frame: bytes) -> None:
-            found = unpack(frame)
-            (self.peer._take_offer if isinstance(found, Offer) else self.peer._take_sealed)(found)  # type: ignore[arg-type]
+            self.peer._take(unpack(frame))
 
     async def test() -> None:
         mesh = Mesh(tmp_path, NAMES[:2], timing=Timing(retry=100.0))
         sites = {name: Site(mesh, name, rounds) for name in mesh.names}
         first, second = (sites[name].links[other] for name, other in (NAMES[:2], NAMES[1::-1]))
-        first._way, second._way = Immediate(second), Immediate(first)
+        first._route, second._route = Immediate(second), Immediate(first)
         for _ in range(6):
             await first._send_one()
             await second._send_one()
-        assert first.joined
-        assert second.joined
+        assert first.peer is Peer.JOINED
+        assert second.peer is Peer.JOINED
         for site in sites.values():
             site.journal.close()
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.net.driver import RoleDriver
+from blindbayes.net.driver import Finished, RoleDriver
 from blindbayes.net.envelope import EnvelopePair
 from blindbayes.net.identity import Identity
 from blindbayes.net.journal import Begun, Journal
 from blindbayes.net.link import Link
-from blindbayes.net.progress import Finished
 from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
 from blindbayes.protocols.core import Role, Run
@@ -50,19 +49,10 @@ class Site:
             self.journal = Journal.create(folder, begun, identity.storage_key, secrets=secrets)
         self.mesh, self.name = mesh, name
         self.board = Router(name, mesh.hub.courier(name))
-        wake = asyncio.Event()
         self.links: dict[str, Link] = {}
         for peer in run.others:
             pair = EnvelopePair(STUDY, mesh.run_id, name, peer, identities[peer], identity.signing)
-            self.links[peer] = Link(
-                pair,
-                self.journal,
-                self.board.way(peer),
-                timing or mesh.timing,
-                wake=wake.set,
-                listen=self.board.listen(peer, name),
-                commit=self.commit,
-            )
+            self.links[peer] = Link(pair, self.journal, self.board.route(peer, name), timing or mesh.timing)
             self.board.attach(peer, self.links[peer])
         role = make(run, Coins.seeded(self.journal.begun.seed))
         self.driver = RoleDriver(
@@ -71,12 +61,8 @@ class Site:
             self.journal,
             self.links,
             timing or mesh.timing,
-            wake=wake,
             required=len(mesh.names) if required is None else required,
         )
-
-    async def commit(self) -> None:
-        await asyncio.to_thread(self.journal.commit)
 
     async def go(self) -> Finished:
         await self.board.courier.start(self.board)

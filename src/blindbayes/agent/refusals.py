@@ -43,7 +43,7 @@ class Answers:
         async def send() -> None:
             try:
                 with contextlib.suppress(BlindbayesError):
-                    await self._board.way(site).send(pack(word))
+                    await self._board.route(site).send(pack(word))
             finally:
                 self._telling[key] = asyncio.get_running_loop().time() + _TELL_SECONDS
 

@@ -13,8 +13,8 @@ from blindbayes.agent.approval import classifies, learners_of
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import make_private_folder, sync
 from blindbayes.io.folder import write_folder
+from blindbayes.net.driver import Finished
 from blindbayes.net.identity import Identity
-from blindbayes.net.progress import Finished
 from blindbayes.protocols.memory import Outcome
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.manifest import RUN, STUDY, common_of

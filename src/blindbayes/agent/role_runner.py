@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 from blindbayes.agent.approval import learners_of
@@ -15,16 +14,14 @@ from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.run_context import Work
 from blindbayes.agent.stop_latch import Gate
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
 from blindbayes.io.chain import rehearsal
 from blindbayes.io.files import make_private_folder, write_whole
-from blindbayes.net.driver import RoleDriver
+from blindbayes.net.driver import Finished, RoleDriver, RoleHooks
 from blindbayes.net.envelope import EnvelopePair
 from blindbayes.net.identity import Identity
 from blindbayes.net.journal import Begun, Journal, Secrets, code_version
-from blindbayes.net.link import Link
-from blindbayes.net.progress import Finished
+from blindbayes.net.link import Link, PeerLogs
 from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
 from blindbayes.protocols import registry
@@ -32,6 +29,7 @@ from blindbayes.protocols.core import Run
 from blindbayes.report.formula import value_of
 from blindbayes.report.receipts import Receipt, pack
 from blindbayes.study.file import StudyFile
+from blindbayes.wire import Message
 
 
 class Logbook(Protocol):
@@ -50,6 +48,20 @@ class Logbook(Protocol):
         """Another site shows what it last saw of ours. Raises if our logs do not hold it."""
 
 
+class _SharedLogs(PeerLogs):
+    def __init__(self, logbook: Logbook, site: str, peer: str, run_id: str, heads: bytes) -> None:
+        self._logbook, self._site, self._peer, self._run_id, self.heads = logbook, site, peer, run_id, heads
+
+    def seen(self) -> bytes:
+        return self._logbook.seen(self._site)
+
+    def witness(self, heads: bytes, exchange: bytes, proof: bytes) -> None:
+        self._logbook.witness(self._site, self._peer, self._run_id, heads, exchange, proof)
+
+    def recall(self, seen: bytes) -> None:
+        self._logbook.recall(self._site, seen)
+
+
 _MESH = 64  # with more contributors, those who need not speak with each other do not
 
 
@@ -61,7 +73,7 @@ def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
     return name == hub, others if name == hub else (hub,)
 
 
-class RoleRunner:
+class RoleRunner(RoleHooks):
     """A role that this site runs in one run, fresh or taken up from its journal."""
 
     def __init__(
@@ -81,7 +93,7 @@ class RoleRunner:
         study = work.study
         self._gate = gate
         self.name, self.study = name, study
-        self._home, self._run_id = home, run_id
+        self._home, self._run_id, self._work = home, run_id, work
         self._board = board
         base = timing or Timing()
         limits = study.deadlines
@@ -97,7 +109,6 @@ class RoleRunner:
             run_id, home, identity, work.job.digest(name), dict(zip(shared, secrets, strict=True))
         )
         coins = Coins.seeded(self.journal.begun.seed)
-        wake = asyncio.Event()
         self.links: dict[str, Link] = {}
         identities = {seat: study.identity(seat) for seat in study.seats}
         bound = study.roster.sha256
@@ -107,59 +118,64 @@ class RoleRunner:
             self.links[peer] = Link(
                 EnvelopePair(bound, run_id, name, peer, identities[peer], identity.signing),
                 self.journal,
-                board.way(site),
+                board.route(site, name),
                 self._timing,
-                wake=wake.set,
-                listen=board.listen(site, name),
-                commit=self._commit,
-                heads=heads,
-                witness=partial(logbook.witness, site, peer, run_id),
-                seen=partial(logbook.seen, site),
-                recall=partial(logbook.recall, site),
+                logs=_SharedLogs(logbook, site, peer, run_id, heads),
                 max_bytes=None if most is None or site == identity.name else most + receipt_bytes,
-                told=partial(board.versions.__setitem__, site),
             )
             board.attach(site, self.links[peer])
         learners = learners_of(study)
-        moments = MomentLog(home, study, run_id) if work.job.kind == "sum" and name in study.contributors else None
+        self._moments = MomentLog(home, study, run_id) if work.job.kind == "sum" and name in study.contributors else None
+        self._signing = identity.signing
+        self._signs = work.job.kind != "prediction"
+        self.readers = [seat for seat in study.seats if study.host(seat) in learners] if self._signs else ()
         self.driver = RoleDriver(
             run,
             work.job.role(name, run, coins),
             self.journal,
             self.links,
             self._timing,
-            wake=wake,
             required=min(work.job.required, len(self.links) + 1),
             hub=hub,
-            rehearse=lambda: self._look(home, work, rehearse=True),
-            before_first_step=lambda: self._look(home, work),
-            before_send=lambda kinds: self._leaving(moments, kinds),
-            on_message=moments.on_message if moments else lambda message: None,
-            host=study.host,
-            receipt=None if work.job.kind == "prediction" else partial(self._receipt, moments, identity.signing),
-            readers=() if work.job.kind == "prediction" else [seat for seat in study.seats if study.host(seat) in learners],
+            hooks=self,
         )
 
-    def _receipt(self, moments: MomentLog | None, key: SigningKey, value: Any) -> bytes:
+    # -- hooks of the driver -----------------------------------------------------------------------------------------
+
+    def rehearse(self) -> None:
+        self._look(rehearse=True)
+
+    def before_first_step(self) -> None:
+        self._look()
+
+    def before_send(self, kinds: Sequence[str]) -> None:
+        with self._gate.passing():
+            if self._moments is not None:
+                self._moments.before_send(kinds)
+
+    def on_message(self, message: Message) -> None:
+        if self._moments is not None:
+            self._moments.on_message(message)
+
+    def host(self, party: str) -> str:
+        return self.study.host(party)
+
+    def receipt(self, value: Any) -> bytes:
         """Return what this role signs at its end. A role of a sum may not learn whose vectors are in it."""
-        study, included = self.study, getattr(value, "included", None if moments is None else moments.survivors)
+        if not self._signs:
+            return b""
+        study, included = self.study, getattr(value, "included", None if self._moments is None else self._moments.survivors)
         if "survivors" not in names_of(study.protocol):  # all must answer
             included = study.contributors
         left_out = None if included is None else tuple(name for name in study.contributors if name not in included)
-        return pack(Receipt(left_out).sign(study.roster.sha256, self._run_id, self.name, key))
+        return pack(Receipt(left_out).sign(study.roster.sha256, self._run_id, self.name, self._signing))
 
-    def _leaving(self, moments: MomentLog | None, kinds: Sequence[str]) -> None:
-        """Messages of these kinds are about to leave."""
-        with self._gate.passing():
-            if moments is not None:
-                moments.before_send(kinds)
-
-    def _look(self, home: SiteFolder, work: Work, *, rehearse: bool = False) -> None:
+    def _look(self, *, rehearse: bool = False) -> None:
         """The last look, in a thread: one run of the site at a time, so that none misses what another is about to open.
 
         In a rehearsal the runs that were promised before come first: whatever this site promises, it can keep together.
         """
-        key = (self._run_id, self.name)
+        key, home, work = (self._run_id, self.name), self._home, self._work
         with home.deciding, self._gate.passing():
             if not rehearse:
                 work.job.authorise_and_charge(self.name)
@@ -193,10 +209,6 @@ class RoleRunner:
         begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version())
         return Journal.create(place, begun, identity.storage_key, quota=quota, secrets=secrets)
 
-    async def _commit(self) -> None:
-        if self.journal.dirty:
-            await asyncio.to_thread(self.journal.commit)
-
     async def drive(self) -> Finished:
         """Run the role to its end."""
         return await self.driver.drive()
@@ -215,7 +227,7 @@ class RoleRunner:
     def rest(self) -> None:
         """The role has ended well: answer those who ask how far we came, and say nothing else."""
         for link in self.links.values():
-            link.passive = True
+            link.rest()
 
     def retire(self) -> None:
         """Destroy the journal: what came out is written."""

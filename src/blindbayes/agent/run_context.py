@@ -24,9 +24,9 @@ from blindbayes.disclosure.policy import require_cost, require_matches_revealed,
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead
+from blindbayes.net.driver import Finished
 from blindbayes.net.events import log_event
 from blindbayes.net.identity import Identity
-from blindbayes.net.progress import Finished
 from blindbayes.protocols import registry
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import Statistics

@@ -14,6 +14,7 @@ The record key is fresh per run, wrapped under the site's storage key, and erase
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import hashlib
@@ -281,6 +282,11 @@ class Journal:
         except OSError as cause:
             raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
         self._committed = max(self._committed, reached)
+
+    async def commit_async(self) -> None:
+        """Commit in a thread, so that the event loop goes on."""
+        if self.dirty:
+            await asyncio.to_thread(self.commit)
 
     @property
     def dirty(self) -> bool:

@@ -1,20 +1,21 @@
-"""One pair of parties in one run: sessions that come and go, messages that arrive once.
+"""One pair of parties in one run: sessions come and go, each message arrives once.
 
-Outgoing messages are numbered and kept until the other side says that it has them on disk. Incoming ones go to the journal
-first and are acknowledged after. Whenever a connection comes up, or the other side falls silent, both make a fresh session and
-tell each other how far they are, as a count and a running digest. From there the sender goes on; if the accounts do not
-fit, somebody's disk was rolled back or somebody lies, and the run is burned.
+Outgoing messages are numbered and kept until the peer says that it has them on disk. Incoming ones go to the journal first
+and are acknowledged after. Whenever a connection comes up, or the peer falls silent, both sides make a fresh session and
+report how far they are, as a count and a running digest. The sender continues from there. If the accounts disagree, a disk
+was rolled back or a party lies, and the run is burned.
 
-A courier may be slow and may lose frames. So an offer is repeated with the key that it had; whoever meets it again gives the
-answer that it gave, byte for byte; a session is confirmed again while the peer asks for it; every beat says what was sent and
-what has come, so that whatever is missing is asked for; and no timer is shorter than the round trip that was measured.
+A courier may be slow and may lose frames. Therefore an offer is repeated with the key that it had and answered byte for byte
+as before, a session is confirmed again while the peer asks for it, every beat says what was sent and what has come, so that
+missing messages are requested, and no timer is shorter than the measured round trip.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -23,15 +24,49 @@ from blindbayes.net import control
 from blindbayes.net.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Frame, Offer, Sealed, Session, Word, pack
 from blindbayes.net.journal import Journal, SentDigest
 from blindbayes.net.outbox import Outbox
-from blindbayes.net.sessions import Pulse, Sessions, Timing, Way
+from blindbayes.net.sessions import Pulse, Sessions, Timing
+from blindbayes.net.states import OWN, PEER, Own, OwnEvent, Peer, PeerEvent, SessionState, follow
 from blindbayes.net.versions import VERSIONS, difference
 
 _MAX_FORGERIES = 16
 _MAX_STEP = 64
 _ACK_DELAY = 0.005
-_OWN_WORD = 10  # retries: whoever refuses answers an offer in two, on a loaded machine later
+_OWN_WORD = 10  # retries: a site that refuses answers an offer within two, on a loaded machine later
 _INBOX_BYTES = 48 * 1024**2
-_FRAME_BYTES = 512  # what a frame takes in memory beside its bytes
+_FRAME_BYTES = 512  # memory that a frame takes beside its bytes
+
+
+class Route(Protocol):
+    """How frames travel between this role and the site of its peer."""
+
+    async def send(self, frame: bytes) -> None: ...
+
+    def is_up(self) -> bool: ...
+
+    def vouches(self) -> bool:
+        """Return True if frames in the peer's name come over its own authenticated connection."""
+
+    def listen(self, session: bytes, link: Link | None) -> None:
+        """Deliver the frames of this session to `link`, or to nobody."""
+
+    def note_versions(self, versions: Mapping[str, str]) -> None:
+        """Remember which versions the peer runs."""
+
+
+class PeerLogs:
+    """What this site and its peer show each other of their logs when they join. The default shows and checks nothing."""
+
+    heads = b""  # of this site's audit log and ledger
+
+    def seen(self) -> bytes:
+        """Return what the peer last showed, with its signature."""
+        return b""
+
+    def witness(self, heads: bytes, exchange: bytes, proof: bytes) -> None:
+        """Raise if the peer's logs are older than it showed before."""
+
+    def recall(self, seen: bytes) -> None:
+        """Raise if this site's own logs are older than the peer has seen them."""
 
 
 class Link:
@@ -41,86 +76,70 @@ class Link:
         self,
         pair: EnvelopePair,
         journal: Journal,
-        way: Way,
+        route: Route,
         timing: Timing,
         *,
-        wake: Callable[[], None],
-        listen: Callable[[bytes, Link | None], None],
-        commit: Callable[[], Awaitable[None]],
-        heads: bytes = b"",
-        witness: Callable[[bytes, bytes, bytes], None] = lambda heads, exchange, proof: None,
-        seen: Callable[[], bytes] = bytes,
-        recall: Callable[[bytes], None] = lambda seen: None,
+        logs: PeerLogs | None = None,
         max_bytes: int | None = None,
         versions: Mapping[str, str] = VERSIONS,
-        told: Callable[[Mapping[str, str]], None] = lambda versions: None,
     ) -> None:
-        self._versions = versions
-        self._told = told  # what the peer runs
         self.pair = pair
         self.timing = timing
         self._journal = journal
-        self._way = way
-        self._wake_driver = wake
-        self._commit = commit
-        self._heads = heads
-        self._witness = witness  # raises if the peer's logs are older than they were
-        self._seen = seen
-        self._recall = recall  # raises if this site's own logs are older than the peer saw them
-        self._max_bytes = max_bytes  # that the peer's messages of this run may have together
+        self._route = route
+        self._logs = logs or PeerLogs()
+        self._max_bytes = max_bytes  # total size of the peer's messages in this run
+        self._versions = versions
         self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()  # the driver's, once the link is started
         self._pump_event = asyncio.Event()
-        self._sessions = Sessions(
-            pair, timing, self._loop.time, lambda session, mine: listen(session, self if mine else None), self._pump_event.set
-        )
+        self._tasks: list[asyncio.Task[None]] = []
+        # states
+        self.own = Own.JOINING
+        self.peer = Peer.ABSENT
+        self.failure: BlindbayesError | None = None  # why the peer is FAILED
+        self.aborted: tuple[int, int] | None = None  # why the peer is ENDED: an error code, and the place of the party it names
+        self.refusal = ""  # the reason that the peer's staff gave for not taking part
+        self.down_since: float | None = None if route.is_up() else self._loop.time()
+        self.heard = self._loop.time()
+        self.waits = False  # the peer waits for other parties
+        self.waiting = False  # this side waits for other parties
+        self.resumed = 0
+        self._sessions = Sessions(pair, timing, lambda session, mine: route.listen(session, self if mine else None))
         self._pulse = Pulse()
-        self._posted_at = 0.0  # when the first message left that is not acknowledged
-        self._again_due = False  # frames were lost: ask for what they held
-        self._again_at = 0.0
-        self._asked_for = (-1, 0)
-        self._fruitless = 0
-        self._rewound_at = 0.0
-        self._on_disk = 0  # messages of the peer that it was told are on disk here
-        self._forgeries = 0
         # outgoing
         names = pair.study, pair.run_id, pair.me, pair.peer
         self._outbox = Outbox(timing.window, SentDigest(*names, journal.secrets.get(pair.peer, b"")))
-        self._room = asyncio.Event()
+        self._window_open = asyncio.Event()
+        self._abort_due: tuple[int, int] | None = None
+        self._ready_due = False
+        self._ack_at: float | None = None  # a little later than the message, so that one commit serves many
+        self._on_disk = 0  # messages of the peer that were acknowledged
+        self._last_sent = 0.0
+        self._posted_at = 0.0  # when the first unacknowledged message left
+        self._rewound_at = 0.0
         # incoming
         self._inbox: deque[tuple[Frame, int]] = deque()
         self._inbox_bytes = 0
         self._arrived = asyncio.Event()
         self._parts: list[bytes] = []  # of the message that is coming in
         self._message = ("", 0, 0)  # its step, index and number of parts
-        self._ack_at: float | None = None  # when to acknowledge; a little later, so that one commit serves many
-        # what the driver reads
-        self.joined = False
-        self.ready = False  # this side can go on: messages are taken from now on
-        self.peer_ready = False
-        self.down_since: float | None = None if way.is_up() else self._loop.time()
-        self.heard = self._loop.time()
-        self.waits = False  # the peer says that it waits for others
-        self.aborted: tuple[int, int] | None = None
-        self.refusal = ""  # why the peer's people do not take part
-        self.failure: BlindbayesError | None = None
-        self.waiting = False  # we wait for others; told to the peer
-        self.resumed = 0
-        self.passive = False  # the run has ended here: answer, but begin nothing
-        self._abort_due: tuple[int, int] | None = None
-        self._ready_due = False
-        self._last_sent = 0.0
-        self._tasks: list[asyncio.Task[None]] = []
-        self._closing = False
+        self._gaps = _Gaps()
+        self._forgeries = 0
 
     # -- the driver's side -------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Begin to connect. A restarted role is replayed before this, so that it knows all it has sent."""
+    def start(self, wake: asyncio.Event) -> None:
+        """Begin to connect. A restarted role is replayed first, so that it knows all it has sent."""
+        self._wake = wake
         self._tasks = [asyncio.create_task(self._pump()), asyncio.create_task(self._read())]
 
+    def rest(self) -> None:
+        """Answer the peer from now on, but begin nothing: the role has returned."""
+        self.own = follow(OWN, self.own, OwnEvent.REST)
+
     async def close(self) -> None:
-        """Stop; nothing more is sent."""
-        self._closing = True
+        self.own = follow(OWN, self.own, OwnEvent.CLOSE)
         self._sessions.unlisten()
         for task in self._tasks:
             task.cancel()
@@ -128,82 +147,85 @@ class Link:
         self._tasks = []
 
     def post_now(self, step: str, payload: bytes) -> None:
-        """Queue a message without waiting for room. Whatever it depends on has been committed to the journal."""
+        """Queue a message even if the window is full. What it depends on has been committed to the journal."""
         self._outbox.add(step, payload)
         self._pump_event.set()
 
     async def post(self, step: str, payload: bytes) -> None:
-        """Queue a message; waits while more than the window is under way."""
-        while not self.has_room(len(payload)):
-            self._room.clear()
-            await self._room.wait()
+        """Queue a message; wait while the window is full."""
+        while not self.fits(len(payload)):
+            self._window_open.clear()
+            await self._window_open.wait()
         self.post_now(step, payload)
 
-    def has_room(self, size: int) -> bool:
-        """A message of this size may be queued now: the window is not full, or nobody will read it anyway."""
-        return self._outbox.has_room(size) or self.is_lost
+    def fits(self, size: int) -> bool:
+        """Return True if a message of this size fits the window, or the peer will never read it."""
+        return self._outbox.fits(size) or self.is_lost
 
     @property
     def is_lost(self) -> bool:
-        """Nothing more will come from the peer."""
-        return self.failure is not None or self.aborted is not None
+        """True if nothing more will come from the peer."""
+        return self.peer in (Peer.ENDED, Peer.FAILED)
 
-    def may_tell(self, waited: float) -> bool:
-        """Whether it is worth waiting for the peer's own word, that long after another told of it. It is asked for at once."""
+    def may_explain(self, waited: float) -> bool:
+        """Return True if the peer's own reason may still arrive `waited` seconds after another party named it. Ask for it."""
         if self.down_since is not None or waited > _OWN_WORD * self.timing.retry:
             return False
         self._sessions.hurry(self._loop.time() + self.timing.retry / 2)
+        self._pump_event.set()
         return True
 
     @property
     def drained(self) -> bool:
-        """The peer has everything on disk and knows what we have; or it will never hear."""
-        told = self._ack_at is None or self._current is None
-        return (self._outbox.is_empty and told) or self.is_lost
+        """True if the peer has everything on disk and knows what this side has, or will never hear of it."""
+        acknowledged = self._ack_at is None or self._current is None
+        return (self._outbox.is_empty and acknowledged) or self.is_lost
 
     def say_ready(self) -> None:
-        """Tell the peer, now and in every later session, that this side can go on; from now on its messages are taken."""
-        self.ready = self._ready_due = True
+        """Say, now and in every later session, that this side can go on; accept messages from now on."""
+        self.own = follow(OWN, self.own, OwnEvent.SAY_READY)
+        self._ready_due = True
         self._pump_event.set()
 
     def abort(self, code: int, about: int) -> None:
-        """Tell the peer that this side gave up: an error code and whom it names, nothing else."""
+        """Report to the peer that this side gave up: an error code and the place of the party it names, nothing else."""
         self._abort_due = (told_code(code), about)
         self._pump_event.set()
 
     @property
     def abort_sent(self) -> bool:
-        """The abort left, or cannot leave."""
+        """True if the abort has left, or cannot leave."""
         return self._abort_due is None or self._current is None
 
     # -- the courier's side ------------------------------------------------------------------------------------------
 
     def up(self) -> None:
-        """A fresh connection: make a fresh session."""
+        """Make a fresh session over a fresh connection."""
         self.down_since = None
         self._sessions.restart()
         self._parts = []
         self._pump_event.set()
 
     def down(self) -> None:
-        """The connection is gone."""
         self.down_since = self._loop.time() if self.down_since is None else self.down_since
         self._forget_sessions()
-        self._wake_driver()
+        self._wake.set()
 
     def accept(self, frame: Frame, size: int) -> None:
-        """A frame for this link, which came in `size` bytes: its names hold memory as its content does. Dropped when more than
-        the window arrives, which an honest peer never sends, and when nobody reads here any more."""
+        """Queue a frame that arrived as `size` bytes; its names take memory as its content does.
+
+        Drop it if the window is exceeded, which an honest peer never does, or if the link has failed.
+        """
         size += _FRAME_BYTES
         if self.failure is None and self._inbox_bytes + size <= _INBOX_BYTES:
             self._inbox.append((frame, size))
             self._inbox_bytes += size
             self._arrived.set()
 
-    def refuse(self, why: str) -> None:
-        """The peer can never be understood."""
-        if not self.joined:
-            self._fail(PeerProtocolError(why, party=self.pair.peer))
+    def refuse(self, reason: str) -> None:
+        """Give up on a peer that uses another version, unless it has joined."""
+        if self.peer is Peer.ABSENT:
+            self._fail(PeerProtocolError(reason, party=self.pair.peer))
 
     @property
     def _current(self) -> Session | None:
@@ -216,9 +238,9 @@ class Link:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     async def _pump(self) -> None:
-        while not self._closing:
+        while self.own is not Own.CLOSED:
             try:
-                sent = self._way.is_up() and await self._send_one()
+                sent = self._route.is_up() and await self._send_one()
             except PeerLost:
                 self._forget_sessions()
                 sent = False
@@ -238,122 +260,152 @@ class Link:
             due = min(due, self._sessions.next_offer)
         if self._ack_at is not None and self._current is not None:
             return max(self._ack_at - now, 0.001)
-        return min(max(due - now, 0.01), beat) if self._way.is_up() and not self.passive else beat
+        return min(max(due - now, 0.01), beat) if self._route.is_up() and self.own is not Own.PASSIVE else beat
 
     @property
     def _beat(self) -> float:
-        """A quiet link says that it lives twice in a round at the most."""
+        """Seconds between beats: at most two per round trip."""
         return max(self.timing.beat, self._pulse.round / 2)
 
-    async def _send_one(self) -> bool:
-        """Send the most urgent frame. Sealing and sending are one step: the order of counters is the order of frames."""
-        now = self._loop.time()
-        patience = 3 * self._beat + 2 * self.timing.retry + 3 * self._pulse.round  # a living one is heard every beat
-        silent = now - self.heard > patience
-        offer = self._sessions.due(now, silent=silent, slowest=self._pulse.round, passive=self.passive)
-        if offer is not None:
-            await self._way.send(pack(offer))
-            return True
-        owed = self._sessions.owed
-        if owed is not None:
-            if not owed.confirmation:
-                stream = self._journal.stream(self.pair.peer)
-                heads, seen = self._heads, b"" if self.joined else self._seen()
-                counts = (stream.count, stream.digest, self._outbox.acked)
-                body = control.Confirm(owed.proof(heads), *counts, heads, seen, dict(self._versions))
-                await self._commit()  # what is said to be held is on disk
-                if owed.sent == 0:
-                    owed.confirmation = owed.seal(control.CONFIRM, msgspec.msgpack.encode(body))
-            if self._sessions.owed is owed:
-                self._sessions.owed = None
-            await self._way.send(owed.confirmation)
-            return True
-        if self._current is None:
-            return False
-        return await self._send_sealed(self._current, now)
+    @property
+    def _pace(self) -> float:
+        """Seconds between two requests for the same message."""
+        return max(self.timing.retry, self._pulse.round)
 
-    async def _send_sealed(self, session: Session, now: float) -> bool:
-        if self._abort_due is not None:
-            body, self._abort_due = self._abort_due, None
-            await self._seal_out(session, control.ABORT, msgspec.msgpack.encode(body))
+    async def _send_one(self) -> bool:
+        """Send the most urgent frame; return False if there is none.
+
+        A frame is sealed and sent in one step, so that the order of counters is the order of frames.
+        """
+        now, passive = self._loop.time(), self.own is Own.PASSIVE
+        patience = 3 * self._beat + 2 * self.timing.retry + 3 * self._pulse.round  # a live peer is heard every beat
+        silent = now - self.heard > patience
+        offer = self._sessions.due(now, silent=silent, slowest=self._pulse.round, passive=passive)
+        if offer is not None:
+            await self._route.send(pack(offer))
             return True
-        if self._ready_due:
-            self._ready_due = False
-            await self._seal_out(session, control.READY, b"")
+        if self._sessions.owed is not None:
+            await self._send_confirmation(self._sessions.owed)
             return True
-        if self._ack_at is not None and now >= self._ack_at:
-            self._ack_at = None
-            have = self._journal.count(self.pair.peer)
-            await self._commit()  # what is acknowledged is on disk
-            self._on_disk = max(self._on_disk, have)
-            await self._seal_out(session, control.ACK, msgspec.msgpack.encode(have))
-            return True
-        pace = max(self.timing.retry, self._pulse.round)
-        if self._again_due and now >= self._again_at:
-            self._again_due, self._again_at = False, now + pace
-            place = (self._journal.count(self.pair.peer), len(self._parts))
-            self._fruitless = self._fruitless + 1 if place == self._asked_for else 0
-            self._asked_for = place
-            if self._fruitless > _MAX_FORGERIES:  # whoever carries the frames lets us live, and keeps these from us
-                self._fail(self._spoilt())
-                return False
-            await self._commit()  # what is said to be held is on disk
-            await self._seal_out(session, control.AGAIN, msgspec.msgpack.encode(place))
-            return True
-        if session.gapped and self._outbox.sent > self._outbox.acked and now - self._posted_at > pace + self.timing.retry:
-            self._outbox.rewind(self._outbox.acked)  # where frames are lost, those of this side may have been
-        piece = self._outbox.next_part() if self.peer_ready else None
-        if piece is not None:
-            if (piece.index, piece.part) == (self._outbox.acked, 0):
-                self._posted_at = now
-            await self._seal_out(session, piece.step, piece.body, index=piece.index, part=piece.part, parts=piece.parts)
-            return True
-        if now - self._last_sent >= self._beat and not self.passive:
-            number = self._pulse.beat(now)
-            beat = control.Beat(self.waiting, self.ready, self._outbox.sent, self._on_disk, number, self._pulse.echo)
-            await self._seal_out(session, control.BEAT, msgspec.msgpack.encode(beat))
-            return True
-        return False
+        if (session := self._current) is None:
+            return False
+        return (
+            await self._send_abort(session)
+            or await self._send_ready(session)
+            or await self._send_ack(session, now)
+            or await self._send_again(session, now)
+            or await self._send_part(session, now)
+            or await self._send_beat(session, now)
+        )
+
+    async def _send_confirmation(self, owed: Session) -> None:
+        if not owed.confirmation:
+            stream, logs = self._journal.stream(self.pair.peer), self._logs
+            seen = logs.seen() if self.peer is Peer.ABSENT else b""
+            counts = (stream.count, stream.digest, self._outbox.acked)
+            body = control.Confirm(owed.proof(logs.heads), *counts, logs.heads, seen, dict(self._versions))
+            await self._journal.commit_async()  # the confirmed count is on disk
+            if owed.sent == 0:
+                owed.confirmation = owed.seal(control.CONFIRM, msgspec.msgpack.encode(body))
+        if self._sessions.owed is owed:
+            self._sessions.owed = None
+        await self._route.send(owed.confirmation)
+
+    async def _send_abort(self, session: Session) -> bool:
+        if self._abort_due is None:
+            return False
+        body, self._abort_due = self._abort_due, None
+        return await self._seal_out(session, control.ABORT, msgspec.msgpack.encode(body))
+
+    async def _send_ready(self, session: Session) -> bool:
+        if not self._ready_due:
+            return False
+        self._ready_due = False
+        return await self._seal_out(session, control.READY, b"")
+
+    async def _send_ack(self, session: Session, now: float) -> bool:
+        if self._ack_at is None or now < self._ack_at:
+            return False
+        self._ack_at = None
+        have = self._journal.count(self.pair.peer)
+        await self._journal.commit_async()  # what is acknowledged is on disk
+        self._on_disk = max(self._on_disk, have)
+        return await self._seal_out(session, control.ACK, msgspec.msgpack.encode(have))
+
+    async def _send_again(self, session: Session, now: float) -> bool:
+        if not self._gaps.due or now < self._gaps.not_before:
+            return False
+        place = (self._journal.count(self.pair.peer), len(self._parts))
+        if not self._gaps.ask(place, not_before=now + self._pace):  # the carrier delivers beats, but not these messages
+            self._fail(self._spoilt())
+            return False
+        await self._journal.commit_async()  # the count in this request is on disk
+        return await self._seal_out(session, control.AGAIN, msgspec.msgpack.encode(place))
+
+    async def _send_part(self, session: Session, now: float) -> bool:
+        outbox = self._outbox
+        if session.gapped and outbox.sent > outbox.acked and now - self._posted_at > self._pace + self.timing.retry:
+            outbox.rewind(outbox.acked)  # frames of the peer were lost, so frames of this side may have been lost too
+        piece = outbox.next_part() if self.peer is Peer.READY else None
+        if piece is None:
+            return False
+        if (piece.index, piece.part) == (outbox.acked, 0):
+            self._posted_at = now
+        return await self._seal_out(session, piece.step, piece.body, index=piece.index, part=piece.part, parts=piece.parts)
+
+    async def _send_beat(self, session: Session, now: float) -> bool:
+        if now - self._last_sent < self._beat or self.own is Own.PASSIVE:
+            return False
+        number, ready = self._pulse.beat(now), self.own is not Own.JOINING
+        beat = control.Beat(self.waiting, ready, self._outbox.sent, self._on_disk, number, self._pulse.echo)
+        return await self._seal_out(session, control.BEAT, msgspec.msgpack.encode(beat))
 
     async def _seal_out(
         self, session: Session, step: str, body: bytes | memoryview, *, index: int = 0, part: int = 0, parts: int = 1
-    ) -> None:
+    ) -> bool:
         self._last_sent = self._loop.time()
-        if session is self._current:  # committing may have let another session in
-            await self._way.send(session.seal(step, body, index=index, part=part, parts=parts))
+        if session is self._current:  # another session may have opened during a commit
+            await self._route.send(session.seal(step, body, index=index, part=part, parts=parts))
+        return True
 
     # -- receiving ---------------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        while not self._closing:
+        while self.own is not Own.CLOSED:
             self._arrived.clear()
             while self._inbox:
                 frame, size = self._inbox.popleft()
                 self._inbox_bytes -= size
                 try:
-                    if isinstance(frame, Offer):
-                        self._take_offer(frame)
-                    elif isinstance(frame, Sealed):
-                        self._take_sealed(frame)
-                    else:
-                        self._take_word(frame)
+                    self._take(frame)
                 except IntegrityError:
-                    if isinstance(frame, Sealed):  # an unsigned offer or end may come from anyone: it changes nothing
+                    if isinstance(frame, Sealed):  # anyone can send an unsigned offer or end: it changes nothing
                         self._forged()
                 except (BlindbayesError, OSError) as error:
                     self._fail(error)
                     return
             await self._arrived.wait()
 
+    def _take(self, frame: Frame) -> None:
+        if isinstance(frame, Offer):
+            self._sessions.meet(frame, self._loop.time())
+            self._pump_event.set()
+        elif isinstance(frame, Sealed):
+            self._take_sealed(frame)
+        else:
+            self._take_word(frame)
+
     def _spoilt(self) -> BlindbayesError:
-        """Frames of the peer came changed, or not at all, again and again: whose fault it is, is known only if the connection
-        is the peer's own. A relay or an engine must not have it blamed."""
-        if self._way.vouches():
+        """Return the error for frames that keep arriving altered or not at all.
+
+        The peer is to blame only if the connection is its own: otherwise a relay or an engine could frame it.
+        """
+        if self._route.vouches():
             return IntegrityError(party=self.pair.peer)
         return PeerLost("what it sends comes changed, or not at all: look at the relay or engine between", party=self.pair.peer)
 
     def _forged(self) -> None:
-        """Anyone on the way can garble a frame, so one makes a fresh session; many end the run."""
+        """Make a fresh session, since anyone on the way can garble a frame; after many of them end the run."""
         self._forgeries += 1
         if self._forgeries > _MAX_FORGERIES:
             self._fail(self._spoilt())
@@ -365,16 +417,18 @@ class Link:
         if isinstance(error, OSError):
             error = LocalProtocolError(f"the operating system refused: {error.strerror}", party=self.pair.me)
         self.failure = self.failure or error
-        self._room.set()
-        self._wake_driver()
+        self._learn(PeerEvent.FAILURE)
 
-    def _take_offer(self, offer: Offer) -> None:
-        self._sessions.meet(offer)
+    def _learn(self, event: PeerEvent) -> None:
+        """Change the peer's state; what waits for the peer looks again."""
+        self.peer = follow(PEER, self.peer, event)
+        self._window_open.set()
+        self._wake.set()
 
     def _take_sealed(self, frame: Sealed) -> None:
         pending, current = self._sessions.pending, self._sessions.current
         if pending is not None and frame.session == pending.id:
-            if frame.step == control.CONFIRM:  # else the confirmation was lost, and is asked for
+            if frame.step == control.CONFIRM:  # else the confirmation was lost; it will be asked for
                 body = pending.open(frame)
                 if body is not None:
                     self._take_confirm(pending, body)
@@ -390,79 +444,85 @@ class Link:
         # a frame of a session that is gone: the peer will notice and begin a new one
 
     def _take_word(self, word: Word) -> None:
-        """The peer's site has ended the run and has no link any more, or its people do not take part."""
-        told, reason = self.pair.require_word(word)
-        if not (reason and self.joined):
-            self.refusal = self.refusal or reason
-            self.aborted = self.aborted or told
-            self._room.set()
-            self._wake_driver()
+        """Process a signed end or refusal of a peer that has no link any more."""
+        ending, reason = self.pair.require_word(word)
+        event = PeerEvent.REFUSAL if reason else PeerEvent.END
+        if not self.is_lost and follow(PEER, self.peer, event) is Peer.ENDED:
+            self.refusal, self.aborted = reason, ending
+        self._learn(event)
 
     def _take_confirm(self, session: Session, body: bytes) -> None:
         confirm = control.read_confirm(session, body)
-        if not self.joined:
-            control.require_short(confirm, self.pair.peer)
-            self._told(confirm.versions)
-            if (why := difference(self._versions, confirm.versions)) is not None:
-                raise PeerProtocolError(why, party=self.pair.peer)
-            self._recall(confirm.seen)
-            self._witness(confirm.heads, session.exchange, confirm.proof)
         peer = self.pair.peer
+        if self.peer is Peer.ABSENT:
+            control.require_short(confirm, peer)
+            self._route.note_versions(confirm.versions)
+            if (why := difference(self._versions, confirm.versions)) is not None:
+                raise PeerProtocolError(why, party=peer)
+            self._logs.recall(confirm.seen)
+            self._logs.witness(confirm.heads, session.exchange, confirm.proof)
         if confirm.have > self._outbox.count or confirm.acked > self._journal.count(peer):
             raise LocalProtocolError("has seen more of this run than this site remembers: was a disk rolled back?", party=peer)
         if confirm.have < self._outbox.acked:
             raise PeerProtocolError("remembers less of this run than it said before: was a disk rolled back?", party=peer)
         if confirm.have < 0 or self._outbox.digest(confirm.have) != confirm.digest:
             raise LocalProtocolError("holds other messages of this site than this run makes", party=peer)
-        self.resumed += self._sessions.stand(session)
+        self.resumed += self._sessions.state is SessionState.RENEWING
+        self._sessions.confirmed(session)
         self._pulse.round = self._pulse.round or self._loop.time() - self._sessions.asked_at
         self._parts = []
-        self._ready_due = self.ready
+        self._ready_due = self.own is not Own.JOINING
         self._outbox.rewind(confirm.have)
-        self._room.set()
-        self._acknowledge()  # more may have come by the old session than the confirmation said
-        self.joined = True
+        self._acknowledge()  # more may have come in the old session than the confirmation said
         self.heard = self._loop.time()
         self._pump_event.set()
-        self._wake_driver()
+        self._learn(PeerEvent.CONFIRM)
 
     def _take_control(self, step: str, body: bytes) -> None:
         try:
-            if step in (control.ACK, control.AGAIN):
-                have, part = (
-                    control.PAIRS.decode(body) if step == control.AGAIN else (msgspec.msgpack.decode(body, type=int), 0)
-                )
-                if not self._outbox.acked <= have <= self._outbox.count:
-                    raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
-                now = self._loop.time()
-                self._outbox.acknowledge(have)
-                if step == control.AGAIN and now - self._rewound_at > self._pulse.round:  # else those under way may do
-                    self._rewound_at = now
-                    self._outbox.rewind(have, part)
-                    self._pump_event.set()
-                self._room.set()
+            if step == control.ACK:
+                self._take_ack(msgspec.msgpack.decode(body, type=int))
+            elif step == control.AGAIN:
+                self._take_again(*control.PAIRS.decode(body))
             elif step == control.BEAT:
-                beat = control.BEATS.decode(body)
-                if not beat.have <= self._outbox.count:
-                    raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
-                self._outbox.acknowledge(beat.have)
-                self.peer_ready = self.peer_ready or beat.ready
-                lacking = beat.sent > self._journal.count(self.pair.peer)
-                self.waits = beat.waits and not lacking  # whoever waits for what was lost waits for us to say so
-                self._pulse.heard(beat.number, beat.echo, self._loop.time())
-                self._again_due = self._again_due or lacking
-                self._room.set()
-                self._pump_event.set()
+                self._take_beat(control.BEATS.decode(body))
             elif step == control.ABORT:
                 self.aborted = control.PAIRS.decode(body)
-                self._room.set()
+                self._learn(PeerEvent.ABORT)
             elif step == control.READY:
-                self.peer_ready = True
+                self._learn(PeerEvent.READY)
             else:
                 raise PeerProtocolError("a session was confirmed twice", party=self.pair.peer)
         except msgspec.MsgspecError as cause:
             raise PeerProtocolError("a control frame is not well formed", party=self.pair.peer) from cause
-        self._wake_driver()
+        self._wake.set()
+
+    def _take_ack(self, have: int) -> None:
+        if not self._outbox.acked <= have <= self._outbox.count:
+            raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
+        self._outbox.acknowledge(have)
+        self._window_open.set()
+
+    def _take_again(self, have: int, part: int) -> None:
+        self._take_ack(have)
+        now = self._loop.time()
+        if now - self._rewound_at > self._pulse.round:  # else what was sent again is still under way
+            self._rewound_at = now
+            self._outbox.rewind(have, part)
+            self._pump_event.set()
+
+    def _take_beat(self, beat: control.Beat) -> None:
+        if not beat.have <= self._outbox.count:
+            raise PeerProtocolError("acknowledged what was not sent", party=self.pair.peer)
+        self._outbox.acknowledge(beat.have)
+        if beat.ready:
+            self._learn(PeerEvent.READY)
+        lacking = beat.sent > self._journal.count(self.pair.peer)
+        self.waits = beat.waits and not lacking  # a peer that waits for an answer to a lost message waits for this side
+        self._pulse.heard(beat.number, beat.echo, self._loop.time())
+        self._gaps.due = self._gaps.due or lacking
+        self._window_open.set()
+        self._pump_event.set()
 
     def _acknowledge(self) -> None:
         if self._ack_at is None:
@@ -483,12 +543,12 @@ class Link:
             or len(frame.step) > _MAX_STEP
             or not frame.step.isidentifier()
         ):
-            if session.gapped:  # what should have come before was lost
-                self._again_due = self._again_due or (frame.index, frame.part) > (have, len(self._parts))
+            if session.gapped:  # the frame before was lost
+                self._gaps.due = self._gaps.due or (frame.index, frame.part) > (have, len(self._parts))
                 self._pump_event.set()
                 return
             raise PeerProtocolError("sent a message out of order", party=peer)
-        if not self.ready:
+        if self.own is Own.JOINING:
             raise PeerProtocolError("sent a message before all had said that they can go on", party=peer)
         under_way = len(body) + sum(len(part) for part in self._parts)
         if self._max_bytes is not None and self._journal.stream(peer).bytes + under_way > self._max_bytes:
@@ -498,7 +558,7 @@ class Link:
             return
         payload = self._parts[0] if frame.parts == 1 else b"".join(self._parts)
         self._parts = []
-        if frame.index < have:  # a slot that is filled: the same again is harmless, another message is a lie
+        if frame.index < have:  # a filled slot: a repetition is harmless, another message is equivocation
             if not self._journal.is_held(peer, frame.index, frame.step, payload):
                 raise PeerProtocolError("equivocation: sent another message for a slot that it had filled", party=peer)
             self._acknowledge()
@@ -506,4 +566,21 @@ class Link:
         self._journal.receive(peer, frame.step, payload)
         self.waits = False
         self._acknowledge()
-        self._wake_driver()
+        self._wake.set()
+
+
+class _Gaps:
+    """Requests for messages that were lost on the way."""
+
+    def __init__(self) -> None:
+        self.due = False
+        self.not_before = 0.0
+        self._place = (-1, 0)
+        self._fruitless = 0
+
+    def ask(self, place: tuple[int, int], *, not_before: float) -> bool:
+        """Count a request for what follows `place`; return False if it was made too often without any progress."""
+        self.due, self.not_before = False, not_before
+        self._fruitless = self._fruitless + 1 if place == self._place else 0
+        self._place = place
+        return self._fruitless <= _MAX_FORGERIES

@@ -52,8 +52,8 @@ class Outbox:
         """The running digest of the first `count` messages."""
         return self._digests[count]
 
-    def has_room(self, size: int) -> bool:
-        """A message of this size fits the window. One may be larger than it, alone."""
+    def fits(self, size: int) -> bool:
+        """Return True if a message of this size fits the window. A single message may be larger."""
         return not self._kept or self._bytes + size <= self._window
 
     def add(self, step: str, payload: bytes) -> None:

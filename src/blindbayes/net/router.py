@@ -21,23 +21,33 @@ from blindbayes.net.versions import ENVELOPE
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way to one site; the way to one's own leads back."""
+    """The route from one role of this site to another site; that to the own site stays in the process."""
 
-    board: Router
+    router: Router
     site: str
+    role: str
 
     async def send(self, frame: bytes) -> None:
-        if self.site == self.board.site:
-            asyncio.get_running_loop().call_soon(self.board.frame_arrived, self.site, frame)
+        if self.site == self.router.site:
+            asyncio.get_running_loop().call_soon(self.router.frame_arrived, self.site, frame)
             await asyncio.sleep(0)
         else:
-            await self.board.courier.send(self.site, frame)
+            await self.router.courier.send(self.site, frame)
 
     def is_up(self) -> bool:
-        return self.site == self.board.site or self.board.courier.is_up(self.site)
+        return self.site == self.router.site or self.router.courier.is_up(self.site)
 
     def vouches(self) -> bool:
-        return self.site == self.board.site or self.board.courier.vouches(self.site)
+        return self.site == self.router.site or self.router.courier.vouches(self.site)
+
+    def listen(self, session: bytes, link: Link | None) -> None:
+        if link is None:
+            self.router.sessions.pop((session, self.role), None)
+        else:
+            self.router.sessions[session, self.role] = (self.site, link)
+
+    def note_versions(self, versions: Mapping[str, str]) -> None:
+        self.router.versions[self.site] = versions
 
 
 _STRANGE = 8  # one frame may have been garbled on the way
@@ -52,12 +62,11 @@ class Router:
         self.refused_frames: dict[str, int] = {}  # by site, for the metrics
         self.versions: dict[str, Mapping[str, str]] = {}  # what other sites run, as they told
         self._unknown_offer = unknown_offer
-        self._links: dict[tuple[str, str, str], tuple[str, Link]] = {}  # (run, my seat, peer's seat) -> its site, link
-        self._sessions: dict[tuple[bytes, str], tuple[str, Link]] = {}  # (session, my seat) -> the peer's site, link
+        self._links: dict[tuple[str, str, str], tuple[str, Link]] = {}  # (run, own role, peer) -> the peer's site, link
+        self.sessions: dict[tuple[bytes, str], tuple[str, Link]] = {}  # (session, own role) -> the peer's site, link
 
-    def way(self, site: str) -> Route:
-        """How frames reach `site`."""
-        return Route(self, site)
+    def route(self, site: str, role: str = "") -> Route:
+        return Route(self, site, role)
 
     def attach(self, site: str, link: Link) -> None:
         """Deliver to `link` what its pair's peer, hosted by `site`, sends."""
@@ -66,19 +75,8 @@ class Router:
     def detach(self, run_id: str) -> None:
         for key in [key for key in self._links if key[0] == run_id]:
             del self._links[key]
-        for session in [session for session, (_, link) in self._sessions.items() if link.pair.run_id == run_id]:
-            del self._sessions[session]
-
-    def listen(self, site: str, me: str) -> Callable[[bytes, Link | None], None]:
-        """How a link says which sessions are its own."""
-
-        def change(session: bytes, link: Link | None) -> None:
-            if link is None:
-                self._sessions.pop((session, me), None)
-            else:
-                self._sessions[session, me] = (site, link)
-
-        return change
+        for session in [session for session, (_, link) in self.sessions.items() if link.pair.run_id == run_id]:
+            del self.sessions[session]
 
     # -- the courier's listener --------------------------------------------------------------------------------------
 
@@ -94,7 +92,7 @@ class Router:
             if found is None and isinstance(envelope, Offer) and self._unknown_offer is not None:
                 self._unknown_offer(sender, envelope)
         else:
-            found = self._sessions.get((envelope.session, envelope.receiver))
+            found = self.sessions.get((envelope.session, envelope.receiver))
         if found is not None and found[0] == sender:
             found[1].accept(envelope, len(frame))
 

@@ -17,12 +17,12 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, ProtocolError
-from blindbayes.protocols.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
-from blindbayes.protocols.steps import Done, fail, step
+from blindbayes.protocols.core import Open, Receive, ReceiveAll, Role, Run, Send
+from blindbayes.protocols.steps import Done, require_effect, resume
 from blindbayes.wire import Message, decode, encode
 from blindbayes.wire.transcript import Cost, Keep, PartyCost, SentMessage, Transcript
 
-_MOST_READY = 64
+_MAX_READY = 64
 Where = int | Callable[[SentMessage], bool]
 """A message index, or a test of the message's header."""
 
@@ -147,17 +147,15 @@ class _Driver:
 
     def _advance(self, seat: _Seat, value: Any) -> None:
         """Run one role until it waits, returns, fails or vanishes."""
-        error: BlindbayesError | None = value if isinstance(value, BlindbayesError) else None
         while True:
             begun = time.process_time()
             try:
-                effect = fail(seat.role, error) if error is not None else step(seat.role, value)
+                effect = resume(seat.role, value)
             except BlindbayesError as raised:
-                seat.cost.seconds += time.process_time() - begun
                 self._end_with(seat, raised)
                 return
-            seat.cost.seconds += time.process_time() - begun
-            error, value = None, None
+            finally:
+                seat.cost.seconds += time.process_time() - begun
             if isinstance(effect, Done):
                 seat.state = "done"
                 self.outputs[seat.name] = effect.value
@@ -168,14 +166,20 @@ class _Driver:
                 return
             seat.cost.effects += 1
             try:
-                if not self._perform(seat, effect):
-                    return
-            except BlindbayesError as raised:
-                error = raised
+                require_effect(effect, seat.name, self.seats, seat.excluded)
+                if isinstance(effect, Send):
+                    self._send(seat, effect)
+            except BlindbayesError as error:
+                value = error
                 continue
+            value = None
+            if isinstance(effect, Receive | ReceiveAll):
+                self._wait(seat, effect)
+                return
             if isinstance(effect, Open):
+                seat.opened.append(effect.label)
                 value = effect.value
-            elif len(self.ready) > _MOST_READY:  # let receivers take what they have before more is sent
+            elif len(self.ready) > _MAX_READY:  # let receivers take what they have before more is sent
                 self.ready.append((seat, None))
                 return
 
@@ -185,24 +189,9 @@ class _Driver:
             return
         self.error, self.failed = error, seat.name
 
-    def _perform(self, seat: _Seat, effect: Effect) -> bool:
-        """True if the role goes on at once."""
-        if isinstance(effect, Send):
-            self._send(seat, effect)
-            return True
-        if isinstance(effect, Open):
-            seat.opened.append(effect.label)
-            return True
-        if isinstance(effect, Receive | ReceiveAll):
-            self._wait(seat, effect)
-            return False
-        raise LocalProtocolError("a role yielded something that is not an effect", party=seat.name)
-
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _send(self, seat: _Seat, effect: Send) -> None:
-        if effect.to == seat.name or effect.to not in self.seats:
-            raise LocalProtocolError("a message goes to another party of the run", party=seat.name)
         frame = encode(effect.message)
         entry = SentMessage(self.cost.messages, seat.name, effect.to, type(effect.message), seat.depth + 1, len(frame))
         self.cost.messages += 1
@@ -261,13 +250,8 @@ class _Driver:
 
     def _wait(self, seat: _Seat, effect: Receive | ReceiveAll) -> None:
         senders = (effect.sender,) if isinstance(effect, Receive) else effect.senders
-        missing = {name for name in senders if not seat.inbox.get(name)}
-        if seat.name in senders or len(set(senders)) != len(senders) or not missing <= self.seats.keys():
-            raise LocalProtocolError("a role waits for itself, for one party twice, or for a stranger", party=seat.name)
-        if not seat.excluded.isdisjoint(senders):
-            raise LocalProtocolError("a role waits for a party that it went on without", party=seat.name)
-        seat.waits, seat.missing = effect, missing
-        if not missing:
+        seat.waits, seat.missing = effect, {name for name in senders if not seat.inbox.get(name)}
+        if not seat.missing:
             self._deliver(seat)
 
     def _deliver(self, seat: _Seat) -> None:
