@@ -1,21 +1,21 @@
-"""What other distributions add: each names it in its own metadata, under a group of entry points of ours.
+"""Extensions by other distributions, declared as entry points in their metadata.
 
     [project.entry-points."blindbayes.sums"]
-    my_sum = "my_package.my_sum"             # the package offers `PROTOCOL`, see `protocol.registry`, and has a SPEC.md
+    my_sum = "my_package.my_sum"             # a package with `PROTOCOL`, see `protocols.registry`, and a SPEC.md
 
     [project.entry-points."blindbayes.schemes"]
-    my_protocol = "my_package.my_scheme"     # the module offers `SCHEME`, see `study.schemes`; the folders beside it that
-                                             # have a SPEC.md are protocols
+    my_protocol = "my_package.my_scheme"     # a module with `SCHEME`, see `study.schemes`; sibling folders with a SPEC.md
+                                             # are protocols
 
     [project.entry-points."blindbayes.commands"]
-    my-command = "my_package.my_command"     # the module offers `command`, for the command line
+    my-command = "my_package.my_command"     # a module with `command`, for the command line
 
     [project.entry-points."blindbayes.couriers"]
-    my-courier = "my_package.my_courier"     # the module offers `courier(folder, identity, peers, **options)`, which makes a
-                                             # `transport.courier.Courier`; [courier] of a site.toml names it
+    my-courier = "my_package.my_courier"     # a module with `courier(folder, identity, peers, **options)`, which returns a
+                                             # `net.courier.Courier`; [courier] of a site.toml names it
 
-A module is loaded when it is asked for. A name of the core's own is the core's; a new site's policy allows no added protocol
-until its people say so.
+Modules load on first use. Names of the core cannot be replaced. The policy of a new site allows no added protocol until its
+staff add it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from blindbayes.errors import ConfigError
 if TYPE_CHECKING:
     from importlib import metadata
 else:
-    metadata = lazy("importlib.metadata")  # a fifth of the time that a command takes to start
+    metadata = lazy("importlib.metadata")  # takes a fifth of a command's start-up time
 
 SUMS, SCHEMES = "blindbayes.sums", "blindbayes.schemes"
 COMMANDS, COURIERS = "blindbayes.commands", "blindbayes.couriers"
 
-_OF_PAPERS = (
+_PAPERS = (
     "chain_sum",
     "distorted_intersection",
     "noisy_histograms",
@@ -54,20 +54,19 @@ _OF_PAPERS = (
 
 @cache
 def added(group: str) -> dict[str, str]:
-    """What the installed distributions add to a group: the module of every name. Metadata that a removed package left behind
-    add nothing."""
+    """Return the module of every name that installed distributions add to a group; stale metadata is ignored."""
     offered = {each.name: each.value for each in metadata.entry_points(group=group)}
     return {name: module for name, module in offered.items() if find_spec(module.partition(".")[0])}
 
 
 def load(group: str, name: str) -> ModuleType:
-    """The module that offers it. Raises `ConfigError` if none does."""
+    """Import the module of a name; raise `ConfigError` if no installed package adds it."""
     if name not in (known := added(group)):
         raise ConfigError(f"no installed package adds {name!r} to {group}; known: {', '.join(sorted(known)) or 'none'}")
     return import_module(known[name])
 
 
 def refuse_missing(name: str) -> None:
-    """Refuse what the missing extra `papers` would add, with the command that installs it."""
-    if name in _OF_PAPERS:
+    """Raise for a name that the missing extra `papers` would add, with the command that installs it."""
+    if name in _PAPERS:
         raise ConfigError(f"{name} needs an extra: pip install 'blindbayes[papers]'")

@@ -1,7 +1,7 @@
-"""The exception tree. A leaf: imports nothing of the package.
+"""Exceptions of the package.
 
-Two rules hold for every message raised here: it names the rule that was broken and, where a person can act, the next
-step; and it never carries a value from a row, a share, a key or a mask.
+A message names the rule that was broken and, where a person can act, the next step. It never contains a value from a row, a
+share, a key or a mask.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 class BlindbayesError(Exception):
-    """Base of everything the package raises on purpose. `code` is the process exit code of the command line."""
+    """Base of all exceptions of the package; `code` is the exit code of the command line."""
 
     code = 1
 
@@ -34,10 +34,9 @@ class PrivacyError(BlindbayesError):
 
 
 class ProtocolError(BlindbayesError):
-    """Base of what goes wrong between parties; `party` is whom it names, where it names one.
+    """Base of failures between parties; `party` is the party at fault, if known.
 
-    Where a message came through another party's hands and no signature tells whose fault it is, `party` is None and
-    `suspects` lists those of whom at least one is at fault.
+    If no signature decides which of several parties is at fault, `party` is None and `suspects` lists them.
     """
 
     code = 5
@@ -69,15 +68,15 @@ class IntegrityError(ProtocolError):
 
     def __init__(self, *, party: str | None = None, suspects: Sequence[str] = (), evidence: bytes | None = None) -> None:
         super().__init__(self.text, party=party, suspects=suspects)
-        self.evidence = evidence  # what the accused party signed, for others to look at; sites keep it
+        self.evidence = evidence  # what the accused party signed; sites store it for others to verify
 
 
-class UntoldError(IntegrityError):
-    """A check failed whose outcome hangs on what this site alone may learn. It ends the run here, and no other site is told."""
+class UndisclosedError(IntegrityError):
+    """A failed check whose outcome depends on what only this site may learn: other sites are not informed."""
 
     text = (
-        "a class cannot be read: another site sent what it should not have. No site is told; to tell one, or to ask for the "
-        "same batch again, would tell it something about a class"
+        "a class cannot be read: another site sent an invalid message. No site is informed: informing one, or requesting the "
+        "same batch again, would reveal something about a class"
     )
 
 
@@ -88,7 +87,7 @@ class PeerLost(ProtocolError):
 
 
 class RunStopped(ProtocolError):
-    """People stopped the run, at this site or at `party`'s."""
+    """The run was stopped by a person, here or at `party`."""
 
     code = 10
 
@@ -99,12 +98,12 @@ class LedgerError(PrivacyError):
     code = 9
 
 
-_TOLD = frozenset(kind.code for kind in (PeerProtocolError, IntegrityError, PeerLost, RunStopped))
+_PUBLIC = frozenset(kind.code for kind in (PeerProtocolError, IntegrityError, PeerLost, RunStopped))
 
 
-def told_code(code: int) -> int:
-    """What other sites hear of a failure: its kind where it concerns them; one code for a site's own table, rules, budget."""
-    return code if code in _TOLD else BlindbayesError.code
+def public_code(code: int) -> int:
+    """Return the code that peers receive: the kind if it concerns them, else one code for all local failures."""
+    return code if code in _PUBLIC else BlindbayesError.code
 
 
 def kind_of(code: int) -> str:

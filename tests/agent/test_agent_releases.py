@@ -10,7 +10,7 @@ import pytest
 
 from blindbayes.agent.approval import learners_of
 from blindbayes.agent.release import check_release
-from blindbayes.io.folder import read_folder
+from blindbayes.io.files import read_folder
 from blindbayes.report.manifest import COMMON_SIGNATURES, signed_by
 from blindbayes.report.verification import Vouched
 from blindbayes.study.file import Deadlines, Privacy, StudyFile

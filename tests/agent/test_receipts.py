@@ -13,7 +13,7 @@ from blindbayes.agent import run_context as work_module
 from blindbayes.agent.agent_run import AgentRun
 from blindbayes.agent.release import check_release
 from blindbayes.agent.role_runner import RoleRunner
-from blindbayes.io.folder import read_folder
+from blindbayes.io.files import read_folder
 from blindbayes.net.driver import RECEIPT
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack

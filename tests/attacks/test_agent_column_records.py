@@ -22,7 +22,7 @@ from blindbayes.cli.commands.study_predict import _copy
 from blindbayes.data.columns import open_columns
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PeerProtocolError
-from blindbayes.io.folder import read_folder, write_folder
+from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files, verify_files
 from blindbayes.report.manifest import COMMON_SIGNATURES
 from blindbayes.study.tasks.part import CheckedTable

@@ -20,7 +20,7 @@ from blindbayes import Study
 from blindbayes.cli.commands.report import command
 from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError
-from blindbayes.io.folder import read_folder, write_folder
+from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.manifest import COMMON, COMMON_SIGNATURES, INDEX
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack, receipts_text

@@ -19,7 +19,7 @@ from blindbayes.cli.commands.report import command
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import BlindbayesError, DataError
-from blindbayes.io.folder import write_folder
+from blindbayes.io.files import write_folder
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.manifest import COMMON_SIGNATURES
 from blindbayes.testing.loopback import Loopback
@@ -124,7 +124,7 @@ def test_a_key_that_stands_twice_in_the_model_is_no_model(sites: Loopback, good:
     forged = with_checksums({**good, "model.json": doubled})
     said = refused(verified(sites, forged, tmp_path / "release"))
     assert "fit" in said
-    assert "stands twice" in refused(_sealed_by_north(sites, {**good, "model.json": doubled}, tmp_path / "sealed"))
+    assert "name twice" in refused(_sealed_by_north(sites, {**good, "model.json": doubled}, tmp_path / "sealed"))
 
 
 def _sealed_by_north(sites: Loopback, files: Mapping[str, bytes], folder: Path) -> Result:

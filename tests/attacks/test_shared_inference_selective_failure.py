@@ -16,7 +16,7 @@ from blindbayes import Study
 from blindbayes.agent.refusals import Answers
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.garbling.garbling import Garbler
-from blindbayes.errors import UntoldError
+from blindbayes.errors import UndisclosedError
 from blindbayes.protocols.memory import Replace, run_in_memory
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
 from blindbayes.protocols.shared_inference.messages import ArgmaxGarbled
@@ -97,7 +97,7 @@ def test_between_sites_the_learner_fails_alone_and_the_others_hear_of_a_run_that
         async with trained(tmp_path, split, reveal_to="insurer") as (office, study, model):
             monkeypatch.setattr(Garbler, "tags", spoilt)  # the class holder's software: nobody else makes tags
             ended = await predict(office, study, model, split.ask(tmp_path, small(40, seed=3)))
-            assert errors(ended) == {"hospital": None, "insurer": UntoldError}
+            assert errors(ended) == {"hospital": None, "insurer": UndisclosedError}
             run_id = ended["insurer"].run_id
             homes = {name: site.home for name, site in office.net.sites.items()}
             assert all(link.aborted is None for seat in ended["hospital"].seats.values() for link in seat.links.values())
@@ -137,7 +137,7 @@ def test_in_one_process_the_learner_fails_likewise(monkeypatch):
         return tags ^ (np.arange(len(tags)) >= len(tags) // 2).astype(np.uint64)
 
     monkeypatch.setattr(Garbler, "tags", spoilt)
-    with pytest.raises(UntoldError) as caught:
+    with pytest.raises(UndisclosedError) as caught:
         result.model.predict({name: split.frame[list(held)].head(20) for name, held in split.holds.items()})
     assert caught.value.party == "hospital"
-    assert "No site is told" in str(caught.value)
+    assert "No site is informed" in str(caught.value)

@@ -95,7 +95,7 @@ def test_a_large_epsilon_is_said_to_promise_little() -> None:
 
 
 def test_a_table_given_for_a_ledger_is_no_ledger() -> None:
-    assert "this is no ledger" in train("rows.csv", "--epsilon", "1", "--ledger", "rows.csv").output
+    assert "this is not a ledger" in train("rows.csv", "--epsilon", "1", "--ledger", "rows.csv").output
 
 
 def test_predict_names_the_file_that_was_asked_for() -> None:

@@ -234,7 +234,7 @@ def test_threads_racing_spend_the_budget_once(path: Path) -> None:
 
 def test_a_process_that_sits_on_the_lock_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "LOCK_SECONDS", 0.2)
-    with Ledger(path)._chain._open(write=True), pytest.raises(LedgerError, match="another process has held"):
+    with Ledger(path)._chain._open(write=True), pytest.raises(LedgerError, match="another process has locked"):
         spend(path)
     spend(path)
 

@@ -16,7 +16,7 @@ from blindbayes.cli.screen import Screen
 from blindbayes.cli.terminal import sanitised_output
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import ConfigError
-from blindbayes.io.folder import read_folder, write_folder
+from blindbayes.io.files import read_folder, write_folder
 from blindbayes.io.untrusted import MAX_BYTES, is_seen, markdown, read_json, read_toml, require_seen, shown
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.model_card import model_card
@@ -126,8 +126,8 @@ def test_a_release_cannot_write_on_the_terminal(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"a": 1, "a": 2}', "stands twice"),
-        ('{"b": {"a": 1, "a": 2}}', "stands twice"),
+        ('{"a": 1, "a": 2}', "name twice"),
+        ('{"b": {"a": 1, "a": 2}}', "name twice"),
         ("[" * 49 + "]" * 49, "within tables"),
         ("9" * 1301, "digits"),
         ("1e400", "not finite"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from blindbayes import errors
-from blindbayes.errors import BlindbayesError, told_code
+from blindbayes.errors import BlindbayesError, public_code
 
-ABOUT_OTHERS = {"PeerProtocolError", "IntegrityError", "UntoldError", "PeerLost", "RunStopped"}
+ABOUT_OTHERS = {"PeerProtocolError", "IntegrityError", "UndisclosedError", "PeerLost", "RunStopped"}
 
 
 def test_a_sites_own_table_rules_and_budget_are_one_word() -> None:
@@ -13,4 +13,4 @@ def test_a_sites_own_table_rules_and_budget_are_one_word() -> None:
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, BlindbayesError)]
     assert len(kinds) > 10
     for kind in kinds:
-        assert told_code(kind.code) == (kind.code if kind.__name__ in ABOUT_OTHERS else BlindbayesError.code), kind
+        assert public_code(kind.code) == (kind.code if kind.__name__ in ABOUT_OTHERS else BlindbayesError.code), kind

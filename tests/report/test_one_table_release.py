@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from blindbayes import Categorical, Codebook, ConfigError, Ledger, NaiveBayes, Numeric, __version__
 from blindbayes.cli import root
-from blindbayes.io.folder import read_folder
+from blindbayes.io.files import read_folder
 from blindbayes.report.checksums import verify_files
 from blindbayes.report.cover_sheet import Cover
 from blindbayes.report.page import model_page

@@ -20,7 +20,7 @@ from blindbayes.crypto.signatures import SigningKey
 from blindbayes.datasets import hospitals
 from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.io.folder import read_folder
+from blindbayes.io.files import read_folder
 from blindbayes.report.checksums import seal_files, verify_files
 
 DATA = hospitals(900)

@@ -15,7 +15,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError, DataError
-from blindbayes.io.folder import read_folder, write_folder
+from blindbayes.io.files import read_folder, write_folder
 from blindbayes.net.identity import Identity
 from blindbayes.report.checksums import seal_files
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from blindbayes import Study
 from blindbayes.cli.commands.report import command
 from blindbayes.errors import BlindbayesError
-from blindbayes.io.folder import read_folder, write_folder
+from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.manifest import COMMON, COMMON_SIGNATURES
 from blindbayes.testing.loopback import Loopback

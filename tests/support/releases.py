@@ -7,7 +7,7 @@ from pathlib import Path
 
 from blindbayes import Study
 from blindbayes.datasets import hospitals
-from blindbayes.io.folder import read_folder, write_folder
+from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.manifest import COMMON_SIGNATURES, signed_by
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack, receipts_text

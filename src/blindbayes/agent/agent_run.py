@@ -11,7 +11,15 @@ from typing import Any
 from blindbayes.agent.role_runner import RoleRunner
 from blindbayes.agent.run_context import Work
 from blindbayes.agent.stop_latch import Gate
-from blindbayes.errors import BlindbayesError, IntegrityError, LedgerError, PrivacyError, ProtocolError, RunStopped, UntoldError
+from blindbayes.errors import (
+    BlindbayesError,
+    IntegrityError,
+    LedgerError,
+    PrivacyError,
+    ProtocolError,
+    RunStopped,
+    UndisclosedError,
+)
 from blindbayes.study.file import StudyFile
 
 
@@ -82,7 +90,7 @@ class AgentRun:
 
     def ends_approval(self, error: BlindbayesError) -> bool:
         """True if a failed check may have told another site one bit of what stays in shares: people decide about more runs."""
-        if not isinstance(error, IntegrityError) or isinstance(error, UntoldError):
+        if not isinstance(error, IntegrityError) or isinstance(error, UndisclosedError):
             return False
         return self.study.study.scheme.facts.shares and bool(set(error.suspects) - set(self.seats))
 

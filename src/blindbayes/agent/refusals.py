@@ -10,7 +10,7 @@ import contextlib
 import math
 from typing import Any
 
-from blindbayes.errors import BlindbayesError, LocalProtocolError, told_code
+from blindbayes.errors import BlindbayesError, LocalProtocolError, public_code
 from blindbayes.net.envelope import Ended, EnvelopePair, Refused, pack
 from blindbayes.net.identity import Identity
 from blindbayes.net.router import Router
@@ -53,7 +53,7 @@ class Answers:
     def tell_ended(self, site: str, pair: EnvelopePair, outcome: dict[str, Any]) -> None:
         """A party of the study asks for a run that has ended here: it need not wait for its deadline."""
         is_done = outcome.get("told", outcome["state"]) == "done"
-        code = 0 if is_done else told_code(int(outcome.get("exit_code", LocalProtocolError.code)))
+        code = 0 if is_done else public_code(int(outcome.get("exit_code", LocalProtocolError.code)))
         self.tell(site, pair, pair.ended(code | (int(outcome.get("about", -1)) + 1) << 8))
 
     def tell_all_ended(self, study: StudyFile, run_id: str, outcome: dict[str, Any]) -> None:

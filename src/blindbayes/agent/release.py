@@ -11,8 +11,7 @@ from typing import Any
 
 from blindbayes.agent.approval import classifies, learners_of
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.io.files import make_private_folder, sync
-from blindbayes.io.folder import write_folder
+from blindbayes.io.files import make_private_folder, sync, write_folder
 from blindbayes.net.driver import Finished
 from blindbayes.net.identity import Identity
 from blindbayes.protocols.memory import Outcome

@@ -11,7 +11,7 @@ import click
 
 from blindbayes.cli import print_json
 from blindbayes.errors import ConfigError
-from blindbayes.io.untrusted import bytes_of, read_toml
+from blindbayes.io.untrusted import read_limited, read_toml
 
 if TYPE_CHECKING:
     from blindbayes.agent.folder import SiteFolder
@@ -77,7 +77,7 @@ def open_data(data: str, *, map_path: str | None, sheet: str | None, partly: boo
 
     rules = None
     if map_path is not None:
-        rules = read_toml(bytes_of(map_path), "the map", hint="column = expression")
+        rules = read_toml(read_limited(map_path), "the map", hint="column = expression")
         rules = rules.get("map", rules)
     source = open_table(data, map=rules, table=sheet, partly=partly, **dialect)
     if source.dialect is not None and source.dialect.delimiter not in (None, ",", dialect["delimiter"]):

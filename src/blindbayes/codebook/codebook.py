@@ -40,7 +40,7 @@ from blindbayes.codebook.features import (
 )
 from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
-from blindbayes.io.untrusted import bytes_of, convert, read_toml
+from blindbayes.io.untrusted import convert, read_limited, read_toml
 
 _FORMULA = re.compile(r"\s*[=+@-].*(\w\(|['\w]!)")  # that calls something, or names another sheet, file or program
 _INFERENCE = "blindbayes.data.infer"
@@ -193,7 +193,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     def from_toml(cls, path: str | os.PathLike[str]) -> Codebook:
         """Read a codebook file."""
         try:
-            text = bytes_of(path)
+            text = read_limited(path)
         except FileNotFoundError:
             raise ConfigError(
                 f"codebook file {os.fspath(path)!r} does not exist; `blindbayes codebook --help` says how to make one"

@@ -7,7 +7,7 @@ import tomlkit
 from blindbayes.agent.folder import SiteFolder
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import make_private_folder, write_whole
-from blindbayes.io.untrusted import bytes_of, read_toml
+from blindbayes.io.untrusted import read_limited, read_toml
 from blindbayes.net.identity import Card
 
 FORMAT = "blindbayes.invitation/1"
@@ -42,7 +42,7 @@ def invited(home: SiteFolder) -> dict[str, Card]:
     waiting, pinned = {}, home.peers()
     for path in sorted((home.folder / "invited").glob("*.toml"))[:_MAX_CARDS]:
         try:
-            card = Card.from_toml(bytes_of(path))
+            card = Card.from_toml(read_limited(path))
         except (BlindbayesError, OSError):
             continue
         known = pinned.get(card.name)

@@ -27,7 +27,7 @@ from blindbayes.console.invitations import invitation_of
 from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, plain
 from blindbayes.console.views import badges
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.io.folder import read_folder
+from blindbayes.io.files import read_folder
 from blindbayes.report.prose import to_html
 from blindbayes.report.theme import templates, theme_css
 

@@ -19,7 +19,7 @@ from blindbayes.console.strings import EVENTS, plain
 from blindbayes.console.views import budget, find_study, inbox, paged
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.io.folder import read_folder
+from blindbayes.io.files import read_folder
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.study.settings import line_of
 

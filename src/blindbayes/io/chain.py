@@ -1,18 +1,17 @@
-"""Append-only files that others may rely on: one JSON object per line, hash-chained, fsynced, locked by the operating system.
+"""Append-only, hash-chained files: one JSON object per line, fsynced, locked by the operating system.
 
-The ledger, the site's audit log and the record of queries beside a share are such files. Each line carries its number, the
-hash of the line before and its own hash, the SHA-256 of its other fields in canonical JSON.
+The ledger, the audit log of a site and the query log of a share are such files. Each line has its number, the hash of the
+previous line and its own hash: SHA-256 of its other fields in canonical JSON.
 
-**Torn writes.** An entry counts if and only if its whole line, the newline included, is on disk. What a killed process or a
-full disk left behind is never dropped: the next writer closes it with the mark CAN (0x18) and a newline, and appends an entry
-of kind `torn` that holds its length and hash. Recovery may be killed too, any number of times. Any other line that does not
-verify is tampering.
+**Torn writes.** An entry counts if and only if its whole line, including the newline, is on disk. Debris of a killed process
+or a full disk is never dropped: the next writer closes it with CAN (0x18) and a newline, and appends an entry of kind `torn`
+with its length and hash. Recovery itself may be killed any number of times. Any other line that does not verify was altered.
 
-**Cuts.** A chain does not show what was cut off its end. A `Chain` that has read the file remembers how far and refuses a
-file that no longer begins with what it read; after a restart only a head kept elsewhere tells (`verify`).
+**Truncation.** A chain does not show what was cut off its end. A `Chain` that has read the file refuses one that no longer
+begins with what it read; after a restart only a head stored elsewhere detects it.
 
-**Cost.** A `Chain` verifies each line once. While nobody else writes, later reads and appends look at nothing but the file's
-state; after another process wrote, the known part is compared by one hash over its bytes and only what follows is parsed.
+**Cost.** A `Chain` verifies each line once. While no other process writes, later calls only look at the file's state;
+afterwards the known part is compared by one hash and only the rest is parsed.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from blindbayes.errors import ConfigError, LedgerError
-from blindbayes.io.files import sync_folder
+from blindbayes.io.files import sync
 from blindbayes.io.untrusted import read_json_table
 
 try:
@@ -50,10 +49,7 @@ _rehearsed: ContextVar[dict[Path, list[Entry]] | None] = ContextVar("rehearsed",
 
 @contextlib.contextmanager
 def rehearsal() -> Iterator[None]:
-    """Within it every chain decides as it would, and writes nothing: whoever could not pay or log is refused beforehand.
-
-    What is appended is seen by whoever reads within it, so that several things can be rehearsed one after the other.
-    """
+    """Dry-run mode: appends are validated, and visible to reads inside the block, but not written."""
     token = _rehearsed.set({})
     try:
         yield
@@ -62,7 +58,7 @@ def rehearsal() -> Iterator[None]:
 
 
 def is_rehearsal() -> bool:
-    """Whether nothing is written."""
+    """Return True inside a `rehearsal`."""
     return _rehearsed.get() is not None
 
 
@@ -71,7 +67,7 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ChainFormat:
-    """How one kind of chain is written."""
+    """Field names and limits of one kind of chain."""
 
     noun: str  # for messages: "ledger"
     number: str = "n"
@@ -84,42 +80,41 @@ class ChainFormat:
 
     @property
     def reserved(self) -> frozenset[str]:
-        """Fields that the chain writes itself."""
         return frozenset((self.number, self.kind, self.previous, "time", "hash"))
 
     def canonical(self, fields: Mapping[str, Any]) -> bytes:
-        """The one way to write these fields."""
+        """Serialise fields in canonical JSON."""
         text = json.dumps(fields, sort_keys=True, separators=self.separators, ensure_ascii=True, allow_nan=False)
         return text.encode()
 
     def digest(self, fields: Mapping[str, Any]) -> str:
-        """The hash of a line, from its other fields."""
+        """Return the hash of a line, from its other fields."""
         body = {name: value for name, value in fields.items() if name != "hash"}
         return hashlib.sha256(self.prefix + self.canonical(body)).hexdigest()
 
     def line(self, number: int, kind: str, previous: str, fields: Mapping[str, Any]) -> tuple[Entry, bytes]:
-        """A new entry and its line."""
+        """Return a new entry and its line."""
         if clash := self.reserved & set(fields):
-            raise ConfigError(f"the {self.noun} keeps the field {min(clash)!r} for itself")
+            raise ConfigError(f"the field {min(clash)!r} is reserved by the {self.noun}")
         entry = {**fields, self.number: number, self.kind: kind, self.previous: previous, "time": self.clock()}
         try:
             entry["hash"] = self.digest(entry)
             line = self.canonical(entry) + b"\n"
             entry = read_json_table(line, "an entry", max_bytes=self.max_line)
         except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(f"an entry of the {self.noun} holds JSON values only") from error
+            raise ConfigError(f"an entry of the {self.noun} must hold JSON values only") from error
         if len(line) > self.max_line:
             raise ConfigError(f"an entry of the {self.noun} has at most {self.max_line} bytes")
         return entry, line
 
     def verified(self, line: bytes, number: int, previous: str) -> Entry | None:
-        """The entry on a line without its newline, if it is entry `number` behind `previous`."""
+        """Parse a line without its newline; return None unless it is entry `number` after `previous`."""
         try:
             fields = read_json_table(line, "a line", max_bytes=self.max_line, error=LedgerError)
             if not set(fields) >= self.reserved or type(fields[self.number]) is not int:
                 return None
-            found = (fields[self.number], fields[self.previous], fields["hash"])
-            good = found == (number, previous, self.digest(fields)) and self.canonical(fields) == line
+            chained = (fields[self.number], fields[self.previous], fields["hash"])
+            good = chained == (number, previous, self.digest(fields)) and self.canonical(fields) == line
         except (LedgerError, ValueError, TypeError):
             return None
         return fields if good and isinstance(fields[self.kind], str) else None
@@ -127,9 +122,9 @@ class ChainFormat:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What has been read and verified: whole entries, where they end, and a hash of their bytes."""
+    """Verified state: whole entries, where they end, and a hash of their bytes."""
 
-    entries: list[Entry] = field(default_factory=list)  # grows; a reader takes as many as `count` says
+    entries: list[Entry] = field(default_factory=list)  # shared and growing; the first `count` are this state's
     count: int = 0
     end: int = 0
     prefix: Any = field(default_factory=hashlib.sha256)
@@ -145,7 +140,7 @@ class _Read:
 
 
 class Chain:
-    """The chain at a path. Several processes may append; each object verifies a line once."""
+    """A chain at a path. Several processes may append; each object verifies a line once."""
 
     def __init__(self, path: Path, form: ChainFormat, *, missing: str | None = None) -> None:
         self.path = path
@@ -156,47 +151,46 @@ class Chain:
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
-        """All entries, verified."""
+        """Return all entries, verified."""
         with self._open(write=False) as handle:
             return self._with_rehearsed([] if handle is None else self._load(handle).known())
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[bytes]:
-        """The file's bytes, verified; nobody writes meanwhile."""
+    def locked(self) -> Iterator[bytes]:
+        """Yield the verified bytes of the file; no process writes meanwhile."""
         with self.writing() as writer:
             yield writer.bytes()
 
     def hash_at(self, number: int) -> str | None:
-        """The hash of an entry; None: there is none."""
+        """Return the hash of an entry, or None if there is no such entry."""
         count, entries, _ = self.grown(max(number, 0))
         return str(entries[0]["hash"]) if 0 <= number < count else None
 
     def grown(self, since: int) -> tuple[int, list[Entry], list[Entry]]:
-        """How many entries there are, those from number `since` on, and those that were only rehearsed."""
+        """Return the number of entries, those from number `since` on, and those of a rehearsal."""
         with self._open(write=False) as handle:
             known = _Read() if handle is None else self._load(handle)
         return known.count, known.entries[since : known.count], self._with_rehearsed([])
 
     def _with_rehearsed(self, entries: list[Entry]) -> list[Entry]:
-        """The entries, and those that were only rehearsed."""
         return [*entries, *(_rehearsed.get() or {}).get(self.path, ())]
 
     @property
     def head(self) -> tuple[int, str]:
-        """How many entries there are, and the hash of the last."""
+        """The number of entries, and the hash of the last."""
         with self._open(write=False) as handle:
             known = _Read() if handle is None else self._load(handle)
         return known.count, known.head
 
     def verify(self) -> list[Entry]:
-        """All entries, read and verified from the first byte, whatever this object knows."""
+        """Return all entries, verified again from the first byte."""
         with self._open(write=False) as handle:
             return [] if handle is None else self._parse(_Read(), _read_all(handle)).known()
 
     # -- writing -----------------------------------------------------------------------------------------------------------
 
     def create(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Put the first line in place whole or not at all: a temporary file, linked to its name."""
+        """Write the first line, whole or not at all: to a temporary file that is then linked to its name."""
         _, line = self.form.line(0, kind, GENESIS, fields)
         folder = self.path.parent
         draft = folder / f".{self.path.name}.{os.getpid()}.new"
@@ -210,22 +204,20 @@ class Chain:
                 os.link(draft, self.path)
             finally:
                 os.unlink(draft)
-            sync_folder(folder)
+            sync(folder)
         except FileExistsError as error:
-            raise LedgerError(
-                f"{self.path.name}: something stands at this path; a {self.form.noun} is never overwritten"
-            ) from error
+            raise LedgerError(f"{self.path.name}: the path exists; a {self.form.noun} is never overwritten") from error
         except OSError as error:
             raise LedgerError(f"{self.path.name}: the {self.form.noun} cannot be created ({error.strerror})") from error
 
     def append(self, kind: str, fields: Mapping[str, Any]) -> Entry:
-        """One more entry; it is on disk when this returns."""
+        """Append an entry; it is on disk when this returns."""
         with self.writing() as writer:
             return writer.append(kind, fields)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[ChainWriter]:
-        """Hold the chain alone: read, decide, append."""
+        """Lock the chain exclusively, to read, decide and append."""
         with self._open(write=True) as handle:
             if handle is None:  # pragma: no cover - a writer always has a file
                 raise LedgerError(f"{self.path.name}: the {self.form.noun} cannot be opened")
@@ -233,7 +225,7 @@ class Chain:
             yield ChainWriter(self, handle)
 
     def _recover(self, handle: int) -> None:
-        """Record what a killed writer left behind as torn."""
+        """Record the debris of a killed writer in a `torn` entry."""
         known = self._load(handle)
         if not known.debris:
             return
@@ -263,7 +255,7 @@ class Chain:
             raise LedgerError(f"{self.path.name}: {why}") from error
 
     def _grow(self, handle: int, raw: bytes, entry: Entry) -> None:
-        """Take note of what this object wrote itself."""
+        """Update the verified state by what this object wrote."""
         known = self._known
         if known.count == len(known.entries):
             known.entries.append(entry)
@@ -277,53 +269,53 @@ class Chain:
     # -- the file ----------------------------------------------------------------------------------------------------------
 
     def _load(self, handle: int) -> _Read:
-        """What the file holds now, as far as possible from memory."""
+        """Return the current state of the file, from memory where possible."""
         known, stamp = self._known, _stamp(handle)
         if known.stamp == stamp:
             return known
         raw = _read_all(handle)
         start = raw[: known.end]
         if hashlib.sha256(start).digest() == known.prefix.digest():
-            found = self._parse(known, raw)
+            state = self._parse(known, raw)
         else:
-            self._parse(_Read(), raw)  # says which line was altered, if it is one
+            self._parse(_Read(), raw)  # raises if a line was altered, and names it
             raise LedgerError(
                 f"{self.path.name}: the {self.form.noun} was cut or replaced since this process read it: nothing runs on it"
             )
-        self._known = found = _Read(found.entries, found.count, found.end, found.prefix, found.debris, stamp)
-        return found
+        self._known = replace(state, stamp=stamp)
+        return self._known
 
     def _parse(self, known: _Read, raw: bytes) -> _Read:
-        """Entries in order. Unfinished writes may stand between them if a `torn` entry covers them, or at the end."""
+        """Parse entries in order. Debris is allowed at the end, and between entries if a `torn` entry covers it."""
         form, name = self.form, self.path.name
         entries, head = known.known(), known.head
-        end = at = known.end
-        while at < len(raw):
-            newline = raw.find(b"\n", at)
+        end = start = known.end
+        while start < len(raw):
+            newline = raw.find(b"\n", start)
             if newline < 0:
                 break  # an unfinished line: debris
-            entry = form.verified(raw[at:newline], len(entries), head)
+            entry = form.verified(raw[start:newline], len(entries), head)
             if entry is None:
-                if not raw[at:newline].endswith(CANCEL):
+                if not raw[start:newline].endswith(CANCEL):
                     if not entries and not raw.lstrip().startswith(b"{"):
-                        raise LedgerError(f"{name}: this is no {form.noun}")
+                        raise LedgerError(f"{name}: this is not a {form.noun}")
                     raise LedgerError(f"{name}: entry {len(entries)} does not verify: the {form.noun} was altered")
             else:
-                debris = raw[end:at]
+                debris = raw[end:start]
                 own = {key: value for key, value in entry.items() if key not in form.reserved}
                 if (entry[form.kind] == TORN) != bool(debris) or (debris and own != _torn(debris)):
                     raise LedgerError(
-                        f"{name}: entry {len(entries)} does not cover what stands before it: the {form.noun} was altered"
+                        f"{name}: entry {len(entries)} does not match the debris before it: the {form.noun} was altered"
                     )
                 entries.append(entry)
                 head, end = entry["hash"], newline + 1
-            at = newline + 1
+            start = newline + 1
         prefix = known.prefix.copy()
         prefix.update(raw[known.end : end])
         return _Read(entries, len(entries), end, prefix, raw[end:])
 
     def _lock(self, handle: int, kind: int) -> None:
-        """Wait for the lock, but not for ever: whoever holds it writes one line."""
+        """Wait for the lock up to `LOCK_SECONDS`: its holder only writes a line."""
         deadline = time.monotonic() + LOCK_SECONDS
         while True:
             try:
@@ -331,13 +323,13 @@ class Chain:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise LedgerError(
-                        f"{self.path.name}: another process has held the {self.form.noun} for {LOCK_SECONDS:g} s"
+                        f"{self.path.name}: another process has locked the {self.form.noun} for {LOCK_SECONDS:g} s"
                     ) from None
                 time.sleep(0.002)
 
     @contextlib.contextmanager
     def _open(self, *, write: bool) -> Iterator[int | None]:
-        """The file, locked: exclusively for a writer, shared for readers. None: there is none, and none is needed."""
+        """Open and lock the file: exclusively for a writer, shared for readers. Yield None if it may be, and is, missing."""
         if fcntl is None:  # pragma: no cover
             raise LedgerError(f"a {self.form.noun} needs POSIX file locks")
         flags = (os.O_RDWR | os.O_APPEND if write else os.O_RDONLY) | os.O_CLOEXEC
@@ -359,7 +351,7 @@ class Chain:
             if (here.st_dev, here.st_ino) != (opened.st_dev, opened.st_ino):
                 raise LedgerError(f"{self.path.name}: the file was replaced while it was being opened")
             if write and opened.st_size == 0:
-                sync_folder(self.path.parent)
+                sync(self.path.parent)
             yield handle
         except FileNotFoundError as error:
             raise LedgerError(f"{self.path.name}: the file was removed while it was being opened") from error
@@ -368,22 +360,19 @@ class Chain:
 
 
 class ChainWriter:
-    """A chain that is held alone."""
+    """A chain that this process has locked exclusively."""
 
     def __init__(self, chain: Chain, handle: int) -> None:
         self._chain = chain
         self._handle = handle
 
     def bytes(self) -> bytes:
-        """The file, verified."""
         return _read_all(self._handle)
 
     def entries(self) -> list[Entry]:
-        """All entries, those just written included."""
         return self._chain._with_rehearsed(self._chain._known.known())
 
     def append(self, kind: str, fields: Mapping[str, Any]) -> Entry:
-        """One more entry, on disk when this returns."""
         return self._chain._append(self._handle, kind, fields)
 
 
@@ -399,16 +388,16 @@ def _stamp(handle: int) -> Stamp:
 def _read_all(handle: int) -> bytes:
     size = os.fstat(handle).st_size
     if size > _MAX_BYTES:
-        raise LedgerError("the file is longer than any record of a site: it is none")
-    parts, at = [], 0
-    while at < size and (part := os.pread(handle, min(1 << 20, size - at), at)):
+        raise LedgerError("the file is larger than 2 GiB: it is not a record of a site")
+    parts, offset = [], 0
+    while offset < size and (part := os.pread(handle, min(1 << 20, size - offset), offset)):
         parts.append(part)
-        at += len(part)
+        offset += len(part)
     return b"".join(parts)
 
 
 def _write_all(handle: int, data: bytes) -> None:
-    """Write and make durable. A short write leaves debris that the next writer records."""
+    """Write and fsync. A short write leaves debris that the next writer records."""
     view = memoryview(data)
     while view:
         done = os.write(handle, view)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from blindbayes.errors import ConfigError
+
+_MAX_FILES, _MAX_BYTES = 1000, 1 << 29  # of a release folder
 
 
 def sync(path: Path) -> None:
@@ -19,13 +22,8 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames and new names in `folder` durable."""
-    sync(folder)
-
-
 def make_private_folder(folder: Path) -> Path:
-    """`folder`, made if missing, readable by its owner only."""
+    """Create a folder that only its owner can read, if it is missing, and return it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -47,11 +45,11 @@ def write_whole(path: Path, payload: bytes, *, private: bool = True, replace: bo
     except BaseException:  # an interrupt too leaves no draft behind
         draft.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def read_private(path: Path) -> bytes:
-    """The content of a private file; refused if anyone but its owner may read it."""
+    """Return the content of a file that only its owner may read; refuse one that others can read."""
     try:
         state = path.stat()
     except FileNotFoundError:
@@ -70,4 +68,37 @@ def erase(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         path.unlink()
-        sync_folder(path.parent)
+        sync(path.parent)
+
+
+def write_folder(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> Path:
+    """Write the files, by relative path. The folder must be new or empty."""
+    where = Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    if any(where.iterdir()):
+        raise ConfigError("the release folder is not empty; choose another")
+    for name, content in files.items():
+        path = where / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return where
+
+
+def read_folder(folder: str | os.PathLike[str]) -> dict[str, bytes]:
+    """Return every file of a release by relative path; links are refused."""
+    where = Path(folder)
+    if not where.is_dir():
+        raise ConfigError(f"{where.name!r} is not a folder; name the release folder")
+    paths: list[Path] = []
+    size = 0
+    for path in where.rglob("*"):
+        if path.is_symlink():
+            raise ConfigError(f"{path.name!r} is a link; a release holds files only")
+        if path.is_file():
+            size += path.stat().st_size
+            paths.append(path)
+        elif not path.is_dir():
+            raise ConfigError(f"{path.name!r} is not a regular file; a release holds files only")
+        if len(paths) > _MAX_FILES or size > _MAX_BYTES:
+            raise ConfigError("the folder is too large to be one release; name the release folder itself")
+    return {path.relative_to(where).as_posix(): path.read_bytes() for path in sorted(paths)}

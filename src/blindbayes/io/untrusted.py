@@ -1,8 +1,8 @@
-"""Text from strangers: the one reader of JSON and TOML, and the one way of their words onto a screen or a page.
+"""Parse untrusted JSON and TOML, and escape untrusted text for terminals and pages.
 
-Whoever sends a file chooses its size, its depth, its numbers and its characters. So size, depth, digits and entries are bounded
-before anything is built, a name that stands twice in a table is refused (two readers would see two files), numbers are finite,
-and what cannot be read ends in an error of `blindbayes.errors`. A leaf: imports the errors only.
+The sender of a file chooses its size, depth, numbers and characters. Size, depth, digits and entries are therefore limited
+before anything is built, duplicate names are refused (two parsers could read two different files), numbers are finite, and
+every failure is an error of `blindbayes.errors`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_BYTES = 16 << 20  # of a study, a codebook, a record
 MAX_DEPTH = 48  # tables and lists within one another
 MAX_DIGITS = 1300  # of one number: an integer of 4,096 bits has 1,234
 MAX_ENTRIES = 16_000_000  # commas and brackets: an empty list of three bytes takes 64 in memory
-_JOINERS = frozenset("\u200c\u200d")  # Persian and Indic words need them
+_JOINERS = frozenset("\u200c\u200d")  # needed to write Persian and Indic languages
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats (bidirectional ones too), half characters, line breaks
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")  # of a site: a file name and a metric label everywhere
 _STRINGS = re.compile(rb'"[^"]*"')
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
-# Keys within keys, a.b.c: the standard library's reader takes time and memory by the square of their number.
+# Dotted keys, a.b.c: tomllib takes time and memory quadratic in their number.
 _DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*)""" + f"{{{MAX_DEPTH}}}")
 
 
@@ -45,15 +45,14 @@ _STRANGE = re.compile(r"unknown field `([^`]*)`")
 
 
 class _Unreadable(Exception):
-    """What is wrong, in words without a value of the file."""
+    """The reason, without any value of the file."""
 
 
-# -- readers -------------------------------------------------------------------------------------------------------------
+# -- parsers -------------------------------------------------------------------------------------------------------------
 
 
-def bytes_of(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
-    """What a file holds; of one that is too long a byte too many, for which the readers refuse it: a terabyte of nothing takes
-    no room on a disk."""
+def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
+    """Read at most `max_bytes` + 1 bytes of a file, so that the parsers refuse a longer one without loading it."""
     with open(path, "rb") as file:
         return file.read(max_bytes + 1)
 
@@ -61,14 +60,14 @@ def bytes_of(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> bytes:
 def read_json(
     text: str | bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
 ) -> Any:
-    """The value of a JSON text. Raises `error`, naming `what` and closing with `hint`."""
+    """Parse JSON. Raises `error`, which names `what` and ends with `hint`."""
     try:
         raw = _bounded(text, max_bytes)
         _require_shallow(raw)
-        found = _DECODER.decode(raw.decode())
+        value = _DECODER.decode(raw.decode())
         if _HALF.search(raw):
-            _require_whole(found)
-        return found
+            _require_whole(value)
+        return value
     except _Unreadable as problem:
         raise error(_sentence(f"{what} {problem}", hint)) from None
     except UnicodeDecodeError:
@@ -80,11 +79,11 @@ def read_json(
 def read_json_table(
     text: str | bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
 ) -> dict[str, Any]:
-    """Like `read_json`, for a text that must hold a table."""
-    found = read_json(text, what, max_bytes=max_bytes, error=error, hint=hint)
-    if not isinstance(found, dict):
+    """Parse JSON that must be an object."""
+    value = read_json(text, what, max_bytes=max_bytes, error=error, hint=hint)
+    if not isinstance(value, dict):
         raise error(_sentence(f"{what} is not a table", hint))
-    return found
+    return value
 
 
 def read_toml(
@@ -96,17 +95,16 @@ def read_toml(
     hint: str = "",
     wide: bool = False,
 ) -> dict[str, Any]:
-    """The table of a TOML text. Raises `error`, naming `what` and closing with `hint`.
+    """Parse TOML. Raises `error`, which names `what` and ends with `hint`.
 
-    Integers have 64 bits, as TOML promises, unless whoever asks is `wide` and checks them. TOML has inf and nan: whoever asks
-    checks those.
+    Integers are limited to 64 bits, as TOML specifies; with `wide` the caller checks them. Callers check for inf and nan.
     """
     try:
         plain = _bounded(text, max_bytes).decode()
         if _DOTTED.search(plain):
             raise _Unreadable("has tables within tables beyond any use")
-        found = tomllib.loads(plain, parse_float=_toml_float)
-        _require_ordinary(found, wide)
+        table = tomllib.loads(plain, parse_float=_toml_float)
+        _require_ordinary(table, wide)
     except _Unreadable as problem:
         raise error(_sentence(f"{what} {problem}", hint)) from None
     except UnicodeDecodeError:
@@ -115,11 +113,11 @@ def read_toml(
         raise error(_sentence(f"{what} is not valid TOML: {shown(str(problem))}", hint)) from None
     except (ValueError, RecursionError, OverflowError):  # ValueError: a number of thousands of digits, a year 0
         raise error(_sentence(f"{what} is not valid TOML", hint)) from None
-    return found
+    return table
 
 
 def convert(fields: Any, kind: type[_Record], what: str, plain: Callable[[str], str] = str, *, strict: bool = True) -> _Record:
-    """The record that builtins stand for. Raises `ConfigError`, naming `what` and what would fit; `plain` rewords the place."""
+    """Convert builtins to a record. Raises `ConfigError` with the nearest valid names; `plain` rewords the error's location."""
     try:
         return msgspec.convert(fields, kind, strict=strict)
     except msgspec.ValidationError as cause:
@@ -129,7 +127,7 @@ def convert(fields: Any, kind: type[_Record], what: str, plain: Callable[[str], 
 
 
 def _what_fits(problem: str, kind: type) -> str:
-    """After a name or a value that a record does not know: the nearest ones that it does."""
+    """Return the names or values that are valid at the place of an error."""
     place = _PLACE.search(problem)
     path = re.findall(r"\.(\w+)|(\[)", place[1]) if place else []
     if strange := _STRANGE.search(problem):
@@ -145,17 +143,17 @@ def _what_fits(problem: str, kind: type) -> str:
 
 
 def _at(kind: type, path: list[tuple[str, str]]) -> list[Any]:
-    """The types that may stand at a place of a record."""
-    found = _choices(msgspec.inspect.type_info(kind))
+    """Return the types that are valid at a place of a record."""
+    types = _choices(msgspec.inspect.type_info(kind))
     for name, _ in path:
         inner = [
             getattr(one, "item_type", None) or getattr(one, "value_type", None)
             if not name or not hasattr(one, "fields")
             else next((each.type for each in one.fields if each.encode_name == name), None)
-            for one in found
+            for one in types
         ]
-        found = [choice for one in inner if one is not None for choice in _choices(one)]
-    return found
+        types = [choice for one in inner if one is not None for choice in _choices(one)]
+    return types
 
 
 def _choices(kind: Any) -> list[Any]:
@@ -163,42 +161,42 @@ def _choices(kind: Any) -> list[Any]:
 
 
 def require_port(place: str, what: str) -> None:
-    """A host and a port, such as 127.0.0.1:7440 or [::1]:0. gRPC takes a port modulo 65,536, and 443 where there is none."""
+    """Raise unless `place` is a host and a port: gRPC takes a port modulo 65,536, and 443 if it is missing."""
     host, colon, port = place.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not (colon and bare and (":" not in bare or bare != host) and port.isdecimal() and int(port) < 1 << 16):
-        raise ConfigError(f"{what} is a host and a port from 0 to 65535, such as 127.0.0.1:7440")
+        raise ConfigError(f"{what} must be a host and a port from 0 to 65535, such as 127.0.0.1:7440")
 
 
 @contextlib.contextmanager
 def well_formed(what: str, *, error: type[BlindbayesError] = DataError) -> Iterator[None]:
-    """What is taken from a record that was read: a field that is missing or of another kind is the record's fault."""
+    """Turn missing fields and fields of the wrong type, while a parsed record is used, into `error`."""
     try:
         yield
     except BlindbayesError:
         raise
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError):
-        raise error(f"{what} does not hold what it should; it is damaged, or of another version") from None
+        raise error(f"{what} has missing or invalid fields; it is damaged, or of another version") from None
 
 
 def _sentence(problem: str, hint: str) -> str:
     return f"{problem}; {hint}" if hint else problem
 
 
-def _bounded(text: str | bytes, most: int) -> bytes:
-    if len(text) > most:
-        raise _Unreadable(f"is over the size limit of {most:,} bytes")
+def _bounded(text: str | bytes, max_bytes: int) -> bytes:
+    if len(text) > max_bytes:
+        raise _Unreadable(f"is over the size limit of {max_bytes:,} bytes")
     try:
         raw = text.encode() if isinstance(text, str) else text
     except UnicodeError:  # half a character
         raise _Unreadable("is not UTF-8 text") from None
-    if len(raw) > most:
-        raise _Unreadable(f"is over the size limit of {most:,} bytes")
+    if len(raw) > max_bytes:
+        raise _Unreadable(f"is over the size limit of {max_bytes:,} bytes")
     return raw
 
 
 def _require_shallow(raw: bytes) -> None:
-    """Depth and number of entries of a JSON text, before it is read. Linear, at the speed of the C library."""
+    """Check depth and number of entries of JSON before it is parsed, in linear time."""
     if len(raw) <= MAX_DEPTH:
         return
     marks = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NOT_MARKS)
@@ -216,7 +214,7 @@ def _require_shallow(raw: bytes) -> None:
 
 
 def _require_whole(value: Any) -> None:
-    """JSON can write half a character, which no other text can hold."""
+    """Refuse unpaired surrogates, which JSON can escape but UTF-8 cannot encode."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -224,7 +222,7 @@ def _require_whole(value: Any) -> None:
 
 
 def _require_ordinary(value: Any, wide: bool) -> None:
-    """Depth of a table, and integers of 64 bits, which is what TOML promises."""
+    """Check the depth of a table, and the size of its integers unless `wide`."""
     level = [value]
     for _ in range(MAX_DEPTH):
         if not wide and any(type(each) is int and not -(2**63) <= each < 2**63 for each in level):
@@ -241,10 +239,10 @@ def _require_ordinary(value: Any, wide: bool) -> None:
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise _Unreadable("has a name that stands twice in one table")
-    return found
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise _Unreadable("has a name twice in one table")
+    return table
 
 
 def _no_constant(name: str) -> float:
@@ -258,10 +256,10 @@ def _int(digits: str) -> int:
 
 
 def _float(digits: str) -> float:
-    found = float(digits) if len(digits) <= MAX_DIGITS else math.inf
-    if not math.isfinite(found):
+    number = float(digits) if len(digits) <= MAX_DIGITS else math.inf
+    if not math.isfinite(number):
         raise _Unreadable("holds a number that is not finite")
-    return found
+    return number
 
 
 def _toml_float(digits: str) -> float:
@@ -273,28 +271,25 @@ def _toml_float(digits: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_table, parse_constant=_no_constant, parse_float=_float, parse_int=_int)
 
 
-# -- words ---------------------------------------------------------------------------------------------------------------
+# -- text for people -----------------------------------------------------------------------------------------------------
 
 
 def is_seen(text: str) -> bool:
-    """Whether a screen shows all of the text, in its order: no control, format or bidirectional character."""
+    """Return True if the text has no control, format or bidirectional character, so that a screen shows all of it in order."""
     return (text.isascii() and text.isprintable()) or not any(
         unicodedata.category(char) in _UNSEEN and char not in _JOINERS for char in text
     )
 
 
 def require_seen(text: str, what: str) -> str:
-    """Refuse a name that people could not read as it stands: they approve what their screen shows them."""
+    """Refuse a name with invisible characters: people approve what their screen shows."""
     if not is_seen(text):
-        raise ConfigError(f"{what} must not hold control characters, nor such as turn the direction of writing")
+        raise ConfigError(f"{what} must not hold control characters or characters that change the direction of writing")
     return text
 
 
 def shown(text: object, *, lines: bool = False) -> str:
-    """Text for a terminal: whatever would move the cursor, colour, or turn the direction stands as an escape.
-
-    With `lines`, line breaks and tabs are kept.
-    """
+    """Escape control, colour and direction characters for a terminal. `lines` keeps line breaks and tabs."""
     plain = str(text)
     if is_seen(plain):
         return plain
@@ -305,7 +300,7 @@ def shown(text: object, *, lines: bool = False) -> str:
 
 
 def _escaped(char: str) -> str:
-    """As JSON writes it, so that a JSON text on a screen stays one."""
+    # as JSON does, so that JSON on a screen remains valid
     return json.dumps(char)[1:-1] if ord(char) > 0x7F else f"\\u{ord(char):04x}"
 
 
@@ -313,5 +308,5 @@ _MARKDOWN = re.compile(r"[\\`\[\]|]|(?<=[A-Za-z]):(?=//)|(?<=www)\.", re.IGNOREC
 
 
 def markdown(text: object) -> str:
-    """Text within a line of Markdown: no link, code, table, HTML or line break of its own."""
+    """Escape text for a line of Markdown: it cannot start links, code, tables, HTML or line breaks."""
     return escape(_MARKDOWN.sub(r"\\\g<0>", shown(text)), quote=False)

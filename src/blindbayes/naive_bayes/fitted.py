@@ -245,7 +245,7 @@ class FittedModel:
         `cover` is a title, or title, owner and the officer's fields; a deployment adds the record of the OpenDP Deployments
         Registry; `signers` maps names to the keys that sign the checksums.
         """
-        from blindbayes.io.folder import write_folder
+        from blindbayes.io.files import write_folder
         from blindbayes.naive_bayes.release import release_files
         from blindbayes.report.checksums import seal_files
         from blindbayes.report.cover_sheet import Cover

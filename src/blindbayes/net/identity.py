@@ -25,7 +25,7 @@ from blindbayes.crypto.prg import derive_key
 from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.io.files import make_private_folder, read_private, write_whole
-from blindbayes.io.untrusted import NAME, bytes_of, read_toml, require_seen
+from blindbayes.io.untrusted import NAME, read_limited, read_toml, require_seen
 
 _SCRYPT_LOG_N = 16
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -242,7 +242,7 @@ class Identity:
 
 def read_card(path: Path) -> Card:
     try:
-        return Card.from_toml(bytes_of(path))
+        return Card.from_toml(read_limited(path))
     except FileNotFoundError:
         raise ConfigError(f"{path.name} is missing") from None
 

@@ -36,7 +36,7 @@ from blindbayes.crypto.aead import TAG_BYTES, seal, seal_fresh, seal_into, unsea
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.prg import derive_key
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
-from blindbayes.io.files import erase, make_private_folder, read_private, sync_folder, write_whole
+from blindbayes.io.files import erase, make_private_folder, read_private, sync, write_whole
 from blindbayes.net.identity import framed
 
 _NONCE_BYTES = 12
@@ -190,7 +190,7 @@ class Journal:
         journal = cls(folder, key, handle, quota=quota, secrets=secrets)
         journal._append(begun)
         journal.commit()
-        sync_folder(folder)
+        sync(folder)
         return journal
 
     @classmethod
@@ -258,7 +258,7 @@ class Journal:
             self._waiting.clear()
         self.close()
         (self._folder / "journal").unlink(missing_ok=True)
-        sync_folder(self._folder)
+        sync(self._folder)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, told_code
+from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, public_code
 from blindbayes.net import control
 from blindbayes.net.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Frame, Offer, Sealed, Session, Word, pack
 from blindbayes.net.journal import Journal, SentDigest
@@ -189,7 +189,7 @@ class Link:
 
     def abort(self, code: int, about: int) -> None:
         """Report to the peer that this side gave up: an error code and the place of the party it names, nothing else."""
-        self._abort_due = (told_code(code), about)
+        self._abort_due = (public_code(code), about)
         self._pump_event.set()
 
     @property

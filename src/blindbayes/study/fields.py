@@ -13,7 +13,7 @@ import msgspec
 
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
-from blindbayes.io.untrusted import bytes_of, convert, read_toml
+from blindbayes.io.untrusted import convert, read_limited, read_toml
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.roster import Change, Party, Roster, rosters_of
 
@@ -158,7 +158,7 @@ class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Self:
         try:
-            return cls.from_text(bytes_of(path))
+            return cls.from_text(read_limited(path))
         except FileNotFoundError:
             raise ConfigError(f"study file {os.fspath(path)!r} does not exist") from None
         except OSError as cause:

@@ -184,7 +184,7 @@ def _run_sites(data: Any, folder: Path | None, epsilon: float, tell: Callable[[s
 
 def _signed_by_all(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFile, where: Path) -> tuple[str, ...]:
     """One folder, made from the first site's release; each site compares it with its own and signs; who has signed."""
-    from blindbayes.io.folder import read_folder
+    from blindbayes.io.files import read_folder
     from blindbayes.report.checksums import verify_files
     from blindbayes.report.manifest import COMMON_SIGNATURES, common_of, signatures_of, signed_by
 

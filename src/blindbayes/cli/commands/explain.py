@@ -62,7 +62,7 @@ def command(model: str, feature: str | None, out: str | None, as_json: bool) -> 
 def load_model(place: str) -> Any:
     """Load a model file, or the model of a release folder after its checksums are verified."""
     from blindbayes import load
-    from blindbayes.io.folder import read_folder
+    from blindbayes.io.files import read_folder
     from blindbayes.report.checksums import verify_files
 
     if not Path(place).is_dir():

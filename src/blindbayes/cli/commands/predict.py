@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 @click.argument("data")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write CSV to this file instead of printing it.")
 @click.option("--probabilities", is_flag=True, help="Add a column P(class | row) for every class.")
-@click.option(
-    "--prior", "priors", multiple=True, metavar="LABEL=P", help="Share of a class in the population; once per class."
-)
+@click.option("--prior", "priors", multiple=True, metavar="LABEL=P", help="Share of a class in the population; once per class.")
 @click.option("--weight", "weights", multiple=True, metavar="LABEL=W", help="Relative cost of an error in a class [1].")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="Column to copy to the output, such as a record number.")
 @IGNORE_EXTRA

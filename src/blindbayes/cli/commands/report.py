@@ -20,8 +20,8 @@ from blindbayes.cli import print_json
 from blindbayes.cli.options import HOME, JSON, PASSPHRASE, print_result, read_passphrase
 from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError, DataError
-from blindbayes.io.folder import read_folder
-from blindbayes.io.untrusted import bytes_of, read_json_table, read_toml, well_formed
+from blindbayes.io.files import read_folder
+from blindbayes.io.untrusted import read_json_table, read_limited, read_toml, well_formed
 from blindbayes.report.checksums import Verified, verify_files
 from blindbayes.report.manifest import COMMON_SIGNATURES, common_of, digest_of, signatures_of, signed_by
 
@@ -364,7 +364,7 @@ def _registry(release: _Release, path: Path) -> str:
         raise ConfigError("this release is not differentially private; the registry is for those that are")
     promise = PrivacyStatement.from_json(release.files["statement.json"].decode())
     names = {item.name for item in fields(Deployment)}
-    found = read_toml(bytes_of(path), path.name)
+    found = read_toml(read_limited(path), path.name)
     if wrong := sorted(names ^ set(found)):
         raise ConfigError(f"{path.name}: {wrong[0]!r} is missing or unknown; it needs {', '.join(sorted(names))}")
     if not isinstance(found["published"], date) or isinstance(found["published"], datetime):

@@ -12,7 +12,7 @@ from blindbayes.cli import print_json
 from blindbayes.cli.options import open_data, table_options
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
-from blindbayes.io.untrusted import bytes_of
+from blindbayes.io.untrusted import read_limited
 
 if TYPE_CHECKING:
     from blindbayes.crypto.signatures import SigningKey
@@ -151,7 +151,7 @@ def _papers(
     from blindbayes.net.identity import Identity
     from blindbayes.report.cover_sheet import Cover
 
-    content, name = (bytes_of(cover), Path(cover).name) if cover is not None else (b"", "")
+    content, name = (read_limited(cover), Path(cover).name) if cover is not None else (b"", "")
     made = Cover.from_toml(content, name, title=title, owner=owner)
     if site is None:
         return made, {}

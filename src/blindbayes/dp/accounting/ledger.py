@@ -167,7 +167,7 @@ class Ledger:
 
     def held(self) -> contextlib.AbstractContextManager[bytes]:
         """The file's bytes; nobody writes meanwhile."""
-        return self._chain.held()
+        return self._chain.locked()
 
     def hash_at(self, number: int) -> str | None:
         """The hash of an entry; None: there is none."""

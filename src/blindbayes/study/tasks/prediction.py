@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from blindbayes.data.columns import ColumnSource
-from blindbayes.errors import ConfigError, UntoldError
+from blindbayes.errors import ConfigError, UndisclosedError
 from blindbayes.io.untrusted import convert
 from blindbayes.naive_bayes.shares import KeptShare
 from blindbayes.protocols.memory import Outcome
@@ -141,7 +141,7 @@ class PredictionJob(PartJob[Scoring]):
         own = outputs.get(self.site.name)
         if own is not None and (np.asarray(own) == UNREADABLE).any():
             others = [name for name in self.terms.about.parties if name != self.site.name]
-            raise UntoldError(party=others[0]) if len(others) == 1 else UntoldError(suspects=others)
+            raise UndisclosedError(party=others[0]) if len(others) == 1 else UndisclosedError(suspects=others)
 
     def result(self, outcome: Outcome) -> Prediction:
         """The classes, if this site may learn them, beside the report."""

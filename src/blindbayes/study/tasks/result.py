@@ -18,7 +18,7 @@ from blindbayes._lazy import lazy
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.data.libraries import pa, pacsv
 from blindbayes.dp.accounting.statement import Deployment
-from blindbayes.io.folder import write_folder
+from blindbayes.io.files import write_folder
 from blindbayes.naive_bayes.model_file import dump_model
 from blindbayes.naive_bayes.release import model_files, run_files
 from blindbayes.protocols.memory import Outcome
