@@ -164,10 +164,11 @@ def _page(
             "accuracy of HDPNB against SNB",
             "comparable or even better, better with more samples and larger epsilon",
             f"at {largest} parties and epsilon {', '.join(map(str, EPSILONS))}: SNB {at('snb', 0.1):.3f}; with one copy of the "
-            f"noise, as the text has it, {span('one_copy')}: comparable from epsilon 0.2 on; with beta = ln(1/delta) / n, as "
-            f"its definition has it, and delta = {DELTA:g}, {span('printed')}; better than SNB in {better} of {len(hdpnb)} "
-            "points. Either gives a record epsilon for each of the 7 counts it touches, so 7 epsilon in all. At the stated "
-            f"epsilon and delta: the paper's mechanism {span('composed')}; ours {span('ours')}",
+            f"noise, as the text has it, {span('one_copy')}: comparable from epsilon 0.2 on; with beta = ln(1/delta) / "
+            f"(gamma n) at gamma = 1 (Definition 3 prints 1 / gamma^n, under which every party adds a whole copy; we read "
+            f"gamma n, as Shi et al. have it), and delta = {DELTA:g}, {span('printed')}; better than SNB in {better} of "
+            f"{len(hdpnb)} points. Either gives a record epsilon for each of the 7 counts it touches, so 7 epsilon in all. At "
+            f"the stated epsilon and delta: the paper's mechanism {span('composed')}; ours {span('ours')}",
         ],
         [
             "accuracy of VDPNB against SNB",

@@ -128,18 +128,20 @@ def _claims(made: dict[int, list[Row]]) -> str:
         ),
         (
             "collusion (4.5.1, A.1)",
-            "secure unless k - 1 of k parties collude; elsewhere an honest majority",
+            "sums are private even if up to k - 1 of k parties collude (4.5.1); A.1 asks for an honest majority",
             "ring_sum: the exact law of what each coalition learns is in its specification and is tested. opened_ratio: two "
             "parties that the study names must not collude, whatever the number of the others",
-            "the ring alone falls to two neighbours; only shares on several edge-disjoint rings bear more. Both of the paper's "
-            "sentences cannot hold at once",
+            "the ring alone falls to two neighbours; only shares on several edge-disjoint rings tolerate more. The two "
+            "sentences contradict each other",
         ),
         (
-            "evaluation by e to the power of shares (Equations 8 and 9)",
-            "each party raises e to its share of ln p",
+            "evaluation by e to the power of shares (5.2, Equations 8 and 9)",
+            "party 1 computes e^share_1 and party 2 e^-share_2, of shares of ln (x - mu)^2 - ln sigma^2; the equations print "
+            "(x - mu^2) for (x - mu)^2",
             "not built: opened_ratio divides in a circuit, and shared_argmax compares sums of logarithms in shares",
-            "shares are uniform modulo a field, so a + b is ln p or ln p plus the field's size, and e to the power of a "
-            "uniform number of 512 bits cannot be written down; scalar_product adds the shares before it exponentiates",
+            "shares are uniform modulo a field, so their sum is the logarithm or the logarithm plus the field's size, and e to "
+            "the power of a uniform number of 512 bits cannot be written down. The sign of share 2 is wrong too: the product "
+            "is e^(share_1 - share_2). scalar_product adds the shares before it exponentiates",
         ),
         (
             "probabilities are opened, counts stay hidden (Protocol 3)",
@@ -154,10 +156,16 @@ def _claims(made: dict[int, list[Row]]) -> str:
             "an empty cell has no logarithm",
         ),
         (
-            "variance (Algorithm 2)",
-            "divides by n - 1",
+            "variance (Algorithm 2, Algorithm 5 line 40)",
+            "Algorithm 2 divides by n - 1, Algorithm 5 by n",
             "n, as scikit-learn has it; n - 1 on request in scalar_product",
-            "so that joint and pooled models compare bit for bit",
+            "so that joint and pooled models compare bit for bit; the paper contradicts itself",
+        ),
+        (
+            "what is counted (Equation 5)",
+            "P(C = c | A = a) = n_ac / n_a",
+            "P(A = a | C = c) = n_ac / n_c, as Algorithm 1 computes it",
+            "Naive Bayes multiplies the probabilities of values given the class; Equation 5 is the other conditional",
         ),
     ]
     body = "".join("<tr>" + "".join(f"<td class=note>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)

@@ -80,6 +80,10 @@ class SafePrime:
         self._p = gmpy2.mpz(int(_RFC_3526_14, 16))
         self._q = (self._p - 1) // 2
 
+    @property
+    def modulus(self) -> gmpy2.mpz:
+        return self._p
+
     def secret(self, coins: Coins) -> bytes:
         """A uniform exponent in 1..q-1."""
         return (1 + coins.below(int(self._q) - 1)).to_bytes(self.size, "big")
