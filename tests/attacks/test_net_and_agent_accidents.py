@@ -19,7 +19,6 @@ from click.testing import CliRunner
 
 from blindbayes.agent import release
 from blindbayes.agent.commit_points import CONFIRMED, LEFT
-from blindbayes.agent.role_runner import max_bytes
 from blindbayes.cli.commands.site import command as site_command
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.ledger import Ledger
@@ -27,6 +26,7 @@ from blindbayes.errors import LedgerError, PeerLost, PeerProtocolError, PrivacyE
 from blindbayes.net.envelope import Ended, EnvelopePair, Sealed, fresh_key, pack, unpack
 from blindbayes.net.link import Link
 from blindbayes.net.states import Peer
+from blindbayes.protocols import link_bytes
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.testing.loopback import Loopback
 from support.hub import MemoryHub
@@ -337,7 +337,7 @@ def test_in_a_run_a_peer_can_send_no_more_than_the_protocol_has_to_say(tmp_path:
     async def test() -> None:
         async with Office(tmp_path, FOUR[:3]) as office:
             study = study_of(office)
-            most = max_bytes(study)
+            most = link_bytes.secure_sum(study.protocol, len(study.contributors), lambda: study.setting.length)
             assert most is not None
             assert most < 10_000
             office.net.approve(study)

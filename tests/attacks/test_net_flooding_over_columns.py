@@ -15,10 +15,10 @@ from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
 from blindbayes.net.link import Link
+from blindbayes.protocols import link_bytes
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.private_join.scores.roles import JoinedScoresSetup
 from blindbayes.simulation import run as simulated
-from blindbayes.study.tasks import link_bytes
 from support.column_sites import office_of, pair
 from support.sites import bounded
 

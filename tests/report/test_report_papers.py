@@ -12,8 +12,8 @@ import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.errors import ConfigError
+from blindbayes.protocols.formula import value_of
 from blindbayes.protocols.registry import SumSetup, coalition_of
-from blindbayes.report.formula import value_of
 from blindbayes.report.leakage import Flow, describe_label, follows_from_sum
 from blindbayes.report.page import sequence_diagram
 from blindbayes.report.plots import evidence_plot, priors_plot

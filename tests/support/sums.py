@@ -10,8 +10,8 @@ import numpy as np
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError
 from blindbayes.protocols import registry
+from blindbayes.protocols.formula import value_of
 from blindbayes.protocols.memory import Fault, Outcome, local_runs, run_in_memory
-from blindbayes.report.formula import value_of
 from blindbayes.wire.transcript import Keep
 
 SEED = bytes(range(32))

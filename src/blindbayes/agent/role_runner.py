@@ -24,9 +24,8 @@ from blindbayes.net.journal import Begun, Journal, Secrets, code_version
 from blindbayes.net.link import Link, PeerLogs
 from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
-from blindbayes.protocols import registry
+from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Run
-from blindbayes.report.formula import value_of
 from blindbayes.report.receipts import Receipt, pack
 from blindbayes.study.file import StudyFile
 from blindbayes.wire import Message
@@ -100,7 +99,8 @@ class RoleRunner(RoleHooks):
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
         known, receipt_bytes = work.max_bytes, 1024 + 64 * len(study.contributors)
-        most = max_bytes(study) if known is None else known
+        if known is None:
+            known = link_bytes.secure_sum(study.protocol, len(study.contributors), lambda: study.setting.length)
         keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
         hub, speaks = speaks_with(study, name)
         shared = [peer for peer in speaks if keys[peer]] if keys[name] == identity.agreement.public else []
@@ -121,7 +121,7 @@ class RoleRunner(RoleHooks):
                 board.route(site, name),
                 self._timing,
                 logs=_SharedLogs(logbook, site, peer, run_id, heads),
-                max_bytes=None if most is None or site == identity.name else most + receipt_bytes,
+                max_bytes=None if known is None or site == identity.name else known + receipt_bytes,
             )
             board.attach(site, self.links[peer])
         learners = learners_of(study)
@@ -260,11 +260,3 @@ class RoleRunner(RoleHooks):
             "cpu_seconds": round(progress.cpu_seconds, 3),
             "resumed": sum(link.resumed for link in self.links.values()),
         }
-
-
-def max_bytes(study: StudyFile) -> int | None:
-    """What one role may send another in a whole run, by the formula of the protocol's SPEC; None: by the job, or the quota."""
-    formula = registry.spec(study.protocol).get("bytes_per_link") if study.protocol in registry.known() else None
-    if formula is None:
-        return None
-    return int(value_of(formula, {"n": len(study.contributors), "words": study.setting.length}))

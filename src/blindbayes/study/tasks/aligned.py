@@ -20,6 +20,7 @@ from blindbayes.dp.distributed.column_noise import ColumnNoise
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.untrusted import read_json_table, well_formed
 from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.shared_training import columns as roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
@@ -29,7 +30,6 @@ from blindbayes.statistics.parameters import Parameters, estimate
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
-from blindbayes.study.tasks import link_bytes
 from blindbayes.study.tasks.audits import ScoringParams, asks_references, describe_audits, kept_commitments
 from blindbayes.study.tasks.columns import describe_coalitions, describe_queries, line_up, require_learner
 from blindbayes.study.tasks.guards import counted, describe_guard, guard_local, guarded, noise_of

@@ -17,6 +17,7 @@ from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.private_join import joined as joined_roles
 from blindbayes.protocols.private_join.joined import JoinSetup, Links
@@ -29,7 +30,6 @@ from blindbayes.protocols.shared_training import columns as column_roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
-from blindbayes.study.tasks import link_bytes
 from blindbayes.study.tasks.aligned import class_counts_of, columns_of, local_parameters, require_held
 from blindbayes.study.tasks.audits import answers, commitments_of
 from blindbayes.study.tasks.part import CheckedTable

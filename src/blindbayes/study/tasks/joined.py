@@ -27,6 +27,7 @@ from blindbayes.dp.distributed.column_noise import ColumnNoise
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.private_join import joined as roles
 from blindbayes.protocols.private_join.joined import Joined, JoinSetup
@@ -36,7 +37,6 @@ from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
-from blindbayes.study.tasks import link_bytes
 from blindbayes.study.tasks.aligned import count_local, require_held
 from blindbayes.study.tasks.audits import ScoringParams, describe_audits, kept_commitments
 from blindbayes.study.tasks.columns import describe_coalitions, describe_queries, holdings_of, require_learner

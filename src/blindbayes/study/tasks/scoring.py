@@ -21,6 +21,7 @@ from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.keys import read_digests, recipe_of
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.private_join.joined import JoinSetup
@@ -33,7 +34,6 @@ from blindbayes.protocols.shared_training.shared_model import ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
 from blindbayes.report.leakage import About, LeakReport
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters
-from blindbayes.study.tasks import link_bytes
 from blindbayes.study.tasks.aligned import local_parameters, require_held, whole_block
 from blindbayes.study.tasks.columns import describe_coalitions
 from blindbayes.study.tasks.joined import keyed_digest, require_bound

@@ -1,4 +1,4 @@
-"""Small formulas, as SPEC.md files hold them: whole numbers, names, comparisons. Read, never evaluated as code."""
+"""Evaluate the small formulas of SPEC.md files (numbers, names, comparisons) without running them as code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int}
 
 
 def value_of(formula: str, names: Mapping[str, float]) -> float:
-    """The value of a formula in these names. Raises `ConfigError` for anything beyond arithmetic."""
+    """Evaluate a formula in these names. Raise `ConfigError` for anything beyond arithmetic."""
     try:
         result: float = _walk(ast.parse(formula, mode="eval").body, names)
     except (SyntaxError, KeyError, ZeroDivisionError) as cause:

@@ -1,15 +1,19 @@
-"""The most that one party may send another in a run over columns: from public facts, by the formulas of the protocols' pages.
+"""How many bytes one party may send another in a whole run, from public facts and the formulas of the protocols' SPECs.
 
-A site refuses what passes it, so that a peer cannot fill its disk. Bounds are not tight: twice the formulas, and a little.
+A site refuses more, so that a peer cannot fill its disk. The bounds over columns are loose: twice the formulas, and a constant.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
 from blindbayes.crypto.ot.base import bits_for
 from blindbayes.crypto.ot.softspoken import correction_words
 from blindbayes.crypto.psi.okvs import cells
+from blindbayes.protocols import registry
+from blindbayes.protocols.formula import value_of
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.private_join.scores.roles import JoinedScoresSetup
 from blindbayes.protocols.private_join.sums.equal import BINS, levels
@@ -25,9 +29,18 @@ from blindbayes.protocols.shared_training.shared_model.roles import transfers
 
 _SLACK = 2
 _SMALL = 1 << 20  # setup of transfers, names, frames, roots
-_MOST_GATES = 64
-_GATES: dict[bytes, int] = {}  # of circuits, by their public facts
+_MAX_CIRCUITS = 64
+_GATES: dict[bytes, int] = {}  # AND gates of circuits, by their public facts
 _QUESTION, _CHECK = 64, 10_272  # bytes per question about an identifier, and per 2^17 of them
+
+
+def secure_sum(protocol: str, contributors: int, words: Callable[[], int]) -> int | None:
+    """Evaluate `bytes_per_link` of a SPEC; None if there is none, so that the journal's quota is the bound.
+
+    `words` returns the length of the vectors.
+    """
+    formula = registry.spec(protocol).get("bytes_per_link") if protocol in registry.known() else None
+    return None if formula is None else int(value_of(formula, {"n": contributors, "words": words()}))
 
 
 def _chosen(transferred: int) -> int:
@@ -35,38 +48,38 @@ def _chosen(transferred: int) -> int:
 
 
 def _model(columns: ColumnsSetup, layout: RowLayout) -> int:
-    """shared_model: both parties garble."""
+    """Bytes of shared_model, in which both parties garble."""
     plan, facts = columns.plan, columns.plan.facts() + layout.facts()
     if (gates := _GATES.get(facts)) is None:  # counted by playing the circuit, which takes as long as a small run
         words = np.zeros((plan.classes, layout.sums), dtype=np.uint64)
         gates = _GATES[facts] = plain_tables(words, any_counts(columns), layout, plan)[1]
-        if len(_GATES) > _MOST_GATES:
+        if len(_GATES) > _MAX_CIRCUITS:
             del _GATES[next(iter(_GATES))]
     return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.sums
 
 
 def training(columns: ColumnsSetup) -> int:
-    """class_sums and shared_model with any attribute holder."""
-    most = 0
+    """Bound class_sums and shared_model with any attribute holder."""
+    largest = 0
     for party in columns.holders:
         if columns.shared(party):
             shape = columns.shape(party)
             each = 8 * shape.words + 32 * shape.levels
             blocks = -(-shape.rows // shape.block) * _chosen(shape.block * shape.levels)
-            most = max(most, shape.rows * each + blocks + _model(columns, columns.aligned[party]) + _references(columns))
-    return _SLACK * most + _SMALL
+            largest = max(largest, shape.rows * each + blocks + _model(columns, columns.aligned[party]) + _references(columns))
+    return _SLACK * largest + _SMALL
 
 
 def joined_training(join: JoinSetup) -> int:
-    """joined_sums, shared_model and priors with any attribute holder."""
-    columns, most = join.columns, 0
+    """Bound joined_sums, shared_model and priors with any attribute holder."""
+    columns, largest = join.columns, 0
     for party in join.holders:
         sums = _join(join.shape(party)) + _join(join.own_shape(party)) + _model(columns, columns.layout(party))
         if join.own_layout is not None:
             sums += _model(columns, join.own_layout)
         priors = columns.plan.classes * (1 << 16)
-        most = max(most, sums + priors + 2 * _references(columns))
-    return _SLACK * most + _SMALL
+        largest = max(largest, sums + priors + 2 * _references(columns))
+    return _SLACK * largest + _SMALL
 
 
 def _join(shape: JoinedSumsSetup) -> int:
@@ -84,7 +97,7 @@ def _references(columns: ColumnsSetup) -> int:
 
 
 def _batch(query: SharedArgmaxSetup) -> dict[str, int]:
-    """Bytes of a batch's look-ups, comparison and audits, in both directions."""
+    """Return the bytes of a batch's look-ups, comparison and audits, in both directions."""
     plan, limbs = query.plan, query.plan.limbs * (query.plan.classes - 1)
     pairs = query.compared
     asked = query.count + max(query.dummies, query.decoys)
@@ -101,15 +114,12 @@ def _batch(query: SharedArgmaxSetup) -> dict[str, int]:
 
 def _features(plan: ScoreLayout, names: tuple[str, ...]) -> int:
     width = 8 * plan.limbs * (plan.classes - 1)
-    found = 0
-    for name in names:
-        own = plan.features[name]
-        found += own.selectors * (4 * bits_for(own.entries) + own.entries * width)
-    return found
+    features = [plan.features[name] for name in names]
+    return sum(each.selectors * (4 * bits_for(each.entries) + each.entries * width) for each in features)
 
 
 def classification(columns: ColumnsSetup, count: int, *, compare_all: bool = False, batch: int = 1 << 14) -> int:
-    """shared_argmax over all batches; of an inner join both ways of the look-ups."""
+    """Bound shared_argmax over all batches; of an inner join both directions of the look-ups."""
     batches = -(-count // batch)
     each = sum(_batch(columns.query(min(count, batch), compare_all=compare_all)).values())
     own = _features(columns.plan, columns.owners[columns.class_holder]) * (count + batches) * 2
@@ -118,14 +128,14 @@ def classification(columns: ColumnsSetup, count: int, *, compare_all: bool = Fal
 
 
 def hidden(scoring: JoinedScoresSetup) -> int:
-    """joined_scores with any helper, and the comparison of every bin."""
-    most = 0
+    """Bound joined_scores with any helper, and the comparison of every bin."""
+    largest = 0
     for shape in scoring.shapes.values():
         bits = shape.tag_bits + shape.planes
         per_bin = _QUESTION + 2 * shape.block_bytes + 16 * shape.entry_words + 64 * shape.width
         blocks = -(-shape.bins // shape.block) * 2 * _chosen(shape.block * (bits + 1))
         store = 8 * cells(shape.keys) * shape.payload_words
-        most = max(most, shape.bins * per_bin + blocks + store + _CHECK * -(-shape.bins // (1 << 17)))
+        largest = max(largest, shape.bins * per_bin + blocks + store + _CHECK * -(-shape.bins // (1 << 17)))
     own = _features(scoring.join.columns.plan, scoring.own) * scoring.bins
     compared = sum(_batch(scoring.query(scoring.bins)).values())
-    return _SLACK * (most + own + compared) + _SMALL
+    return _SLACK * (largest + own + compared) + _SMALL
