@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from kernels import CASES, Pair
 from sklearn.naive_bayes import CategoricalNB, GaussianNB
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.crypto import kernels
 from blindbayes.crypto.coins import Coins
 from blindbayes.protocols import registry
@@ -104,7 +104,7 @@ def table_cases(folder: Path) -> dict[str, Case]:
         "frame": lambda: NaiveBayes(book).fit(frame),
         "array": lambda: NaiveBayes(plain).fit(numbers, y),
         "predict": lambda: model.predict(asked),
-        "private": lambda: NaiveBayes(book, epsilon=1.0, expected_rows=ROWS).fit(folder / "t.parquet"),
+        "private": lambda: PrivateNaiveBayes(book, epsilon=1.0, expected_rows=ROWS).fit(folder / "t.parquet"),
     }
 
     def theirs() -> None:

@@ -95,7 +95,7 @@ def _quantile_cells(table: Table, train: np.ndarray) -> tuple[Any, Codebook]:
 
 
 def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, draws: int) -> Scores:
-    """The release of `NaiveBayes(epsilon=...)`: counted once per split, released `draws` times for every epsilon."""
+    """The release of `PrivateNaiveBayes(epsilon=...)`: counted once per split, released `draws` times for every epsilon."""
     parts = _splits(table, splits)
     book = msgspec.structs.replace(table.codebook, expected_rows=None)
     rows = None if "undeclared" in method else len(parts[0][0])

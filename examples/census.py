@@ -13,7 +13,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from blindbayes import Ledger, NaiveBayes
+from blindbayes import Ledger, NaiveBayes, PrivateNaiveBayes
 from blindbayes.cli.commands.demo import fresh_folder
 from blindbayes.cli.screen import Screen
 from blindbayes.datasets import census as generate
@@ -38,7 +38,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
     # The proxy for planning is a synthetic census of another seed: looking at it costs nothing.
     proxy = generate(rows, seed=7).tables["office"]
     for epsilon in (0.01, 0.1, 1.0):
-        model = NaiveBayes(data.codebook, epsilon=epsilon).fit(proxy)
+        model = PrivateNaiveBayes(data.codebook, epsilon=epsilon).fit(proxy)
         lines.append((f"epsilon = {epsilon:g}, on the proxy", float(model.score(queries, truth))))
     folder = fresh_folder(out)
     with tempfile.TemporaryDirectory() as scratch:
@@ -47,7 +47,7 @@ def census(as_json: bool, out: str | None, rows: int) -> None:
         path = where / "ledger.jsonl"
         Ledger.create(path, epsilon=1.0, delta=0.0)
         before = Ledger(path).balance().left
-        release = NaiveBayes(data.codebook, epsilon=0.1, ledger=path).fit(table)
+        release = PrivateNaiveBayes(data.codebook, epsilon=0.1, ledger=path).fit(table)
         after = Ledger(path).balance().left
         # Another census is public here: its score is no release of private rows, which `score` under a ledger would charge.
         right = np.asarray(release.predict(queries)) == np.asarray(truth)

@@ -28,7 +28,7 @@ FITS = """
 import json
 from pathlib import Path
 import pyarrow as pa, pyarrow.csv as pacsv, pyarrow.parquet as pq
-from blindbayes import Categorical, Codebook, Ledger, NaiveBayes, Numeric, load
+from blindbayes import Categorical, Codebook, Ledger, NaiveBayes, PrivateNaiveBayes, Numeric, load
 
 book = Codebook("y", ("a", "b"), (Categorical("c", ("x", "z")), Numeric("n", 0, 10)))
 table = pa.table({"y": ["a", "b"] * 50, "c": ["x", "z", "z", "x"] * 25, "n": [float(row % 10) for row in range(100)]})
@@ -36,7 +36,7 @@ pq.write_table(table, "t.parquet")
 pacsv.write_csv(table, "t.csv")
 plain = [NaiveBayes(book).fit(source) for source in (table, "t.parquet", "t.csv")]
 Ledger.create("ledger.jsonl", epsilon=3.0)
-private = [NaiveBayes(book, epsilon=1.0, ledger="ledger.jsonl").fit(source) for source in (table, "t.parquet", "t.csv")]
+private = [PrivateNaiveBayes(book, epsilon=1.0, ledger="ledger.jsonl").fit(source) for source in (table, "t.parquet", "t.csv")]
 private[0].save("model.json")
 print(json.dumps([[each.statistics_.class_counts.tolist() for each in plain], len(load("model.json").predict(table))]))
 """

@@ -146,8 +146,8 @@ def test_the_network_and_processes_stop_at_transport_and_the_shells() -> None:
 def test_files_are_touched_at_the_edges_only() -> None:
     allowed = {
         "codebook": "a codebook is read from and written to TOML",
-        "naive_bayes/estimator": "the model file is saved and loaded",
-        "naive_bayes/fitted": "the model file is saved and loaded",
+        "naive_bayes/base": "the model file is saved",
+        "naive_bayes/load": "the model file is loaded",
         "study/tasks/result": "a result is written to a folder",
         "crypto/sodium": "the copy of libsodium that rbcl would leave in the folder for temporary files is kept in memory",
         "naive_bayes/shares": "a party's share of a model is a file of its own",

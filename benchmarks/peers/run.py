@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from blindbayes import NaiveBayes
+from blindbayes import NaiveBayes, PrivateNaiveBayes
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise import samplers
@@ -74,7 +74,7 @@ def private(task: dict[str, Any]) -> Once:
     x, y, book = _rows(task)
 
     def work() -> dict[str, Any]:
-        found = NaiveBayes(book, epsilon=task["epsilon"]).fit(x, y).predict(x)
+        found = PrivateNaiveBayes(book, epsilon=task["epsilon"]).fit(x, y).predict(x)
         return {"accuracy": float((found == y).mean())}
 
     return work

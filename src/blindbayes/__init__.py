@@ -1,7 +1,7 @@
 """Naive Bayes on data that must not be pooled.
 
-The public surface: `Codebook` (public facts about the columns), `NaiveBayes` (one table, with or without differential
-privacy), `Study` (several parties), `load` (a model file).
+The public surface: `Codebook` (public facts about the columns), `NaiveBayes` (one table), `PrivateNaiveBayes` (one
+table, with differential privacy), `Study` (several parties), `load` (a model file).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
     from blindbayes.dp.release.forecast import private_forecast
     from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError, ProtocolError
-    from blindbayes.naive_bayes.estimator import NaiveBayes, load
+    from blindbayes.naive_bayes.estimator import NaiveBayes
     from blindbayes.naive_bayes.explain import Explanation
+    from blindbayes.naive_bayes.load import load
+    from blindbayes.naive_bayes.private import PrivateNaiveBayes
     from blindbayes.protocols.memory import Vanish
     from blindbayes.report.leakage import About, LeakReport
     from blindbayes.simulation.columns import JointModel
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _LAZY = {
     **dict.fromkeys(("BlindbayesError", "ConfigError", "DataError", "PrivacyError", "ProtocolError"), "blindbayes.errors"),
-    **dict.fromkeys(("NaiveBayes", "load"), "blindbayes.naive_bayes.estimator"),
+    "NaiveBayes": "blindbayes.naive_bayes.estimator",
+    "PrivateNaiveBayes": "blindbayes.naive_bayes.private",
+    "load": "blindbayes.naive_bayes.load",
     **dict.fromkeys(("count_new", "count_table", "encode", "open_table"), "blindbayes.data"),
     "Ledger": "blindbayes.dp.accounting.ledger",
     "Coins": "blindbayes.crypto.coins",
@@ -72,6 +76,7 @@ __all__ = [
     "Privacy",
     "PrivacyError",
     "PrivacyStatement",
+    "PrivateNaiveBayes",
     "ProtocolError",
     "Result",
     "RowStudy",

@@ -29,6 +29,7 @@ from blindbayes.dp.noise.knorm_histograms import centred_knorms
 from blindbayes.dp.release.forecast import private_forecast
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes
+from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes.study import Study
 from support.mechanisms import fit_by
 
@@ -76,7 +77,7 @@ def most_certain_epsilon(first: np.ndarray[Any, Any], second: np.ndarray[Any, An
 
 
 def test_a_record_of_a_list_does_not_change_how_the_others_are_read() -> None:
-    blocks = [NaiveBayes(MARKED, epsilon=1.0)._private_block(*rows(more), MARKED) for more in (False, True)]
+    blocks = [PrivateNaiveBayes(MARKED, epsilon=1.0)._private_block(*rows(more), MARKED) for more in (False, True)]
     for name, codes in blocks[0].columns.items():
         assert (blocks[1].columns[name][:ROWS] == codes).all()
 
@@ -96,7 +97,8 @@ def test_fits_of_lists_stay_below_their_epsilon() -> None:
     samples = []
     for more in (False, True):
         fits = (
-            fit_by("discrete_laplace", NaiveBayes(MARKED, epsilon=1.0, expected_rows=ROWS), *rows(more)) for _ in range(150)
+            fit_by("discrete_laplace", PrivateNaiveBayes(MARKED, epsilon=1.0, expected_rows=ROWS), *rows(more))
+            for _ in range(150)
         )
         samples.append(np.array([model.feature_log_prob_["x"][0, 0] for model in fits]))
     assert most_certain_epsilon(*samples) < 1
@@ -138,7 +140,7 @@ def test_no_value_of_a_record_is_an_error(at: int, mechanism: str | None) -> Non
         record: list[Any] = ["u", 3, 5, "1"]
         record[at] = value
         X, y = [["u", 1, 2], ["v", 2, 3], record[:3]], ["0", "1", record[3]]
-        model = fit_by(mechanism, NaiveBayes(BOOK, epsilon=1.0), X, y)
+        model = fit_by(mechanism, PrivateNaiveBayes(BOOK, epsilon=1.0), X, y)
         assert model.predict(X[:2]).shape == (2,)
 
 
@@ -151,7 +153,7 @@ def test_tables_of_little_fit_like_any_other(kind: str) -> None:
         "all missing": full.assign(c=None, x=np.nan, z=np.nan),
         "no label known": full.assign(y=pd.Series(["q", None], dtype=object)),
     }
-    models = [NaiveBayes(BOOK, epsilon=1.0).fit(table) for table in (full, tables[kind])]
+    models = [PrivateNaiveBayes(BOOK, epsilon=1.0).fit(table) for table in (full, tables[kind])]
     assert {name: type(value) for name, value in vars(models[0]).items()} == {
         name: type(value) for name, value in vars(models[1]).items()
     }
@@ -168,7 +170,9 @@ def test_the_type_of_labels_does_not_tell_an_empty_table_from_one_with_a_record(
     """y = [] gave "real", ["1"] "text"; object arrays "text" and "integer"."""
     rows = [["u", 1, 2]]
     kinds = {
-        NaiveBayes(BOOK, epsilon=1.0).fit(rows[:size], make(y[:size])).label_kind_ for y in (["1"], [1]) for size in (0, 1)
+        PrivateNaiveBayes(BOOK, epsilon=1.0).fit(rows[:size], make(y[:size])).label_kind_
+        for y in (["1"], [1])
+        for size in (0, 1)
     }
     assert kinds == {"integer"}
 
@@ -227,7 +231,7 @@ def test_a_delta_that_would_show_a_record_is_refused(delta: float, rows: int | N
     with pytest.raises(PrivacyError, match="delta"):
         Study(BOOK, epsilon=1.0, delta=delta, expected_rows=rows)
     with pytest.raises(PrivacyError, match="delta"):
-        NaiveBayes(BOOK, epsilon=1.0, delta=delta, expected_rows=rows).fit([["u", 1, 2]], ["0"])
+        PrivateNaiveBayes(BOOK, epsilon=1.0, delta=delta, expected_rows=rows).fit([["u", 1, 2]], ["0"])
     with pytest.raises(PrivacyError, match="delta"):
         private_forecast(BOOK, epsilons=(1.0,), delta=delta, rows=rows)
     Study(BOOK, epsilon=1.0, delta=1e-3, expected_rows=1000)
@@ -236,9 +240,9 @@ def test_a_delta_that_would_show_a_record_is_refused(delta: float, rows: int | N
 def test_a_statement_does_not_assert_what_the_software_cannot_know() -> None:
     """It said that nothing was tuned on the private table, also after a grid search."""
     X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, [0] * 20 + [1] * 20
-    search = GridSearchCV(NaiveBayes(BOOK, epsilon=0.5), {"alpha": [0.5, 1.0]}, cv=2).fit(X, y)
+    search = GridSearchCV(PrivateNaiveBayes(BOOK, epsilon=0.5), {"alpha": [0.5, 1.0]}, cv=2).fit(X, y)
     assert search.best_estimator_.statement_.tuning.startswith("Assumed, not checked")
-    told = NaiveBayes(BOOK, epsilon=0.5, tuning="bounds from the ministry's tables").fit(X, y).statement_.tuning
+    told = PrivateNaiveBayes(BOOK, epsilon=0.5, tuning_note="bounds from the ministry's tables").fit(X, y).statement_.tuning
     assert told == "Declared by those who hold the tables, not checked: bounds from the ministry's tables"
     assert "Nothing was tuned" not in Study(BOOK, epsilon=1.0).simulate({name: _whole(X, y) for name in "pqr"}).statement
 
@@ -276,7 +280,7 @@ def test_scorers_of_scikit_learn_do_not_get_by_the_price_of_a_score(scoring: str
     """With `scoring="accuracy"` cross-validation showed exact figures of private folds, unpaid."""
     ledger = Ledger.create(tmp_path / "ledger", epsilon=20)
     X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, np.array([0] * 20 + [1] * 20)
-    model = NaiveBayes(BOOK, epsilon=0.5, ledger=ledger.path, score_epsilon=0.5)
+    model = PrivateNaiveBayes(BOOK, epsilon=0.5, ledger=ledger.path, score_epsilon=0.5)
     if scoring is None:
         assert len(cross_val_score(model, X, y, cv=2)) == 2
         assert ledger.balance().charges == 4
@@ -304,7 +308,7 @@ def test_a_record_moves_a_paid_score_by_itself_alone_and_is_no_error(case: str, 
     ledger = Ledger.create(tmp_path / "ledger", epsilon=10_000)
     y = [0, 1] * 100
     X: list[list[Any]] = [[label, bool(label), 5.0] for label in y]
-    model = NaiveBayes(SCORED, epsilon=1000.0, ledger=ledger.path, score_epsilon=1000.0).fit(X, y)
+    model = PrivateNaiveBayes(SCORED, epsilon=1000.0, ledger=ledger.path, score_epsilon=1000.0).fit(X, y)
     record, label = BESIDE[case]
     assert model.score(X, y) == 1.0
     assert model.score([*X, record], [*y, label]) == pytest.approx(1.0, abs=1 / 200)
@@ -318,7 +322,7 @@ def test_a_score_counts_as_many_rows_of_a_person_as_its_fit(tmp_path: Path) -> N
     ledger = Ledger.create(tmp_path / "ledger", epsilon=10_000, unit="one person with at most 2 records")
     people = pd.DataFrame({"k": ["u", "v"] * 50, "y": ["a", "b"] * 50, "who": [str(at) for at in range(100)]})
     wrong = pd.DataFrame({"k": ["u"] * 100, "y": ["b"] * 100, "who": ["one"] * 100})
-    model = NaiveBayes(book, epsilon=1000.0, rows_per_person=2, ledger=ledger.path, score_epsilon=1000.0).fit(people)
+    model = PrivateNaiveBayes(book, epsilon=1000.0, rows_per_person=2, ledger=ledger.path, score_epsilon=1000.0).fit(people)
     both = pd.concat([people, wrong])
     assert model.score(both.drop(columns="y"), both["y"]) == pytest.approx(100 / 102, abs=1 / 200)
 
@@ -342,7 +346,7 @@ def test_a_missing_label_changes_neither_the_type_of_labels_nor_other_rows(case:
     for y in LABELS[case]:
         for inside in (False, True):
             frame = (pl.DataFrame if isinstance(y, pl.Series) else pd.DataFrame)({"k": ["u"] * len(y), "y": y})
-            model = NaiveBayes(book, epsilon=1.0)
+            model = PrivateNaiveBayes(book, epsilon=1.0)
             blocks.append(model._private_block(frame if inside else [["u"]] * len(y), None if inside else y, book).labels)
             kinds.add((inside, model.label_kind_, model.classes_.dtype.kind))
     assert len(kinds) == 2
@@ -354,7 +358,7 @@ def test_a_record_of_a_frame_with_numbers_for_names_does_not_change_how_the_othe
     large = str(2**53 + 1)
     book = Codebook("y", ("a",), (Categorical("k", (large,)), Numeric("x", 0, 10, bins=2)))
     frames = [pd.DataFrame({0: [2**53 + 1] * 3, 1: [1.0, 2.0, 3.0]}), pd.DataFrame({0: [2**53 + 1] * 3, 1: [1.0, 2.0, "?"]})]
-    found = [NaiveBayes(book, epsilon=1.0)._private_block(frame, ["a"] * 3, book).columns["k"] for frame in frames]
+    found = [PrivateNaiveBayes(book, epsilon=1.0)._private_block(frame, ["a"] * 3, book).columns["k"] for frame in frames]
     assert found[0].tolist() == found[1].tolist() == [0, 0, 0]
 
 
@@ -362,8 +366,8 @@ def test_the_type_of_classes_follows_from_the_array_or_the_codebook() -> None:
     """The objects of a list are facts about its rows: its labels come back as the codebook's classes read."""
     X, y = [["u", 1, 2], ["v", 3, 4]], ["0", "1"]
     for made in (y, np.array(y, dtype=object), pd.Series(y, dtype=object), [0, 1]):
-        assert NaiveBayes(BOOK, epsilon=1.0).fit(X, made).classes_.tolist() == [0, 1]
-    assert NaiveBayes(BOOK, epsilon=1.0).fit(X, np.array(y)).classes_.tolist() == ["0", "1"]
+        assert PrivateNaiveBayes(BOOK, epsilon=1.0).fit(X, made).classes_.tolist() == [0, 1]
+    assert PrivateNaiveBayes(BOOK, epsilon=1.0).fit(X, np.array(y)).classes_.tolist() == ["0", "1"]
 
 
 @pytest.mark.parametrize(

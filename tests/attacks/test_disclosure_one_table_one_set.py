@@ -30,7 +30,7 @@ from blindbayes.disclosure.policy import Policy
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.distributed.noisy_sum import WHOLE_SITE
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.naive_bayes.estimator import load
+from blindbayes.naive_bayes.load import load
 from blindbayes.study import Study
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from blindbayes.study.roster import Party

@@ -24,6 +24,7 @@ from blindbayes.dp.noise.mechanisms import DiscreteLaplace
 from blindbayes.dp.release.planner import ReleasePlan, plan_release
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes
+from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
@@ -60,7 +61,7 @@ def frame(rows: int) -> tuple[pd.DataFrame, Any]:
 @pytest.mark.parametrize("mechanism", [None, "discrete_laplace"])
 def test_an_empty_table_is_fitted_like_one_with_a_record(mechanism: str | None) -> None:
     """An error on the empty table alone told it from its neighbour with certainty, and without a charge."""
-    models = [fit_by(mechanism, NaiveBayes(BOOK, epsilon=1.0), *frame(rows)) for rows in (0, 1)]
+    models = [fit_by(mechanism, PrivateNaiveBayes(BOOK, epsilon=1.0), *frame(rows)) for rows in (0, 1)]
     empty, single = (model._record() for model in models)
     assert empty.label_kind == single.label_kind
     facts = [dict(record.privacy or {}) for record in (empty, single)]
@@ -79,7 +80,7 @@ def test_an_empty_table_in_one_frame_too() -> None:
     for rows in (0, 1):
         table, labels = frame(rows)
         table["y"] = labels.astype(object)
-        assert NaiveBayes(BOOK, epsilon=1.0).fit(table).label_kind_ == "text"
+        assert PrivateNaiveBayes(BOOK, epsilon=1.0).fit(table).label_kind_ == "text"
 
 
 def test_without_epsilon_an_empty_table_is_still_refused() -> None:
@@ -123,7 +124,7 @@ def test_a_private_fit_reads_columns_of_mixed_objects_value_by_value(k: list[Any
     def counted(rows: slice) -> Any:
         table = pd.DataFrame({"k": pd.Series(k, dtype=object), "x": pd.Series(x, dtype=object)})[rows]
         X: Any = table.to_numpy() if as_array else table
-        model = NaiveBayes(OPTIONAL, epsilon=1.0).fit(X, ["a", "b", "a"][rows])
+        model = PrivateNaiveBayes(OPTIONAL, epsilon=1.0).fit(X, ["a", "b", "a"][rows])
         return count_block(Layout(OPTIONAL), model._private_block(X, ["a", "b", "a"][rows], OPTIONAL))
 
     assert counted(slice(3)) - counted(slice(2)) == counted(slice(2, 3))
@@ -132,7 +133,7 @@ def test_a_private_fit_reads_columns_of_mixed_objects_value_by_value(k: list[Any
 def test_truth_values_in_an_array_of_objects_are_truth_values() -> None:
     """They were "1" or "true" depending on whether any other column held a text."""
     array = np.array([[True, 1.0], [False, 2.0]], dtype=object)
-    block = NaiveBayes(OPTIONAL, epsilon=1.0)._private_block(array, ["a", "b"], OPTIONAL)
+    block = PrivateNaiveBayes(OPTIONAL, epsilon=1.0)._private_block(array, ["a", "b"], OPTIONAL)
     assert block.columns["k"].tolist() == [2, 3]
 
 
@@ -152,7 +153,7 @@ def test_a_charge_is_never_below_the_loss(epsilon: Any) -> None:
 @pytest.mark.parametrize("kind", [np.float64, float])
 def test_numpy_numbers_are_prices_like_any_other(kind: Any, tmp_path: Path) -> None:
     Ledger.create(tmp_path / "ledger", epsilon=kind(0.1))
-    model = NaiveBayes(BOOK, epsilon=kind(0.1), ledger=tmp_path / "ledger").fit(*frame(3))
+    model = PrivateNaiveBayes(BOOK, epsilon=kind(0.1), ledger=tmp_path / "ledger").fit(*frame(3))
     assert Ledger(tmp_path / "ledger").balance().basic_epsilon == Fraction(1, 10)
     with pytest.raises(PrivacyError):
         model.fit(*frame(3))
@@ -285,4 +286,4 @@ def test_no_output_tells_neighbours_apart_by_more_than_epsilon(mechanism: str, u
 def test_epsilon_of_nothing_is_refused() -> None:
     for epsilon in (0.0, -1.0, math.nan, math.inf, np.float64(0)):
         with pytest.raises(ConfigError):
-            NaiveBayes(BOOK, epsilon=epsilon).fit(*frame(3))
+            PrivateNaiveBayes(BOOK, epsilon=epsilon).fit(*frame(3))

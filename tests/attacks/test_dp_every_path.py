@@ -31,7 +31,8 @@ from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.dp.release.staged import StagedPlan
-from blindbayes.naive_bayes.estimator import NaiveBayes, load
+from blindbayes.naive_bayes.load import load
+from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
 from blindbayes.study.tasks.part import CheckedTable
@@ -76,11 +77,11 @@ def in_duckdb(rows: Rows, folder: Path) -> str:
     return f"duckdb://{folder / 't.duckdb'}#t"
 
 
-def model(epsilon: float = 1.0) -> NaiveBayes:
-    return NaiveBayes(BOOK, epsilon=epsilon, expected_rows=len(TABLE))
+def model(epsilon: float = 1.0) -> PrivateNaiveBayes:
+    return PrivateNaiveBayes(BOOK, epsilon=epsilon, expected_rows=len(TABLE))
 
 
-def trained(rows: Rows, folder: Path) -> NaiveBayes:
+def trained(rows: Rows, folder: Path) -> PrivateNaiveBayes:
     """By the command line."""
     BOOK.to_toml(folder / "book.toml")
     path, out = in_csv(rows, folder), folder / "model.json"
@@ -90,7 +91,7 @@ def trained(rows: Rows, folder: Path) -> NaiveBayes:
     return load(out)
 
 
-CENTRAL: dict[str, Callable[[Rows, Path], NaiveBayes]] = {
+CENTRAL: dict[str, Callable[[Rows, Path], PrivateNaiveBayes]] = {
     "lists": lambda rows, _: model().fit([[*row[:-1]] for row in rows], [row[-1] for row in rows]),
     "array of objects": lambda rows, _: model().fit(objects(rows).to_numpy()[:, :-1], objects(rows).to_numpy()[:, -1]),
     "array of texts": lambda rows, _: model().fit(
@@ -146,7 +147,7 @@ def told_apart(sample: Callable[[Rows], np.ndarray[Any, Any]], claimed: float) -
     return epsilon_lower(*(sample(rows) for rows in NEIGHBOURS), delta=0.0, learn=False).epsilon - claimed
 
 
-def shown(model: NaiveBayes) -> np.ndarray[Any, Any]:
+def shown(model: PrivateNaiveBayes) -> np.ndarray[Any, Any]:
     return np.concatenate([model.class_log_prior_, *(table.ravel() for table in model.feature_log_prob_.values())])
 
 

@@ -15,7 +15,7 @@ import pyarrow.csv as pacsv
 import pytest
 from click.testing import CliRunner, Result
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text, load
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, Text, load
 from blindbayes.cli.commands.explain import command as explain_command
 from blindbayes.cli.commands.export import command as export_command
 from blindbayes.cli.commands.predict import command as predict_command
@@ -44,11 +44,12 @@ TABLE = pa.table(
 )
 
 
-def document(tmp_path: Path, **settings: Any) -> dict[str, Any]:
+def document(tmp_path: Path, *, private: bool = False) -> dict[str, Any]:
     """A good model file. Without its statistics, which parameters are compared with: a release need not hold them."""
-    NaiveBayes(BOOK, **settings).fit(TABLE).save(tmp_path / "good.json")
+    model = PrivateNaiveBayes(BOOK, epsilon=1.0) if private else NaiveBayes(BOOK)
+    model.fit(TABLE).save(tmp_path / "good.json")
     found: dict[str, Any] = json.loads((tmp_path / "good.json").read_text())
-    return found if settings else {**found, "statistics": None}
+    return found if private else {**found, "statistics": None}
 
 
 def changed(found: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -136,7 +137,7 @@ RECORDS = {
 @pytest.mark.parametrize("name", RECORDS)
 def test_what_a_file_says_of_its_noise_cannot_hang_who_looks_at_it(tmp_path: Path, name: str) -> None:
     """15 kB kept `explain` busy for good, or asked for all the memory there is."""
-    found, change = document(tmp_path, epsilon=1.0), copy.deepcopy(RECORDS[name])
+    found, change = document(tmp_path, private=True), copy.deepcopy(RECORDS[name])
     released = found["privacy"]["released"]
     if "cuts" in change:
         change["cuts"] += released["cuts"][1:]
@@ -171,7 +172,7 @@ def test_the_number_of_features_costs_no_time_by_its_square(tmp_path: Path) -> N
 
 def test_a_claim_that_nobody_vouches_for_is_shown_as_one(tmp_path: Path) -> None:
     """Exact counts, and a statement of another model that promises an epsilon: a file can always say so."""
-    statement = document(tmp_path, epsilon=1.0)["privacy"]["statement"]
+    statement = document(tmp_path, private=True)["privacy"]["statement"]
     results = every_use(tmp_path, changed(document(tmp_path), "privacy", {"statement": {**statement, "epsilon": 0.001}}))
     said = results["report"].output
     assert said.index("Nobody vouches for what the file says of itself") < said.index("epsilon = 0.001")

@@ -14,7 +14,7 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import blindbayes
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Study
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, Study
 from blindbayes.agent.config import SiteConfig
 from blindbayes.cli import root
 from blindbayes.codebook import IdPart, IdRecipe
@@ -87,7 +87,7 @@ def test_an_absurd_epsilon_is_refused_before_the_ledger_pays() -> None:
     with pytest.raises(PrivacyError, match="epsilon lies between"):
         Study(BOOK, epsilon=1e6)
     with pytest.raises(PrivacyError, match="epsilon lies between"):
-        NaiveBayes(BOOK, epsilon=1e6).fit(ROWS.drop(columns="bought"), ROWS["bought"])
+        PrivateNaiveBayes(BOOK, epsilon=1e6).fit(ROWS.drop(columns="bought"), ROWS["bought"])
 
 
 def test_a_large_epsilon_is_said_to_promise_little() -> None:

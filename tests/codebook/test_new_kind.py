@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, Study
+from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, PrivateNaiveBayes, Study
 
 
 class Flag(Categorical, frozen=True, forbid_unknown_fields=True, tag="flag", tag_field="kind"):
@@ -31,7 +31,7 @@ def test_one_table_and_its_release() -> None:
     frame = table(200)
     new, old = (NaiveBayes(book).fit(frame) for book in (BOOK, SAME))
     assert np.array_equal(new.predict_proba(frame.drop(columns="ill")), old.predict_proba(frame.drop(columns="ill")))
-    assert NaiveBayes(BOOK, epsilon=1.0).fit(frame).statement_.epsilon == 1.0
+    assert PrivateNaiveBayes(BOOK, epsilon=1.0).fit(frame).statement_.epsilon == 1.0
 
 
 @pytest.mark.parametrize("epsilon", [None, 1.0])

@@ -23,7 +23,8 @@ from blindbayes.data import count_table
 from blindbayes.data.contribution_bound import ContributionBound, sample_rows
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.naive_bayes.estimator import NaiveBayes, load
+from blindbayes.naive_bayes.load import load
+from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes.study import Study
 
 BOOK = Codebook(
@@ -123,7 +124,7 @@ def test_identifiers_of_a_frame_of_objects_are_read_one_by_one(kind: str) -> Non
     frame = pd.DataFrame({"c": "u", "y": "a", "id": pd.Series(values, dtype=object)})
     found = count_table(frame, NUMBERED, lenient=True, bound=ContributionBound(1, bytes(32)))
     assert found.class_counts.tolist() == [people, 0]
-    assert NaiveBayes(NUMBERED, epsilon=1.0, rows_per_person=1)._private_block(frame, None, NUMBERED).rows == people
+    assert PrivateNaiveBayes(NUMBERED, epsilon=1.0, rows_per_person=1)._private_block(frame, None, NUMBERED).rows == people
 
 
 def test_a_missing_identifier_that_makes_floats_of_all_is_a_row_of_nobody() -> None:
@@ -207,14 +208,14 @@ def test_fits_and_train_bound_the_rows_of_a_person(tmp_path: Path) -> None:
     """A large epsilon gives the number of rows back: those that were counted."""
     frame = visits(people=60, most=10)
     counted = sum(min(1 + person % 10, 2) for person in range(60))
-    fitted = NaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, expected_rows=100).fit(frame)
+    fitted = PrivateNaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, expected_rows=100).fit(frame)
     assert fitted.class_count_.sum() == pytest.approx(counted, abs=8)
     assert "at most 2 row(s) count" in fitted.statement_.data_domain
     assert fitted.statement_.unit == "one person with at most 2 records"
-    arrow = NaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, expected_rows=100).fit(pa.Table.from_pandas(frame))
+    arrow = PrivateNaiveBayes(BOOK, epsilon=1000.0, rows_per_person=2, expected_rows=100).fit(pa.Table.from_pandas(frame))
     assert arrow.class_count_.sum() == pytest.approx(counted, abs=8)
     assert "at most 2 row(s) count" in arrow.statement_.data_domain
-    bare = NaiveBayes(BOOK, epsilon=1.0, rows_per_person=2).fit(frame.drop(columns=["name", "born"]))
+    bare = PrivateNaiveBayes(BOOK, epsilon=1.0, rows_per_person=2).fit(frame.drop(columns=["name", "born"]))
     assert "declared, not checked" in bare.statement_.data_domain
     frame.to_csv(tmp_path / "t.csv", index=False)
     BOOK.to_toml(tmp_path / "book.toml")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.cli import root
 from blindbayes.data.draft import draft_codebook, looks_personal
 
@@ -61,7 +61,7 @@ def test_numbers_are_described_by_their_shape() -> None:
     assert balance.low == 0
     assert isinstance(waiting, Numeric)
     assert waiting.bins
-    assert NaiveBayes(book, epsilon=1.0).fit(sample()[[*book.names, "outcome"]])
+    assert PrivateNaiveBayes(book, epsilon=1.0).fit(sample()[[*book.names, "outcome"]])
 
 
 def test_short_or_ordinary_columns_do_not_look_like_persons() -> None:

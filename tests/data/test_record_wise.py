@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, Text
 from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.data import count_table, open_table
 from blindbayes.data.columns import open_columns
@@ -88,7 +88,7 @@ def objects(rows: list[Row]) -> npt.NDArray[Any]:
 
 def fitted(X: Any, y: Any) -> Statistics:
     """What a private fit counts."""
-    model = NaiveBayes(BOOK, epsilon=1.0)
+    model = PrivateNaiveBayes(BOOK, epsilon=1.0)
     return count_block(Layout(BOOK), model._private_block(X, y, BOOK))
 
 

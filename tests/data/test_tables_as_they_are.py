@@ -25,7 +25,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, load, open_table
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, load, open_table
 from blindbayes.cli import root
 from blindbayes.data import check, count_table
 from blindbayes.data.mapping import FUNCTIONS
@@ -328,8 +328,8 @@ def test_columns_that_nobody_declared_are_left_unread_where_the_error_says_so() 
     more = FRAME.assign(id=["CANARY"] * 4)
     with pytest.raises(DataError, match="extra_columns='ignore'"):
         NaiveBayes(BOOK).fit(more)
-    for epsilon in (None, 1.0):
-        model = NaiveBayes(BOOK, epsilon=epsilon, extra_columns="ignore").fit(more)
+    plain, private = NaiveBayes(BOOK, extra_columns="ignore"), PrivateNaiveBayes(BOOK, epsilon=1.0, extra_columns="ignore")
+    for model in (plain.fit(more), private.fit(more)):
         assert (model.predict(more) == model.predict(FRAME)).all()
     with open_table(more) as table:
         assert check(table, BOOK, extra_columns="ignore").ok

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from audits.releases import HARD_BOOK, audit_plan_loss, audit_plan_sensitivity
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
+from blindbayes import Categorical, Codebook, Numeric, PrivateNaiveBayes, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.dp.noise import centred_gaussian as quotient
@@ -25,7 +25,7 @@ from blindbayes.dp.release.planner import WORTH_DELTA, _signal, plan_release
 from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.dp.release.staged import plan_stages
 from blindbayes.errors import ConfigError
-from blindbayes.naive_bayes.estimator import load
+from blindbayes.naive_bayes.load import load
 
 COINS = Coins.seeded(b"\x0c" * 32)
 
@@ -244,7 +244,7 @@ def test_a_fit_takes_it_pays_delta_and_says_so(tmp_path: Any) -> None:
     table = pa.table({**columns, "y": np.where(label, "b", "a")})
     declared = Codebook("y", ("a", "b"), (*book(60, 2).features, Numeric("x", 0, 100)), max_rows=10**5)
     Ledger.create(tmp_path / "l.json", epsilon=2, delta=1e-4, composition="zcdp")
-    model = NaiveBayes(declared, epsilon=1.0, delta=1e-5, expected_rows=3000, ledger=tmp_path / "l.json").fit(table)
+    model = PrivateNaiveBayes(declared, epsilon=1.0, delta=1e-5, expected_rows=3000, ledger=tmp_path / "l.json").fit(table)
     assert model.privacy_["mechanism"] == "centred_gaussian"
     assert model.privacy_["delta"] == 1e-5
     assert "1e-05" in model.statement_.text

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from audits.releases import WEIGHED_BOOK, audit_weights, coded
-from blindbayes import Categorical, Codebook, NaiveBayes
+from blindbayes import Categorical, Codebook, NaiveBayes, PrivateNaiveBayes
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import records, statistics_of
 from blindbayes.dp.noise.knorm_histograms import Classwise
@@ -122,7 +122,7 @@ def test_features_that_repeat_each_other_get_less_weight() -> None:
     table, book = repeated(8000)
     rows, labels = table.drop_columns(["y"]), np.array(table["y"])
     plain = (NaiveBayes(book).fit(table).predict(rows) == labels).mean()
-    private = NaiveBayes(book, epsilon=3.0, expected_rows=8000).fit(table)
+    private = PrivateNaiveBayes(book, epsilon=3.0, expected_rows=8000).fit(table)
     assert plain < 0.68  # the twelve copies outvote the rest
     assert (private.predict(rows) == labels).mean() > plain + 0.06
     assert private.privacy_["stages"]["weights of features"] == pytest.approx(0.45, rel=0.5)
@@ -152,7 +152,7 @@ def test_of_many_classes_and_few_rows_only_the_class_counts_are_released(rows: i
     label = np.array(labels)[rng.choice(20, rows, p=share / share.sum())]
     table = pa.table({**{name: rng.choice(["p", "q"], rows) for name in book.names}, "y": label})
     for _ in range(3):
-        model = NaiveBayes(book, epsilon=0.1, expected_rows=rows).fit(table)
+        model = PrivateNaiveBayes(book, epsilon=0.1, expected_rows=rows).fit(table)
         assert sum(fact["released_as"] == "cells" for fact in model.privacy_["features"].values()) == released
         if not released:
             assert set(model.predict(table.drop_columns(["y"]))) == {"c0"}

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from audits.releases import audit_choices, spent_by
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.cli.commands.plan import command
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release.forecast import forecast, private_forecast
@@ -25,7 +25,7 @@ from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.dp.release.selection import AHEAD, SCALES, LastChoice, Screen, permute_and_flip, tempered
 from blindbayes.dp.release.staged import plan_stages
 from blindbayes.errors import ConfigError
-from blindbayes.naive_bayes import estimator as estimators
+from blindbayes.naive_bayes import private as estimators
 from blindbayes.statistics import Layout, Statistics, count_block
 from support.mechanisms import fit_by
 
@@ -105,7 +105,7 @@ def test_of_many_features_those_that_tell_something_are_chosen() -> None:
     table = pa.table(
         {**{name: np.where(label ^ turn, "p", "q") for name, turn in flip.items()}, "y": np.where(label, "b", "a")}
     )
-    model = fit_by("knorm", NaiveBayes(book, epsilon=0.1, expected_rows=4000), table)
+    model = fit_by("knorm", PrivateNaiveBayes(book, epsilon=0.1, expected_rows=4000), table)
     kept = {name for name, fact in model.privacy_["features"].items() if fact["released_as"] == "cells"}
     assert {"u7", "u41"} <= kept
     assert len(kept) == 4
@@ -119,7 +119,7 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
     rows, labels = table.drop_columns(["y"]), np.array(table["y"])
     largest = (labels == "a").mean()
     assert (plain.predict(rows) == labels).mean() < largest - 0.1  # twelve times the same evidence
-    model = NaiveBayes(book, epsilon=1.0, expected_rows=6000).fit(table)
+    model = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=6000).fit(table)
     assert (model.predict(rows) == labels).mean() > largest - 0.01
     assert model.privacy_["stages"]["last choice"] == pytest.approx(0.25)
     assert "how far the model is believed" in str(model.privacy_["statement"])
@@ -129,11 +129,11 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
 def test_there_is_no_last_choice_for_a_large_file_few_rows_or_weights(tmp_path: Any) -> None:
     table, book = repeated(3000, 4), many(4)
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
-    few = fit_by("knorm", NaiveBayes(book, epsilon=0.05, expected_rows=3000), table)
-    large = NaiveBayes(book, epsilon=1.0, expected_rows=10**7).fit(tmp_path / "t.csv")
-    read = NaiveBayes(book, epsilon=1.0, expected_rows=3000).fit(tmp_path / "t.csv")
+    few = fit_by("knorm", PrivateNaiveBayes(book, epsilon=0.05, expected_rows=3000), table)
+    large = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=10**7).fit(tmp_path / "t.csv")
+    read = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=3000).fit(tmp_path / "t.csv")
     assert read.privacy_["stages"]["last choice"] == pytest.approx(0.3)
-    weighed = NaiveBayes(book, epsilon=1.0, expected_rows=3000, class_weight="balanced").fit(table)
+    weighed = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=3000, class_weight="balanced").fit(table)
     assert all("last choice" not in model.privacy_["stages"] for model in (few, large, weighed))
     plan = plan_stages(book, epsilon=1.0, rows=3000, chooses=True)
     layout = Layout(plan.codebook)
@@ -147,13 +147,13 @@ def test_rows_of_a_file_that_nobody_declared_are_read_again_where_the_noisy_coun
     table, book = repeated(6000, 12), many(12)
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
     rows, labels = table.drop_columns(["y"]), np.array(table["y"])
-    model = NaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
+    model = PrivateNaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
     assert model.privacy_["stages"]["last choice"] == pytest.approx(0.25, rel=0.1)  # by a noisy count of the rows
     assert (model.predict(rows) == labels).mean() > (labels == "a").mean() - 0.01
     assert sum(model.privacy_["stages"].values()) < 1  # the rest is the release's
     monkeypatch.setattr(estimators, "MOST_READ", 1000)
     monkeypatch.setattr(estimators, "read_block", lambda *_, **__: pytest.fail("a large file is not read again"))
-    large = NaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
+    large = PrivateNaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
     assert "last choice" not in large.privacy_["stages"]
     assert any("too many to read again" in reason for reason in large.privacy_["reasons"])
 
@@ -162,8 +162,7 @@ def test_rows_of_a_file_that_nobody_declared_are_read_again_where_the_noisy_coun
 def test_forecasts_are_of_the_release_that_a_fit_makes(declared: int | None, tmp_path: Any) -> None:
     """Twelve times the same evidence: a model below the largest class, unless its last choice is made."""
     table, book = repeated(6000, 12), many(12)
-    model = NaiveBayes(book).fit(table)
-    block = model._private_block(table, None, book)
+    block = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book)
     largest = float((np.array(table["y"]) == "a").mean())
     found = forecast(book, block, epsilons=(1.0,), rows=declared, repetitions=3, coins=COINS)
     assert found.not_private is not None
@@ -191,7 +190,7 @@ def test_a_forecast_plans_for_the_rows_that_the_codebook_declares() -> None:
     book = msgspec.structs.replace(many(12), expected_rows=3000)
     planned = private_forecast(book, epsilons=(1.0,))
     assert planned.plans[0].rows == 2100
-    block = NaiveBayes(many(12)).fit(repeated(400, 12))._private_block(repeated(400, 12), None, many(12))
+    block = PrivateNaiveBayes(many(12), epsilon=1.0)._private_block(repeated(400, 12), None, many(12))
     assert forecast(book, block, epsilons=(1.0,), repetitions=1, coins=COINS).rows == 3000
 
 
@@ -208,7 +207,7 @@ def test_less_evidence_is_a_model_like_any_other_and_none_is_the_largest_class()
 def test_a_row_more_raises_the_score_of_every_model_by_at_most_one() -> None:
     book, table = many(3), repeated(400, 3)
     model = NaiveBayes(book).fit(table)
-    block = model._private_block(table, None, book)
+    block = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book)
     models = [tempered(model.parameters_, scale) for scale in SCALES]
     choice = LastChoice(Fraction(1), 1)
     before = choice.scores(models, block.take(np.arange(399)))
@@ -220,7 +219,7 @@ def test_a_row_more_raises_the_score_of_every_model_by_at_most_one() -> None:
 def test_of_models_that_are_right_as_often_the_whole_one_is_chosen_most() -> None:
     book, table = many(3), repeated(400, 3)
     model = NaiveBayes(book).fit(table)
-    nobody = model._private_block(table, None, book).take(np.arange(0))
+    nobody = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book).take(np.arange(0))
     choice = LastChoice(Fraction(1, 10), 1)
     told = [choice.choose(model.parameters_, nobody, COINS)[1] for _ in range(400)]
     chances = [told.count(f"{scale:.0%} of the evidence") / 400 for scale in SCALES]
@@ -242,9 +241,9 @@ def test_a_private_fit_of_a_table_like_adult_takes_no_more_than_25_ms_above_the_
     spent: list[list[float]] = []
     for _ in range(9):  # in turns: the machine may have other work
         spent.append([])
-        for settings in ({}, {"epsilon": 1.0, **privacy}):
+        for model in (NaiveBayes(book), PrivateNaiveBayes(book, epsilon=1.0, **privacy)):
             before = time.process_time()
-            NaiveBayes(book, **settings).fit(table)
+            model.fit(table)
             spent[-1].append(time.process_time() - before)
     plain, private = np.median(spent, axis=0)
     assert private - plain < 0.025

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from audits.releases import STAGED_BOOK, audit_stages, spent_by
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.codebook import Feature
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
@@ -125,7 +125,7 @@ def test_a_heavy_tailed_table_comes_near_its_model_without_privacy_and_no_edges_
     gaussian = accuracy(NaiveBayes(heavy_book()).fit(train), test)
     assert exact > gaussian + 0.03  # a normal law does not fit such numbers
     for rows in (None, 4000):
-        found = [accuracy(NaiveBayes(heavy_book(), epsilon=1.0, expected_rows=rows).fit(train), test) for _ in range(4)]
+        found = [accuracy(PrivateNaiveBayes(heavy_book(), epsilon=1.0, expected_rows=rows).fit(train), test) for _ in range(4)]
         assert np.mean(found) > exact - 0.05
     plan = plan_release(heavy_book(), epsilon=1.0, rows=4000)  # one stage, equal cells: what it was before
     before = fit_parameters(plan.release(count(train, plan.codebook), COINS))
@@ -139,7 +139,7 @@ def test_a_declared_logarithmic_scale_needs_no_look() -> None:
     book = heavy_book(spacing="log")
     assert plan_stages(book, epsilon=1.0, rows=4000).look(4000) is None
     exact = accuracy(NaiveBayes(heavy_book(), numeric="histogram").fit(train), test)
-    found = [accuracy(NaiveBayes(book, epsilon=1.0, expected_rows=4000).fit(train), test) for _ in range(4)]
+    found = [accuracy(PrivateNaiveBayes(book, epsilon=1.0, expected_rows=4000).fit(train), test) for _ in range(4)]
     assert np.mean(found) > exact - 0.05
 
 
@@ -149,13 +149,13 @@ def test_forty_features_that_tell_nothing_cost_little_against_the_largest_class(
     names = [f"u{at}" for at in range(40)]
     table = pa.table({**{name: np.where(rng.random(2000) < 0.5, "p", "q") for name in names}, "y": np.where(label, "b", "a")})
     book = Codebook("y", ("a", "b"), tuple(Categorical(name, ("p", "q")) for name in names), max_rows=10**5)
-    found = [accuracy(NaiveBayes(book, epsilon=0.1, expected_rows=2000).fit(table), table) for _ in range(8)]
+    found = [accuracy(PrivateNaiveBayes(book, epsilon=0.1, expected_rows=2000).fit(table), table) for _ in range(8)]
     assert np.mean(found) > 0.7 - 0.12  # 0.65 in the mean: not nothing
 
 
 def test_rows_that_nobody_declared_are_estimated_and_the_cells_follow() -> None:
     small, large = (heavy(rows) for rows in (300, 20_000))
-    models = [NaiveBayes(heavy_book(), epsilon=1.0).fit(table) for table in (small, large)]
+    models = [PrivateNaiveBayes(heavy_book(), epsilon=1.0).fit(table) for table in (small, large)]
     cells = [np.mean([fact["cells"] or 0 for fact in model.privacy_["features"].values()]) for model in models]
     assert cells[0] < cells[1]
 
@@ -211,7 +211,7 @@ def test_a_table_of_amounts_tells_its_classes_apart_although_noise_leaves_two_ce
     table = pa.table({**columns, "y": np.where(label, "b", "a")})
     book = Codebook("y", ("a", "b"), tuple(Numeric(name, 0, 100) for name in names), max_rows=10**6)
     assert plan_stages(book, epsilon=0.3, rows=300).look(300) is None
-    found = [accuracy(NaiveBayes(book, epsilon=0.3, expected_rows=300).fit(table), table) for _ in range(12)]
+    found = [accuracy(PrivateNaiveBayes(book, epsilon=0.3, expected_rows=300).fit(table), table) for _ in range(12)]
     assert np.mean(found) > 0.58
 
 
@@ -227,7 +227,7 @@ def test_a_number_on_a_grid_too_fine_for_equal_cells_is_released_all_the_same() 
     rng = np.random.default_rng(1)
     label = rng.random(3000) < 0.5
     table = pa.table({"x": np.clip(rng.normal(0.6 * label, 0.3), -1, 2), "y": np.where(label, "b", "a")})
-    assert accuracy(NaiveBayes(book, epsilon=1.0).fit(table), table) > 0.8
+    assert accuracy(PrivateNaiveBayes(book, epsilon=1.0).fit(table), table) > 0.8
 
 
 def test_an_upper_bound_off_the_grid_is_an_edge_like_any_other() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from audits.releases import audit_rules, spent_by
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, Numeric, PrivateNaiveBayes
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release.selection import LastChoice
 from blindbayes.dp.release.staged import ALONE_ROWS, RULE_ROWS, plan_stages
@@ -160,11 +160,11 @@ def test_few_rows_find_the_one_feature_that_tells(declared: int | None) -> None:
     """600 rows at 0.2: noise in a table of twenty numbers is larger than the table, and a choice among them is sure."""
     table, book = one_that_tells(600, 20), two_classes(20)
     rows, labels = table.drop_columns(["y"]), np.array(table["y"])
-    model = NaiveBayes(book, epsilon=0.2, expected_rows=declared).fit(table)
+    model = PrivateNaiveBayes(book, epsilon=0.2, expected_rows=declared).fit(table)
     assert (model.predict(rows) == labels).mean() > 0.8
     assert any("'x3' alone" in reason for reason in model.privacy_["reasons"])
     assert all(fact["released_as"] == "nothing" for fact in model.privacy_["features"].values())
-    tables = fit_by("knorm", NaiveBayes(book, epsilon=0.2, expected_rows=declared), table)
+    tables = fit_by("knorm", PrivateNaiveBayes(book, epsilon=0.2, expected_rows=declared), table)
     assert (tables.predict(rows) == labels).mean() < 0.75
     assert "last choice" not in tables.privacy_["stages"]
 
@@ -174,7 +174,7 @@ def test_a_second_rule_says_what_one_cannot() -> None:
     columns = {f"x{at}": rng.integers(0, 101, 1000) for at in range(6)}
     either = (columns["x1"] > 70) | (columns["x4"] > 70)
     table = pa.table({**columns, "y": np.where(either, "b", "a")})
-    model = NaiveBayes(two_classes(6), epsilon=0.3, expected_rows=1000).fit(table)
+    model = PrivateNaiveBayes(two_classes(6), epsilon=0.3, expected_rows=1000).fit(table)
     assert (model.predict(table.drop_columns(["y"])) == np.array(table["y"])).mean() > 0.9
 
 
@@ -215,5 +215,5 @@ def test_a_plan_says_when_rules_take_the_place_of_tables_and_when_they_mend_them
 
 def test_an_empty_table_has_a_model_by_rule_like_any_other() -> None:
     empty = one_that_tells(5, 4).slice(0, 0)
-    model = NaiveBayes(two_classes(4), epsilon=1.0, expected_rows=100).fit(empty)
+    model = PrivateNaiveBayes(two_classes(4), epsilon=1.0, expected_rows=100).fit(empty)
     assert set(model.predict(one_that_tells(50, 4).drop_columns(["y"]))) <= {"a", "b"}

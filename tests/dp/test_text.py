@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from audits.releases import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
-from blindbayes import Codebook, ConfigError, NaiveBayes, PrivacyError, Study, Text
+from blindbayes import Codebook, ConfigError, NaiveBayes, PrivacyError, PrivateNaiveBayes, Study, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import Query, Sensitivity, SensitivityBlock
 from blindbayes.dp.audit.empirical import Check, audit_sensitivity
@@ -84,7 +84,7 @@ def test_words_are_not_rounded_on_the_way_to_the_grid() -> None:
 
 def test_without_a_bound_there_is_no_private_release() -> None:
     with pytest.raises(PrivacyError, match="declare max_words"):
-        NaiveBayes(book(most=None), epsilon=1.0).fit(mails(50))
+        PrivateNaiveBayes(book(most=None), epsilon=1.0).fit(mails(50))
     study = Study(book(most=None), epsilon=1.0)
     with pytest.raises(PrivacyError, match="declare max_words"):
         study.simulate({name: mails(30) for name in "abc"})
@@ -92,14 +92,14 @@ def test_without_a_bound_there_is_no_private_release() -> None:
 
 def test_mechanisms_without_a_form_for_text_say_so() -> None:
     with pytest.raises(ConfigError, match="text"):
-        fit_by("knorm", NaiveBayes(book(), epsilon=1.0), mails(50))
+        fit_by("knorm", PrivateNaiveBayes(book(), epsilon=1.0), mails(50))
 
 
 @pytest.mark.parametrize("model", ["multinomial", "bernoulli", "complement"])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_a_private_filter_learns(model: str, delta: float) -> None:
     frame = mails(3000)
-    fitted = NaiveBayes(book(model), epsilon=2.0, delta=delta, expected_rows=3000).fit(frame)
+    fitted = PrivateNaiveBayes(book(model), epsilon=2.0, delta=delta, expected_rows=3000).fit(frame)
     assert (fitted.predict(frame[["body"]]) == frame["class"]).mean() > 0.9
     assert fitted.privacy_["features"]["body"]["released_as"] == "words"
     assert fitted.statement_.epsilon == 2.0
@@ -120,7 +120,7 @@ def test_words_that_count_once_need_less_gaussian_noise() -> None:
 @pytest.mark.parametrize("value", [0.5, -3, np.nan, np.inf, 1e300])
 def test_no_value_of_a_private_matrix_is_an_error(value: float) -> None:
     X = sp.csr_array(np.array([[0, value, 0, 0, 0, 2.0], [1.0, 0, 0, 0, 0, 0]]))
-    fitted = NaiveBayes(book(), epsilon=1.0)
+    fitted = PrivateNaiveBayes(book(), epsilon=1.0)
     block = fitted._private_block(X, ["ham", "spam"], book())
     assert block.bags["body"].times.sum() <= 6 + 1
 
@@ -131,7 +131,7 @@ def test_intervals_hold_what_the_table_gives_without_noise() -> None:
     exact = NaiveBayes(book()).fit(frame).feature_log_prob_["body"]
     held = []
     for _ in range(10):
-        fitted = NaiveBayes(book(), epsilon=1.0, expected_rows=2000).fit(frame)
+        fitted = PrivateNaiveBayes(book(), epsilon=1.0, expected_rows=2000).fit(frame)
         interval = fitted._noise_interval()
         assert interval is not None
         drawn = interval.words["body"](np.arange(6))

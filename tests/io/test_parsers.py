@@ -19,7 +19,7 @@ import pytest
 from click import Command
 from click.testing import CliRunner
 
-from blindbayes import NaiveBayes, load
+from blindbayes import NaiveBayes, PrivateNaiveBayes, load
 from blindbayes.agent.approval import approval_of, require_study
 from blindbayes.agent.config import SiteConfig
 from blindbayes.cli.commands.explain import command as explain_command
@@ -55,7 +55,7 @@ class Readers:
         study = self.sites.make_study(BOOK, title="mutated", privacy=Privacy(epsilon=1.0, delta=1e-6))
         model = NaiveBayes(DATA.codebook).fit(next(iter(DATA.tables.values())))
         model.save(folder / "model.json")
-        private = NaiveBayes(DATA.codebook, epsilon=1.0).fit(next(iter(DATA.tables.values())))
+        private = PrivateNaiveBayes(DATA.codebook, epsilon=1.0).fit(next(iter(DATA.tables.values())))
         Ledger.create(folder / "ledger.jsonl", epsilon=3, delta=0).charge(
             Spend(Fraction(1), Fraction(0)), purpose="a release", unit="one record"
         )

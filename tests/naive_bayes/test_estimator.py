@@ -66,7 +66,15 @@ def test_clone_keeps_the_parameters_and_forgets_the_fit() -> None:
 
 def test_parameters_are_got_and_set() -> None:
     model = NaiveBayes()
-    assert {"codebook", "alpha", "var_smoothing", "epsilon", "delta", "ledger"} <= set(model.get_params())
+    assert set(model.get_params()) == {
+        "codebook",
+        "alpha",
+        "var_smoothing",
+        "numeric",
+        "priors",
+        "class_weight",
+        "extra_columns",
+    }
     assert model.set_params(alpha=2.0).alpha == 2.0
     with pytest.raises(ValueError, match="Invalid parameter"):
         model.set_params(smoothing=1)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, load
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, load
+from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes import dump_model, parse_model
 
 CODEBOOK = Codebook(
@@ -166,7 +166,7 @@ def test_an_oversize_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeyp
     path = tmp_path / "model.json"
     NaiveBayes(CODEBOOK).fit(frame()).save(path)
     monkeypatch.setattr("blindbayes.naive_bayes.model_file.MAX_MODEL_BYTES", path.stat().st_size - 1)
-    monkeypatch.setattr("blindbayes.naive_bayes.estimator.MAX_MODEL_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr("blindbayes.naive_bayes.load.MAX_MODEL_BYTES", path.stat().st_size - 1)
     monkeypatch.setattr("json.JSONDecoder.decode", lambda *_, **__: pytest.fail("parsed"))
     with pytest.raises(ConfigError, match="size limit"):
         load(path)
@@ -202,11 +202,12 @@ def test_files_that_cannot_be_read_or_written_are_config_errors(tmp_path: Path) 
 def test_rows_are_not_added_to_a_model_released_with_noise(tmp_path: Path) -> None:
     codebook = Codebook("y", ("a", "b"), (Categorical("k", ("u", "v")),))
     rows = pd.DataFrame({"k": ["u", "v"] * 50, "y": ["a", "b"] * 50})
-    NaiveBayes(codebook, epsilon=1.0).fit(rows).save(tmp_path / "noisy.json")
+    PrivateNaiveBayes(codebook, epsilon=1.0).fit(rows).save(tmp_path / "noisy.json")
     noisy = load(tmp_path / "noisy.json")
     assert noisy.predict(rows).shape == (100,)
-    with pytest.raises(PrivacyError, match="released with noise"):
-        noisy.partial_fit(rows)
+    assert isinstance(noisy, PrivateNaiveBayes)
+    assert (noisy.epsilon, noisy.delta) == (1.0, 0.0)
+    assert not hasattr(noisy, "partial_fit")
 
 
 def test_a_model_of_histograms_comes_back_as_it_was_and_goes_on_alike(tmp_path: Path) -> None:

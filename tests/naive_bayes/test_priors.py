@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sklearn.datasets import load_breast_cancer
 from sklearn.naive_bayes import GaussianNB
 
-from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, load
+from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, PrivateNaiveBayes, load
 from blindbayes.cli import root
 
 X, Y = load_breast_cancer(return_X_y=True, as_frame=True)
@@ -44,15 +44,17 @@ def test_a_rare_class_is_found_when_its_errors_cost_more() -> None:
     assert np.array_equal(again.predict(rows) == "yes", odds * 20 > 1)
 
 
-@pytest.mark.parametrize("epsilon", [None, 1.0])
-def test_priors_are_kept_in_the_model_file(tmp_path: Path, epsilon: float | None) -> None:
-    model = NaiveBayes(BOOK, epsilon=epsilon, priors={"yes": 0.5, "no": 0.5}).fit(table())
+@pytest.mark.parametrize("is_private", [False, True])
+def test_priors_are_kept_in_the_model_file(tmp_path: Path, is_private: bool) -> None:
+    priors = {"yes": 0.5, "no": 0.5}
+    plain, private = NaiveBayes(BOOK, priors=priors), PrivateNaiveBayes(BOOK, epsilon=1.0, priors=priors)
+    model = (private if is_private else plain).fit(table())
     model.save(tmp_path / "model.json")
     back = load(tmp_path / "model.json")
     assert np.allclose(back.predict_proba(table()), model.predict_proba(table()), rtol=1e-12)
     low, high = back.explain(table()[:3]).interval("yes")
     assert np.array_equal(low[:, 0], high[:, 0])  # what is declared carries no noise
-    with pytest.raises(ConfigError, match="say which"):
+    with pytest.raises(ConfigError, match="priors, class_weight or both"):
         back.with_priors()
     back.with_priors({"yes": 0.2, "no": 0.8}).save(tmp_path / "other.json")
     assert np.allclose(np.exp(load(tmp_path / "other.json").class_log_prior_), [0.8, 0.2])

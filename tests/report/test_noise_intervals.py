@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from blindbayes import NaiveBayes, Study, load
+from blindbayes import NaiveBayes, PrivateNaiveBayes, Study, load
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
@@ -106,7 +106,7 @@ def require_about_ninety(found: list[dict[str, float]]) -> None:
 def test_ninety_of_a_hundred_exact_numbers_lie_in_the_intervals(mechanism: str, delta: float) -> None:
     found = []
     for _ in range(RELEASES // 2 if mechanism == "knorm" else RELEASES):  # its exact sampler is slow
-        found.append(held(fit_by(mechanism, NaiveBayes(DATA.codebook, epsilon=0.5, delta=delta), TABLE)))
+        found.append(held(fit_by(mechanism, PrivateNaiveBayes(DATA.codebook, epsilon=0.5, delta=delta), TABLE)))
     require_about_ninety(found)
 
 
@@ -148,7 +148,7 @@ def test_histograms_that_parties_release_each_on_its_own_have_intervals_too() ->
 def test_noise_told_too_small_or_too_large_is_caught_by_the_same_count(factor: float) -> None:
     found = []
     for _ in range(12):
-        model = fit_by("discrete_laplace", NaiveBayes(DATA.codebook, epsilon=0.5), TABLE)
+        model = fit_by("discrete_laplace", PrivateNaiveBayes(DATA.codebook, epsilon=0.5), TABLE)
         released = model.privacy_["released"]
         released["epsilon"] = str(Fraction(released["epsilon"]) / Fraction(factor))  # that of the last stage
         found.append(held(model)["heat map"])
@@ -179,7 +179,7 @@ def test_no_weight_that_is_shown_lies_outside_its_own_interval() -> None:
     """A cell that holds almost nothing once showed +5.02 with an interval of 0.63 to 2.29. At 0.03 a rule is the whole model,
     at 1 one may mend it, at 5 features are weighed."""
     for epsilon in (0.03, 0.1, 0.3, 1.0, 5.0):
-        model = NaiveBayes(DATA.codebook, epsilon=epsilon, expected_rows=6000).fit(TABLE)
+        model = PrivateNaiveBayes(DATA.codebook, epsilon=epsilon, expected_rows=6000).fit(TABLE)
         interval = model._noise_interval()
         assert interval is not None
         for weight in weights(model.parameters_, noise_interval=interval):
@@ -244,7 +244,7 @@ def test_an_exact_model_has_no_width_and_an_unknown_noise_no_interval() -> None:
 
 
 def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end() -> None:
-    drowned = fit_by("knorm", NaiveBayes(DATA.codebook, epsilon=1e-5, expected_rows=6000), TABLE)
+    drowned = fit_by("knorm", PrivateNaiveBayes(DATA.codebook, epsilon=1e-5, expected_rows=6000), TABLE)
     low, high = drowned.explain(QUERIES).interval("yes")
     assert np.isneginf(low[:, 1]).all()
     assert np.isposinf(high[:, 1]).all()
@@ -276,7 +276,7 @@ def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end
     ],
 )
 def test_a_record_that_does_not_fit_is_refused(change: dict) -> None:
-    model = fit_by("discrete_laplace", NaiveBayes(DATA.codebook, epsilon=1.0), TABLE)
+    model = fit_by("discrete_laplace", PrivateNaiveBayes(DATA.codebook, epsilon=1.0), TABLE)
     record = json.loads(json.dumps({**model.privacy_["released"], **change}))
     with pytest.raises(ConfigError):
         noise_interval({"released": record}, model.parameters_, 1.0)
@@ -298,7 +298,7 @@ def test_a_model_by_rule_shows_its_rule_and_says_that_no_counts_stand_behind_it(
     number, other = rng.integers(0, 101, 600), rng.integers(0, 101, 600)
     table = pa.table({"number": number, "other": other, "class": np.where(number > 50, "q", "p")})
     book = Codebook("class", ("p", "q"), (Numeric("number", 0, 100), Numeric("other", 0, 100)), max_rows=10**6)
-    model = NaiveBayes(book, epsilon=0.2, expected_rows=600).fit(table)
+    model = PrivateNaiveBayes(book, epsilon=0.2, expected_rows=600).fit(table)
     interval = model._noise_interval()
     held = model._record().statistics
     shown = {name: weights(model.parameters_, name, interval, held) for name in book.names}

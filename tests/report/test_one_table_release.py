@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from blindbayes import Categorical, Codebook, ConfigError, Ledger, NaiveBayes, Numeric, __version__
+from blindbayes import Categorical, Codebook, ConfigError, Ledger, NaiveBayes, Numeric, PrivateNaiveBayes, __version__
 from blindbayes.cli import root
 from blindbayes.io.files import read_folder
 from blindbayes.report.checksums import verify_files
@@ -139,7 +139,7 @@ def test_an_exact_model_is_released_with_a_warning_instead_of_a_promise(tmp_path
 
 def test_values_that_nobody_has_are_not_drawn() -> None:
     exact = NaiveBayes(BOOK).fit(table())
-    private = NaiveBayes(BOOK, epsilon=1.0, expected_rows=4000).fit(table())
+    private = PrivateNaiveBayes(BOOK, epsilon=1.0, expected_rows=4000).fit(table())
     for model in (exact, private):
         record, noise_interval = model._record(), model._noise_interval()
         found = weights(record.parameters, noise_interval=noise_interval, statistics=record.statistics)

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from blindbayes import NaiveBayes
+from blindbayes import PrivateNaiveBayes
 from blindbayes.dp.release import private_fit as fitting
 from blindbayes.dp.release.staged import plan_stages
 
 
-def fit_by(mechanism: str | None, model: NaiveBayes, *data: Any) -> NaiveBayes:
+def fit_by(mechanism: str | None, model: PrivateNaiveBayes, *data: Any) -> PrivateNaiveBayes:
     """Fit with noise of this mechanism, as tables and without rules; None fits as people do."""
     if mechanism is None:
         return model.fit(*data)

@@ -32,6 +32,7 @@ from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_training.columns import require_holders
 from blindbayes.report.leakage import About, LeakReport
 from blindbayes.statistics import Layout, Statistics, count_block
+from blindbayes.statistics.parameters import estimate
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts, NoParams, Scheme
 from blindbayes.study.study import Study
@@ -41,9 +42,9 @@ from blindbayes.study.tasks.result import Learned, Result, about_run, leakage_of
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 
 if TYPE_CHECKING:
-    from blindbayes.naive_bayes import estimator as estimators
+    from blindbayes.naive_bayes import load as estimators
 else:
-    estimators = lazy("blindbayes.naive_bayes.estimator")
+    estimators = lazy("blindbayes.naive_bayes.load")
 
 MINER = "miner"
 OPENED = "noisy_histograms"
@@ -176,15 +177,14 @@ class NoisyColumns:
         study, noisy, plain = self.study, self.noisy(released), all(each.counted for each in self.study.codebook.features)
         statistics = _margins(noisy) if plain else noisy.statistics
         settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}
-        if plain:
-            model = estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
-        else:
-            record = ModelRecord(fit_parameters(noisy, alpha=study.alpha), statistics, "text", settings, None)
-            model = estimators.NaiveBayes(self.plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(
-                record
-            )
+        parameters = (
+            estimate(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+            if plain
+            else fit_parameters(noisy, alpha=study.alpha)
+        )
         spent = float(self.plan.epsilon)
-        model.privacy_ = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": self._record(noisy)}
+        privacy = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": self._record(noisy)}
+        model = estimators.from_record(ModelRecord(parameters, statistics, "text", settings, privacy))
         known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}
         return Result(
             model.with_priors(class_weight=study.class_weight) if study.weights else model,

@@ -49,9 +49,10 @@ from blindbayes_papers.vaidya2008.opened_ratio.roles import (
 )
 
 if TYPE_CHECKING:
-    from blindbayes.naive_bayes import estimator as estimators
+    from blindbayes.naive_bayes import load as estimators
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
 else:
-    estimators = lazy("blindbayes.naive_bayes.estimator")
+    estimators = lazy("blindbayes.naive_bayes.load")
 
 
 class OpenedRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -286,7 +287,7 @@ def ratios_of(study: Study) -> PrivateRatioSetup:
     return PrivateRatioSetup(study.codebook, opening, fraction, params.minimum, study.alpha)
 
 
-def _model(ratios: PrivateRatioSetup, opened: tuple[int, ...], promise: PrivacyStatement | None) -> estimators.NaiveBayes:
+def _model(ratios: PrivateRatioSetup, opened: tuple[int, ...], promise: PrivacyStatement | None) -> BaseNaiveBayes:
     """The model of the opened probabilities, in units of 2^-fraction. Its counts are not known."""
     alpha, privacy = ratios.alpha, None
     if promise is not None:
@@ -294,7 +295,7 @@ def _model(ratios: PrivateRatioSetup, opened: tuple[int, ...], promise: PrivacyS
         privacy["statement"] = promise.to_dict()
     settings = {"alpha": alpha, "var_smoothing": 0.0, "named": False}
     record = ModelRecord(_parameters(ratios, opened), None, "text", settings, privacy)
-    return estimators.NaiveBayes(ratios.codebook, alpha=alpha)._restore(record)
+    return estimators.from_record(record)
 
 
 def _parameters(ratios: PrivateRatioSetup, values: tuple[int, ...]) -> Parameters:

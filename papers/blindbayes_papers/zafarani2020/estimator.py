@@ -17,7 +17,8 @@ from blindbayes.data.table import read_block
 from blindbayes.dp.accounting.statement import SIDE_CHANNELS, PrivacyStatement
 from blindbayes.dp.release.private_fit import ALONE, data_domain, persons_domain
 from blindbayes.errors import ConfigError
-from blindbayes.naive_bayes.estimator import NaiveBayes
+from blindbayes.naive_bayes.inputs import require_alone
+from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 
 SMOOTH_SIDE_CHANNELS = (
@@ -27,14 +28,13 @@ SMOOTH_SIDE_CHANNELS = (
 )
 
 
-class SmoothNaiveBayes(NaiveBayes):
+class SmoothNaiveBayes(PrivateNaiveBayes):
     """Naive Bayes whose every parameter is released with noise of its own.
 
     Parameters
     ----------
-    codebook, alpha, var_smoothing, epsilon, ledger, rows_per_person, score_epsilon, tuning, priors, class_weight, \
-extra_columns
-        As for `NaiveBayes`.
+    codebook, epsilon, ledger, score_epsilon, rows_per_person, tuning_note, alpha, priors, class_weight, extra_columns
+        As in `PrivateNaiveBayes`.
     mechanism : str, default="smooth"
         "smooth" (smooth sensitivity, heavy-tailed noise) or "global" (global sensitivity, discrete Laplace noise).
     allocation : pair of int, default=None
@@ -45,31 +45,29 @@ extra_columns
 
     def __init__(
         self,
-        codebook: Codebook | None = None,
+        codebook: Codebook,
         *,
-        alpha: float = 1.0,
-        var_smoothing: float = 1e-9,
-        epsilon: float | None = None,
+        epsilon: float,
         mechanism: Literal["smooth", "global"] = "smooth",
         allocation: tuple[int, int] | None = None,
         gamma: float | None = None,
         ledger: str | os.PathLike[str] | None = None,
-        rows_per_person: int | None = None,
         score_epsilon: float | None = None,
-        tuning: str | None = None,
+        rows_per_person: int | None = None,
+        tuning_note: str | None = None,
+        alpha: float = 1.0,
         priors: Mapping[Any, float] | Sequence[float] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         extra_columns: str = "refuse",
     ) -> None:
         super().__init__(
             codebook,
-            alpha=alpha,
-            var_smoothing=var_smoothing,
             epsilon=epsilon,
             ledger=ledger,
-            rows_per_person=rows_per_person,
             score_epsilon=score_epsilon,
-            tuning=tuning,
+            rows_per_person=rows_per_person,
+            tuning_note=tuning_note,
+            alpha=alpha,
             priors=priors,
             class_weight=class_weight,
             extra_columns=extra_columns,
@@ -78,12 +76,12 @@ extra_columns
         self.allocation = allocation
         self.gamma = gamma
 
-    def _fit_private(self, X: Any, y: Any, sample_weight: Any, epsilon: float) -> Self:
+    def _fit(self, X: Any, y: Any) -> Self:
         """Release every parameter: the plan and its price from public facts, then the rows, the ledger, the noise."""
-        codebook = self._public_codebook(X, sample_weight)
-        plan = self._plan(codebook, epsilon)
+        codebook = self._declared_codebook(X)
+        plan = self._plan(codebook)
         if is_source(X):
-            self._require_alone(y, None)
+            require_alone(y, None)
             bound = self._contribution_bound(codebook)
             rows = read_block(X, codebook, lenient=True, extra_columns=self.extra_columns, bound=bound)
             self._adopt_source(codebook)
@@ -91,11 +89,11 @@ extra_columns
             rows = self._private_block(X, y, codebook)
         spent = self._charge(plan, codebook)
         parameters = plan.fit(rows, Coins.system(), alpha=self.alpha)
-        said = statement(plan, spent, self.tuning, self._bounded(X))
+        said = statement(plan, spent, self.tuning_note, self._bounded(X))
         self.privacy_ = {**plan.describe(), "statement": said.to_dict()}
         return self._publish(parameters, None)
 
-    def _plan(self, codebook: Codebook, epsilon: float) -> ParameterPlan:
+    def _plan(self, codebook: Codebook) -> ParameterPlan:
         if self.mechanism not in ("smooth", "global"):
             raise ConfigError("mechanism is smooth or global")
         if self.gamma is not None and self.mechanism == "global":
@@ -105,7 +103,7 @@ extra_columns
             raise ConfigError("allocation is two whole numbers: the weight of a numeric feature and of a categorical one")
         return plan_parameters(
             codebook,
-            epsilon=epsilon,
+            epsilon=self.epsilon,
             mechanism="smooth" if self.mechanism == "smooth" else "global",
             allocation=(weights[0], weights[1]),
             gamma=2 if self.gamma is None else self.gamma,

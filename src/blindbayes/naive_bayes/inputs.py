@@ -20,7 +20,7 @@ from blindbayes.data.frames import eager, frame_columns, series_column, to_arrow
 from blindbayes.data.infer import infer_feature, infer_labels
 from blindbayes.data.table import object_rows
 from blindbayes.data.values import Untyped, plain_text, untyped
-from blindbayes.errors import DataError
+from blindbayes.errors import ConfigError, DataError
 
 _TARGET = "class"
 _MAX_WEIGHT = 2**31
@@ -263,20 +263,24 @@ def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any) -> Codeboo
     return Codebook(target, infer_labels(listed, target), features, max_rows=DEFAULT_MAX_ROWS, provenance="inferred")
 
 
-def whole_weights(sample_weight: Any, rows: int, steps: int = 1) -> npt.NDArray[np.int64] | None:
-    """Weights as whole numbers: of the rows, or of `steps` parts of one."""
+def require_alone(y: Any, sample_weight: Any) -> None:
+    """Raise `ConfigError` if labels or weights are passed beside a source, which holds its own class column."""
+    if y is not None or sample_weight is not None:
+        raise ConfigError("a path, URL or source holds its own class column and has no weights: leave y and sample_weight out")
+
+
+def whole_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.int64] | None:
+    """Return `sample_weight` as integers, one per row. Raises `DataError` for fractions and negative numbers."""
     if sample_weight is None:
-        return None if steps == 1 else np.full(rows, steps, dtype=np.int64)
+        return None
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.ndim == 0:
         weights = np.full(rows, float(weights))
     if weights.shape != (rows,):
         raise ValueError(f"sample_weight.shape == {weights.shape}, expected {(rows,)}!")
-    if steps > 1:
-        weights = np.floor(weights * steps + 0.5)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights == np.floor(weights)).all()):
         raise DataError(
-            "sample_weight must be whole numbers that are not negative; declare a grid for others, such as weight_step=0.01"
+            "sample_weight must be non-negative whole numbers; for fractions multiply the weights, and alpha, by 100 and round"
         )
     if len(weights) and weights.max() > _MAX_WEIGHT:
         raise DataError("sample_weight must be at most 2^31")

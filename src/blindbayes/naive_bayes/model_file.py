@@ -108,14 +108,14 @@ def _record(document: dict[str, Any]) -> ModelRecord:
     settings, privacy = document["settings"], document["privacy"]
     if (
         not isinstance(settings, dict)
-        or {*settings} - {"numeric", "priors", "weight_step"} != _SETTINGS
+        or {*settings} - {"numeric", "priors"} != _SETTINGS
         or not isinstance(settings["named"], bool)
     ):
         raise ConfigError("the model file's settings are not those of this version")
     cut = settings.get("numeric", {})  # numbers in cells of their own, and the scale that they were declared with
     if not isinstance(cut, dict) or not all(name in terms and scale in ("linear", "log") for name, scale in cut.items()):
         raise ConfigError("the model file's settings are not those of this version")
-    alpha, smoothing, *_ = _numbers([settings[name] for name in ("alpha", "var_smoothing", "weight_step") if name in settings])
+    alpha, smoothing = _numbers([settings["alpha"], settings["var_smoothing"]])
     if not (alpha > 0 and smoothing >= 0):
         raise ConfigError("the model file's smoothing is no smoothing")
     if "priors" in settings:  # those that the prior was made from: who reads the one sees what the other says

@@ -12,7 +12,7 @@ import pytest
 
 from blindbayes import NaiveBayes
 from blindbayes.errors import ConfigError, PeerLost, PrivacyError
-from blindbayes.naive_bayes.estimator import load
+from blindbayes.naive_bayes.load import load
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Privacy, StudyFile
 from support.noisy_columns import BOOK, FRAME, HOLDS, office_of, study_of

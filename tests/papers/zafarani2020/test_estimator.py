@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn.base import clone
 
-from blindbayes import NaiveBayes, load
+from blindbayes import PrivateNaiveBayes, load
 from blindbayes.cli import main
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.dp.accounting.ledger import Ledger
@@ -68,7 +68,7 @@ def test_the_ledger_pays_before_the_noise_and_an_absurd_epsilon_is_refused_first
 
 def test_the_statement_of_smooth_does_not_deny_its_floating_point() -> None:
     """Means and their sensitivity are floats; the statement said that there were none."""
-    smooth, joint = (kind(BOOK, epsilon=1.0).fit(ROWS, LABELS).statement_ for kind in (SmoothNaiveBayes, NaiveBayes))
+    smooth, joint = (kind(BOOK, epsilon=1.0).fit(ROWS, LABELS).statement_ for kind in (SmoothNaiveBayes, PrivateNaiveBayes))
     assert "No floating point" not in smooth.side_channels
     assert "No floating point" in joint.side_channels
 

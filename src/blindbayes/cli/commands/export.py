@@ -19,8 +19,8 @@ def command(model_path: str, out: str) -> None:
     Example:
       blindbayes export model.json model.pmml
     """
-    from blindbayes.naive_bayes.estimator import load
     from blindbayes.naive_bayes.export import to_onnx, to_pmml
+    from blindbayes.naive_bayes.load import load
 
     model = load(model_path)
     target = Path(out)

@@ -139,7 +139,7 @@ def _show_releases(releases: list[_Release], signers: Mapping[str, bytes], check
 
 def _show_model(path: str, as_json: bool, *, alone: bool) -> None:
     """A model file by itself: what it promises. Nothing vouches for it."""
-    from blindbayes.naive_bayes.estimator import load
+    from blindbayes.naive_bayes.load import load
     from blindbayes.naive_bayes.release import NO_PROMISE
 
     if not alone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ from blindbayes.io.untrusted import read_limited
 
 if TYPE_CHECKING:
     from blindbayes.crypto.signatures import SigningKey
-    from blindbayes.naive_bayes.estimator import NaiveBayes
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
     from blindbayes.report.cover_sheet import Cover
 
 
 PROMISES_LITTLE = 10.0  # an epsilon above this is said to
+_PRIVATE = ("delta", "ledger", "expected_rows", "rows_per_person", "tuning_note")
+_SETTINGS = ("alpha", "var_smoothing", *_PRIVATE)
 
 
 @click.command()
@@ -49,7 +52,9 @@ PROMISES_LITTLE = 10.0  # an epsilon above this is said to
     type=int,
     help="With epsilon: so many rows of a person count, by the codebook's identifier, and are protected together.",
 )
-@click.option("--tuning", help="How settings were chosen, for the statement; by default it says: assumed, not checked.")
+@click.option(
+    "--tuning", "tuning_note", help="How settings were chosen, for the statement; by default it says: assumed, not checked."
+)
 @click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
 @table_options
 @click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file to charge before the release.")
@@ -62,13 +67,19 @@ def command(**given: Any) -> None:
       blindbayes train visits.parquet --codebook codebook.toml --out model.json --epsilon 1 --ledger ledger.jsonl
       blindbayes train visits.parquet --codebook codebook.toml --release release --title "Readmission" --epsilon 1
     """
-    from blindbayes.naive_bayes.estimator import NaiveBayes
+    from blindbayes.naive_bayes.load import NaiveBayes, PrivateNaiveBayes
 
+    if given["epsilon"] is not None:
+        train(PrivateNaiveBayes, **given)
+        return
+    names = {each.name: each.opts[0] for each in command.params}
+    if unused := [names[name] for name in _PRIVATE if given[name]]:
+        raise ConfigError(f"{unused[0]} is for a private model: pass --epsilon too")
     train(NaiveBayes, **given)
 
 
 def train(
-    estimator: type[NaiveBayes],
+    estimator: type[BaseNaiveBayes],
     data: str,
     codebook_path: str,
     out: str | None,
@@ -103,13 +114,15 @@ def train(
     papers = None if release is None else _papers(cover, title, owner, site, passphrase_file)
     codebook = Codebook.from_toml(codebook_path)
     if rows_per_person is not None:
-        if epsilon is None:
-            raise ConfigError("--rows-per-person says whom epsilon protects: pass --epsilon too")
         require_identifier(codebook)
-    settings = {name: more.pop(name) for name in estimator().get_params() if name in more}  # what is left says how to read
-    settings |= {"epsilon": epsilon, "rows_per_person": rows_per_person, "ledger": ledger}
+    given = {**more, "epsilon": epsilon, "rows_per_person": rows_per_person, "ledger": ledger}
+    accepted = inspect.signature(estimator).parameters
+    if "epsilon" in accepted and epsilon is None:
+        raise ConfigError("a private model needs --epsilon")
+    settings = {name: value for name, value in given.items() if name in accepted}
     model = estimator(codebook, extra_columns="ignore" if ignore_extra else "refuse", **settings)
-    with open_data(data, **more) as table, progress_bar("train") as table.watch:
+    reading = {name: value for name, value in more.items() if name not in accepted and name not in _SETTINGS}
+    with open_data(data, **reading) as table, progress_bar("train") as table.watch:
         model.fit(table)
     facts = {"model": out, "release": release, "codebook": model.approved_codebook_, "private": epsilon is not None}
     if out is not None:
@@ -130,7 +143,7 @@ def train(
     _note(model, epsilon, ledger)
 
 
-def _note(model: NaiveBayes, epsilon: float | None, ledger: str | None) -> None:
+def _note(model: BaseNaiveBayes, epsilon: float | None, ledger: str | None) -> None:
     """Warn of a model that answers with one class, and of a release that promises little or that nobody counts."""
     if epsilon is None and (model.statistics_.class_counts > 0).sum() < 2:
         click.echo("note: all rows have one class, so this model answers with it; is this the whole table?", err=True)

@@ -157,9 +157,11 @@ def forecast(
     proxy: str = "public table",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Forecast:
-    """Simulate the releases of `NaiveBayes.fit` on a **public** proxy, given as codes of `codebook`. `rows`: the declared size
-    of the private table, by default the codebook's; where none is, that of the proxy's part, and the fit has to estimate it.
-    `most_read`: rows beyond which those of the private table are not read again for a last choice.
+    """Simulate private fits on a **public** proxy, given as codes of `codebook`.
+
+    `rows` is the declared size of the private table, by default the codebook's; without either it is that of the proxy's
+    training part, and the fit has to estimate it. `most_read` is the number of rows beyond which those of the private table
+    are not read again for the last choice.
 
     Training parts are drawn with replacement to that size, so that a small public sample stands for a large private table.
     """
@@ -298,7 +300,7 @@ def private_forecast(
     rows_per_unit: int = 1,
     most_read: int | None = None,
 ) -> PrivateForecast:
-    """Plan a forecast on the private table, for its price: of the releases that `NaiveBayes.fit` would make."""
+    """Plan a forecast on the private table, for its price: of the releases that `PrivateNaiveBayes.fit` would make."""
     require_small_delta(codebook, delta, rows)
     known = codebook.expected_rows if rows is None else rows
     train = None if known is None else max(1, round((1 - TEST_SHARE) * known))

@@ -57,7 +57,7 @@ def plan_fit(
 
 @dataclass(frozen=True)
 class PrivateFit:
-    """A planned joint release of all statistics: what `NaiveBayes.fit` needs of it. A ledger charges `name` and `price`."""
+    """A planned joint release of all statistics. A ledger charges `name` and `price`."""
 
     plan: StagedPlan
 

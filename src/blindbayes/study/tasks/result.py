@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes._lazy import lazy
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.data.libraries import pa, pacsv
-from blindbayes.dp.accounting.statement import Deployment
+from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
 from blindbayes.io.files import write_folder
 from blindbayes.naive_bayes.model_file import dump_model
 from blindbayes.naive_bayes.release import model_files, run_files
@@ -31,9 +30,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
-    from blindbayes.naive_bayes import estimator as estimators
-else:
-    estimators = lazy("blindbayes.naive_bayes.estimator")
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,7 @@ class Earlier(Protocol):
 class Result(RunResult):
     """How a study ended that opens statistics: with a model in the open."""
 
-    model: estimators.NaiveBayes = field(repr=False)
+    model: BaseNaiveBayes = field(repr=False)
     statistics: Statistics | None = field(repr=False)  # exact, or noisy if the study has an epsilon; None: only ratios opened
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)
@@ -134,7 +131,11 @@ class Result(RunResult):
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
         """Reports and the model, with its card, explanation and plots."""
         record = self.model._record()
-        promise = self.model.statement_ if record.privacy and "statement" in record.privacy else None
+        promise = (
+            PrivacyStatement.from_dict(record.privacy["statement"])
+            if record.privacy and "statement" in record.privacy
+            else None
+        )
         known = None if self.spent[0] else self.statistics
         rows = {} if known is None else {"rows": int(known.class_counts.sum())}
         privacy = {"epsilon": self.spent[0], "delta": self.spent[1]} if self.spent[0] else {"differential privacy": "none"}

@@ -37,9 +37,10 @@ from blindbayes.study.tasks.job import CountingJob, Site
 from blindbayes.study.tasks.result import Earlier, Learned, Result, about_run, leakage_of, report_run
 
 if TYPE_CHECKING:
-    from blindbayes.naive_bayes import estimator as estimators
+    from blindbayes.naive_bayes import load as estimators
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
 else:
-    estimators = lazy("blindbayes.naive_bayes.estimator")
+    estimators = lazy("blindbayes.naive_bayes.load")
 
 FEW = 5  # a cell of fewer rows speaks of single people
 _COUNTS = ("class_count", "count", "n")
@@ -225,8 +226,7 @@ class SumScheme(Scheme):
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
-        model = estimators.NaiveBayes(plan.codebook, alpha=study.alpha, var_smoothing=study.var_smoothing)._restore(record)
-        model = weighed(study, model)
+        model = weighed(study, estimators.from_record(record))
         text = "\n\n".join([*lines, statement.text])
         return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
 
@@ -384,7 +384,7 @@ def describe_trust(public: Sum, plan: NoisySum) -> str:
     )
 
 
-def _exact(study: Study, total: Total, base: Earlier | None) -> tuple[Statistics, estimators.NaiveBayes]:
+def _exact(study: Study, total: Total, base: Earlier | None) -> tuple[Statistics, BaseNaiveBayes]:
     statistics = Statistics.from_words(Layout(study.codebook), total.words)
     if base is not None:
         statistics = base.statistics + statistics
@@ -398,7 +398,7 @@ def _exact(study: Study, total: Total, base: Earlier | None) -> tuple[Statistics
     return statistics, weighed(study, model)
 
 
-def weighed(study: Study, model: estimators.NaiveBayes) -> estimators.NaiveBayes:
+def weighed(study: Study, model: BaseNaiveBayes) -> BaseNaiveBayes:
     """The model with its classes weighed as the study says."""
     return model.with_priors(class_weight=study.class_weight) if study.weights else model
 

@@ -1,0 +1,320 @@
+"""`PrivateNaiveBayes`: Naive Bayes from one differentially private release of a table."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from blindbayes.codebook import Codebook
+from blindbayes.crypto.coins import Coins
+from blindbayes.data import count_table, encode
+from blindbayes.data.contribution_bound import ContributionBound, require_rows_per_person, sample_rows
+from blindbayes.data.frames import eager
+from blindbayes.data.sources import is_source
+from blindbayes.data.table import read_block, take
+from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.dp.accounting.ledger import Ledger
+from blindbayes.dp.accounting.statement import PrivacyStatement
+from blindbayes.dp.noise.exact_events import as_decimal
+from blindbayes.dp.noise.mechanisms import Priced
+from blindbayes.dp.release.forecast import noisy_accuracy, score_price
+from blindbayes.dp.release.intervals import noise_interval
+from blindbayes.dp.release.private_fit import plan_fit
+from blindbayes.dp.release.staged import MOST_READ
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.naive_bayes.base import BaseNaiveBayes
+from blindbayes.naive_bayes.explain import Explanation
+from blindbayes.naive_bayes.inputs import (
+    first_name,
+    is_loose,
+    labels_apart,
+    listed_kind,
+    private_columns,
+    private_labels,
+    require_alone,
+)
+from blindbayes.naive_bayes.model_file import ModelRecord
+from blindbayes.statistics import CodedRows, Layout, count_block
+from blindbayes.statistics.intervals import NoiseInterval
+from blindbayes.statistics.parameters import FloatArray
+
+_EXACT_SCORE = (
+    "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
+    "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
+)
+
+
+class PrivateNaiveBayes(BaseNaiveBayes):
+    """Naive Bayes with differential privacy: every `fit` is one release of the table, paid for before it is made.
+
+    Parameters
+    ----------
+    codebook : Codebook
+        Public facts about the columns, declared and not inferred from the rows.
+    epsilon : float
+        Privacy loss of a fit.
+    delta : float, default=0.0
+        Second privacy parameter; 0 means pure differential privacy.
+    ledger : path, default=None
+        File that records the privacy loss spent on this table; charged before anything is released.
+    score_epsilon : float, default=None
+        With `ledger`: privacy loss of each `score`. Without it `score` is refused under a ledger, since an exact score is a
+        function of private rows.
+    rows_per_person : int, default=None
+        Contribution bound. None protects a record; a number protects a person with at most that many rows. If the codebook
+        has an identifier and the table its columns, that many rows of each person are sampled, and rows without an
+        identifier are dropped; otherwise the caller declares the bound, and the statement says that it was not checked.
+    expected_rows : int, default=None
+        Public or guessed size of the table, by default the codebook's `expected_rows`. It decides how fine the release is;
+        the true number of rows is private and is not used.
+    tuning_note : str, default=None
+        For the statement: how settings were chosen. By default it says that this is assumed, not checked.
+    alpha : float, default=1.0
+        Laplace smoothing.
+    priors, class_weight, extra_columns
+        As in `NaiveBayes`.
+
+    Attributes
+    ----------
+    codebook_ : Codebook
+        The codebook in force, with the cells of the release.
+    statistics_ : Statistics
+        The noisy integer statistics.
+    classes_, class_count_, class_log_prior_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    parameters_ : Parameters
+        Log-probabilities, means and variances by feature.
+    privacy_ : dict
+        What was released and how, in public facts.
+    statement_ : PrivacyStatement
+        The guarantee, for the privacy officer.
+    """
+
+    codebook: Codebook
+    privacy_: dict[str, Any]
+
+    def __init__(
+        self,
+        codebook: Codebook,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        ledger: str | os.PathLike[str] | None = None,
+        score_epsilon: float | None = None,
+        rows_per_person: int | None = None,
+        expected_rows: int | None = None,
+        tuning_note: str | None = None,
+        alpha: float = 1.0,
+        priors: Mapping[Any, float] | Sequence[float] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        extra_columns: str = "refuse",
+    ) -> None:
+        self.codebook = codebook
+        self.epsilon = epsilon
+        self.delta = delta
+        self.ledger = ledger
+        self.score_epsilon = score_epsilon
+        self.rows_per_person = rows_per_person
+        self.expected_rows = expected_rows
+        self.tuning_note = tuning_note
+        self.alpha = alpha
+        self.priors = priors
+        self.class_weight = class_weight
+        self.extra_columns = extra_columns
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Make one release: plan and price it from public facts, count, charge the ledger, add noise.
+
+        `X` and `y` are as in `NaiveBayes.fit`. No row is an error: values outside the codebook count as missing.
+        """
+        self._forget()
+        with self._restoring():
+            return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        codebook = self._declared_codebook(X)
+        release = plan_fit(
+            codebook,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rows=self.expected_rows,
+            rows_per_person=self._unit_rows,
+            # A large source is counted where it is stored, and its rows are not read again. With weights or priors, the
+            # number of right answers does not say which model is meant.
+            chooses=self.class_weight is None and self.priors is None,
+            most_read=MOST_READ if is_source(X) else None,
+        )
+        rows = None
+        read = partial(
+            read_block,
+            X,
+            release.codebook,
+            lenient=True,
+            extra_columns=self.extra_columns,
+            bound=self._contribution_bound(release.codebook) if is_source(X) else None,
+        )
+        once = self.expected_rows or codebook.expected_rows
+        if not is_source(X):
+            rows = self._private_block(X, y, release.codebook)
+        elif release.chooses and once:  # else noise decides whether they are read again
+            require_alone(y, None)
+            rows = read()
+            self._adopt_source(release.codebook)
+        if rows is None:
+            require_alone(y, None)
+            exact = count_table(
+                X,
+                release.codebook,
+                lenient=True,
+                extra_columns=self.extra_columns,
+                bound=self._contribution_bound(release.codebook),
+            )
+            self._adopt_source(release.codebook)
+        else:
+            exact = count_block(Layout(release.codebook), rows)
+        spent = self._charge(release, codebook)
+        later = read if release.chooses and rows is None else rows
+        parameters, noisy, record = release.release(exact, self.alpha, Coins.system(), later)
+        statement = release.statement(spent, self.tuning_note, self._bounded(X))
+        self.privacy_ = {**release.facts(), "statement": statement.to_dict()}
+        self.privacy_ |= record.pop("facts", {})  # as the stages turned out
+        self.privacy_["released"] = record
+        return self._publish(parameters, noisy)
+
+    def _declared_codebook(self, X: Any) -> Codebook:
+        """Return the codebook. Raises `PrivacyError` if it was not declared from public knowledge."""
+        codebook: Any = self.codebook
+        if codebook is not None and not isinstance(codebook, Codebook):
+            raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
+        if codebook is None or codebook.provenance == "inferred":
+            raise PrivacyError(
+                f"column {first_name(X)!r} has no declared domain: epsilon needs a codebook made from public knowledge "
+                "(bounds, categories, class labels); write one and pass it as codebook="
+            )
+        return codebook
+
+    def _private_block(self, X: Any, y: Any, codebook: Codebook) -> CodedRows:
+        """Encode rows for a fit or a score: every cell is read by itself, and no value is an error."""
+        X = eager(X)
+        names, columns = private_columns(X, codebook)
+        inside = y is None and names is not None and codebook.target in names
+        names, columns, y = labels_apart(names, columns, y, codebook)
+        labels, label_kind = private_labels(y, codebook)
+        if inside and is_loose(X[codebook.target]):
+            label_kind = listed_kind(codebook)
+        check_consistent_length(*columns.values(), labels)
+        if names is not None and self._is_bounded(names) and (bound := self._contribution_bound(codebook)) is not None:
+            places = sample_rows(X, codebook, bound)
+            columns = {name: take(column, places) for name, column in columns.items()}
+            labels = take(labels, places)
+        columns = self._adopt_columns(names, columns, codebook, label_kind)
+        return encode(columns, codebook, training=True, labels=labels, lenient=True)
+
+    # -- the unit of privacy and its price -----------------------------------------------------------------------------
+
+    @property
+    def _unit_rows(self) -> int:
+        """Rows of the unit of privacy."""
+        if self.rows_per_person is None:
+            return 1
+        require_rows_per_person(self.rows_per_person)
+        return self.rows_per_person
+
+    def _is_bounded(self, names: Sequence[Any] | None) -> bool:
+        """Return whether a table with these columns (None: a source) identifies the persons whose rows are bounded."""
+        if self.rows_per_person is None or self.codebook.identifier is None:
+            return False
+        return names is None or {part.column for part in self.codebook.identifier.parts} <= set(names)
+
+    def _bounded(self, X: Any) -> bool | None:
+        """Return whether the rows of a person are bounded in X; None if the unit is a record."""
+        if self.rows_per_person is None:
+            return None
+        arrow = isinstance(X, pa.Table | pa.RecordBatch)
+        names = None if is_source(X) else list(X.schema.names if arrow else getattr(eager(X), "columns", ()))
+        return self._is_bounded(names)
+
+    def _contribution_bound(self, codebook: Codebook) -> ContributionBound | None:
+        if codebook.identifier is None or self.rows_per_person is None:
+            return None
+        return ContributionBound(self._unit_rows, Coins.system().bytes(32))
+
+    def _charge(self, release: Priced, codebook: Codebook) -> str | None:
+        """Charge the ledger, if there is one, and return its balance as text."""
+        if self.ledger is None:
+            return None
+        ledger = Ledger(self.ledger)
+        ledger.charge(release, purpose="PrivateNaiveBayes.fit", codebook=codebook.sha256)
+        return str(ledger.balance())
+
+    # -- what differs after the fit ------------------------------------------------------------------------------------
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on these rows. Under a ledger this is a release: noisy, and paid for by `score_epsilon`.
+
+        The noise is that of `private_forecast`: half of the budget on the number of right answers, half on the number of
+        rows. Rows are read and bounded as in `fit`.
+        """
+        if self.ledger is None:
+            return float(super().score(X, y, sample_weight))
+        if self.score_epsilon is None or sample_weight is not None:
+            raise PrivacyError(_EXACT_SCORE)
+        parameters = self._parameters()
+        block = self._private_block(X, y, parameters.codebook)
+        right = int((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).sum())
+        price = score_price(self.score_epsilon, self._unit_rows)
+        spend = Spend(as_decimal(price.epsilon))
+        Ledger(self.ledger).charge(spend, purpose="PrivateNaiveBayes.score", unit=price.unit)
+        return noisy_accuracy(right, block.rows, self.score_epsilon, self._unit_rows, Coins.system())
+
+    def _scores(self, X: Any) -> Iterator[FloatArray]:
+        if self.ledger is not None and _is_scored():
+            raise PrivacyError(_EXACT_SCORE)
+        return super()._scores(X)
+
+    @property
+    def statement_(self) -> PrivacyStatement:
+        """The guarantee of the fit, for the privacy officer."""
+        check_is_fitted(self, "privacy_")
+        return PrivacyStatement.from_dict(self.privacy_.get("statement"))
+
+    @property
+    def approved_codebook_(self) -> str:
+        """SHA-256 of the codebook as it was agreed on, before the release joined its cells."""
+        return str(self.privacy_.get("statement", {}).get("codebook", super().approved_codebook_))
+
+    def explain(self, X: Any) -> Explanation:
+        """Return what the prior and each feature add to every class score, row by row, with intervals for privacy noise."""
+        return replace(super().explain(X), noise=self._noise_interval)
+
+    def _noise_interval(self) -> NoiseInterval | None:
+        interval = noise_interval(self.privacy_, self._parameters(), self.alpha)
+        if interval is None or (self.priors is None and self.class_weight is None):
+            return interval
+        declared = np.broadcast_to(self._parameters().log_prior, interval.log_prior.shape)  # without noise
+        return replace(interval, log_prior=declared)
+
+    def _restore(self, record: ModelRecord) -> Self:
+        self.privacy_ = dict(record.privacy or {})
+        return super()._restore(record)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "ledger": None if self.ledger is None else os.fspath(self.ledger)}
+
+
+def _is_scored() -> bool:
+    """Return whether a scorer of scikit-learn is on the call stack."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "sklearn.metrics._scorer":
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,89 @@
+"""`PrivateNaiveBayes` as an estimator: scikit-learn's checks, copies and files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import joblib
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+from blindbayes import Categorical, Codebook, Coins, ConfigError, NaiveBayes, Numeric, PrivacyError, PrivateNaiveBayes, load
+from blindbayes.naive_bayes.inputs import infer, labels_apart, plain_labels, split_columns
+
+BOOK = Codebook("y", ("0", "1"), (Categorical("k", ("u", "v")), Numeric("x", -9, 9, 0.1)), max_rows=10**6)
+
+
+def table(rows: int = 400) -> tuple[pd.DataFrame, np.ndarray]:
+    generator = np.random.default_rng(8)
+    y = generator.integers(0, 2, rows)
+    k = np.where(generator.random(rows) < 0.2 + 0.6 * y, "u", "v")
+    return pd.DataFrame({"k": k, "x": np.round(generator.normal(y, 1), 1)}), y
+
+
+class Declaring(PrivateNaiveBayes):
+    """An estimator that declares what it sees: scikit-learn's checks bring tables of all shapes and no codebook."""
+
+    def _fit(self, X: Any, y: Any) -> Declaring:
+        names, columns = split_columns(X, None)
+        _, columns, labels = labels_apart(names, columns, y, None)
+        plain = plain_labels(labels)[0]
+        if len(plain) == 0:
+            raise ValueError("0 sample(s) in the table")
+        self.declared_ = msgspec.structs.replace(infer(columns, plain, None), provenance="declared")
+        return super()._fit(X, y)
+
+    def _declared_codebook(self, X: Any) -> Codebook:
+        return self.declared_
+
+
+def test_scikit_learns_estimator_checks_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Coins, "system", staticmethod(lambda: Coins.seeded(bytes(32))))  # for checks that fit twice
+    model = Declaring(None, epsilon=50.0)  # type: ignore[arg-type]
+    results = check_estimator(model, on_skip=None, on_fail=None)
+    failed = [(result["check_name"], str(result["exception"])) for result in results if result["status"] == "failed"]
+    assert failed == []
+    assert sum(result["status"] == "passed" for result in results) > 40
+
+
+def test_copies_keep_every_parameter(tmp_path: Path) -> None:
+    frame, y = table()
+    model = PrivateNaiveBayes(BOOK, epsilon=1.0, expected_rows=400, tuning_note="none", ledger=None).fit(frame, y)
+    assert clone(model).get_params() == model.get_params()
+    buffer = io.BytesIO()
+    joblib.dump(model, buffer)
+    buffer.seek(0)
+    back = joblib.load(buffer)
+    model.save(tmp_path / "model.json")
+    loaded = load(tmp_path / "model.json")
+    assert back.get_params() == model.get_params()
+    assert isinstance(loaded, PrivateNaiveBayes)
+    for other in (back, loaded):
+        assert other.predict_joint_log_proba(frame).tobytes() == model.predict_joint_log_proba(frame).tobytes()
+        assert other.statement_ == model.statement_
+        assert other.privacy_ == model.privacy_
+
+
+def test_neither_estimator_has_parameters_of_the_other() -> None:
+    plain, private = (set(kind.__init__.__annotations__) for kind in (NaiveBayes, PrivateNaiveBayes))
+    assert plain & private == {"codebook", "alpha", "priors", "class_weight", "extra_columns", "return"}
+    with pytest.raises(TypeError, match="epsilon"):
+        PrivateNaiveBayes(BOOK)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="epsilon"):
+        NaiveBayes(BOOK, epsilon=1.0)  # type: ignore[call-arg]
+
+
+def test_a_codebook_that_is_not_declared_is_refused() -> None:
+    frame, y = table()
+    inferred = NaiveBayes().fit(frame, y).codebook_
+    for codebook in (None, inferred):
+        with pytest.raises(PrivacyError, match="no declared domain"):
+            PrivateNaiveBayes(codebook, epsilon=1.0).fit(frame, y)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="must be a Codebook"):
+        PrivateNaiveBayes("codebook.toml", epsilon=1.0).fit(frame, y)  # type: ignore[arg-type]
