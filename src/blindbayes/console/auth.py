@@ -165,7 +165,7 @@ class Authenticator:
         except ConfigError:  # the person's role is unknown
             return None
         roles = frozenset(each.role for each in known if each.name == user.name)
-        if not roles or len(user.roles) > 1:  # removed since, or signed in before the site named its people
+        if not roles or len(user.roles) > 1:  # removed since, or signed in before the site named people
             self.sign_out(key)
             return None
         return replace(user, roles=roles)

@@ -35,7 +35,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every call receives: the agent, and the user who calls."""
+    """The first argument of every call: the agent, and the user who calls."""
 
     agent: Agent
     user: User
@@ -90,7 +90,7 @@ class Action:
 
     path: str
     do: Callable[..., Any]  # takes a Context, the parts of the path by name, and the body
-    act: Act | None = None  # the right that people need, where the site names its people
+    act: Act | None = None  # the right that people need, where the site names people
     back: str = "/"  # the page with its form, shown again if the action is refused
     then: str = "/"  # the page that follows; {name} is taken from the path or the answer
     notice: str = ""  # key of the notice on that page; the answer's own `notice` takes precedence

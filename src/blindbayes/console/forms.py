@@ -43,7 +43,7 @@ def _field(part: bytes) -> tuple[str, str]:
     """Return the name and the text of one part. A part is never looked into: what nests stays text."""
     head = part[: _MAX_HEADER + 4]
     header, blank, _ = head.partition(b"\r\n\r\n")
-    name = next((found for line in header.split(b"\r\n") if (found := _NAME.fullmatch(line))), None)
+    name = next(filter(None, map(_NAME.fullmatch, header.split(b"\r\n"))), None)
     if not blank or not header.startswith(b"\r\n") or name is None:
         raise ConfigError("a part of the form has no name")
     try:

@@ -85,7 +85,7 @@ async def release(context: Context, run: str) -> dict[str, Any]:
         "study": str(known.get("study", "")),
         "files": [{"name": name, "size": len(data)} for name, data in sorted(files.items())],
         "problem": problem,
-        **{name: [] if verification is None else list(getattr(verification, of)) for name, of in _VERIFICATION.items()},
+        **{name: [] if verification is None else list(getattr(verification, field)) for name, field in _VERIFICATION.items()},
         "statement": files["statement.md"].decode() if "statement.md" in files and not problem else "",
         "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
     }
