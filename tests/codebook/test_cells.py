@@ -68,7 +68,7 @@ def test_scale_and_edges_are_written_and_read_back() -> None:
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"edges": (5.0, 5.2)}, "must rise"),
+        ({"edges": (5.0, 5.2)}, "must increase"),
         ({"edges": (0.0,)}, "above the lower bound"),
         ({"edges": (11.0,)}, "above the lower bound"),
         ({"edges": (5.0,), "bins": 3}, "drop bins"),

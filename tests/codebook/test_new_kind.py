@@ -61,5 +61,5 @@ class Rate(Numeric, frozen=True, forbid_unknown_fields=True, tag="rate", tag_fie
 def test_what_does_not_know_the_statistics_of_a_kind_refuses_it_by_name(aligned: bool) -> None:
     """As a number it would run there, and end in another model than its own."""
     book = Codebook("ill", ("n", "y"), (Rate("visits", 0, 50), Flag("smokes")), variance_floor=0.01)
-    with pytest.raises(ConfigError, match=r"feature 'visits': a study over columns .* does not know statistics of its kind"):
+    with pytest.raises(ConfigError, match=r"feature 'visits': a study over columns .* does not support statistics of its kind"):
         Study(book, partition="columns", aligned=aligned, key=None if aligned else "id")

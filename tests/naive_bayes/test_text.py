@@ -268,12 +268,12 @@ def test_more_words_than_documents_can_have_are_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({}, "give its words, or the number of buckets"),
-        ({"words": ("a",), "buckets": 3}, "one of the two"),
-        ({"words": ("a", "a")}, "stands twice"),
+        ({}, "give either its words or the number of buckets"),
+        ({"words": ("a",), "buckets": 3}, "either its words or"),
+        ({"words": ("a", "a")}, "occurs twice"),
         ({"buckets": 0}, "buckets must be"),
         ({"words": ("a",), "max_words": 0}, "max_words must be"),
-        ({"words": ("a",), "model": "poisson"}, "model is multinomial, bernoulli or complement"),
+        ({"words": ("a",), "model": "poisson"}, "model must be multinomial, bernoulli or complement"),
     ],
 )
 def test_what_makes_no_text_is_refused(fields: dict[str, Any], rule: str) -> None:

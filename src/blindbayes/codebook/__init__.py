@@ -1,4 +1,4 @@
-"""Public facts about the columns: see `codebook.codebook`."""
+"""Public facts about columns; see `codebook.codebook`."""
 
 from __future__ import annotations
 

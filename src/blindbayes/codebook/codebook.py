@@ -1,9 +1,8 @@
-"""The codebook: everything public and agreed before any data is read.
+"""The codebook: public facts about the columns, agreed before any data is read.
 
-A codebook names the class column and its labels, and each feature with its closed domain or its bounds and grid. It is
-written by people, from public knowledge. **Building it from private rows is a leak**: the observed minimum, maximum and
-category list of a table are facts about single records. `Codebook.from_frame` is therefore for public frames only, and a
-codebook that was inferred from training data is refused wherever privacy is claimed.
+A codebook names the class column and its labels, and each feature with its closed domain or its bounds and grid. People write
+it from public knowledge. **A codebook built from private rows is a leak**: minimum, maximum and categories of a table are facts
+about single records. `Codebook.from_frame` is therefore for public frames, and private releases refuse inferred codebooks.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ from blindbayes.codebook.features import (
     require_distinct,
     require_labels,
     require_name,
-    require_text,
     settle_texts,
 )
 from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
-from blindbayes.io.untrusted import convert, read_limited, read_toml
+from blindbayes.io.untrusted import convert, read_limited, read_toml, require_seen
 
 _FORMULA = re.compile(r"\s*[=+@-].*(\w\(|['\w]!)")  # that calls something, or names another sheet, file or program
 _INFERENCE = "blindbayes.data.infer"
@@ -60,7 +58,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     variance_floor: float | None = None
     identifier: IdRecipe | None = None
     provenance: Literal["declared", "public frame", "data dictionary", "inferred"] = "declared"
-    expected_rows: int | None = None  # about how many rows a table has, as publicly known; plans of private releases use it
+    expected_rows: int | None = None  # public estimate of a table's rows, for planning private releases
     format: Literal["blindbayes.codebook/1"] = "blindbayes.codebook/1"
 
     def __post_init__(self) -> None:
@@ -76,14 +74,14 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         if not self.features:
             raise ConfigError("features: at least one feature is needed; add a [[features]] table")
         if not all(isinstance(feature, Feature) for feature in self.features):
-            raise ConfigError("features: each is a Categorical, a Numeric or a Text")
+            raise ConfigError("features: each must be a Categorical, a Numeric or a Text")
         if len(self.features) > MAX_FEATURES:
             raise ConfigError(f"features: at most {MAX_FEATURES:,}; choose those that matter")
         cells = len(self.classes) * (1 + sum(feature.columns for feature in self.features))
         if cells > MAX_CELLS:
             raise ConfigError(
-                f"the statistics would have {cells:,} cells (classes times values), more than {MAX_CELLS:,}: take fewer bins, "
-                "or group the values"
+                f"the statistics would have {cells:,} cells (classes times values), more than {MAX_CELLS:,}: use fewer bins, "
+                "or group values"
             )
         require_distinct([self.target, *self.names], "features", "name")
         _require_apart([self.target, *self.names])
@@ -98,18 +96,17 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             if not 1 / LARGEST <= self.variance_floor <= LARGEST:
                 raise ConfigError("variance_floor must be a positive number, or absent")
         for marker in self.missing:
-            require_text(marker, "a missing marker")
+            require_seen(marker, "a missing marker")
         for feature in self.features:
             if isinstance(feature, Categorical) and (clash := sorted(set(self.missing) & set(feature.values))):
                 raise ConfigError(f"feature {feature.name!r}: {clash[0]!r} is a value and a missing marker of the codebook")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Feature names, in order."""
         return tuple(feature.name for feature in self.features)
 
     def feature(self, name: str) -> Feature:
-        """The feature of that name."""
+        """Return the feature of that name."""
         try:
             return self._by_name[name]
         except KeyError:
@@ -120,14 +117,14 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return {feature.name: feature for feature in self.features}
 
     def numeric(self, name: str) -> Numeric:
-        """The feature of that name, which is a number."""
+        """Return the numeric feature of that name."""
         feature = self.feature(name)
         if not isinstance(feature, Numeric):
             raise ConfigError(f"feature {name!r} is not a number")
         return feature
 
     def text(self, name: str) -> Text:
-        """The feature of that name, which is text."""
+        """Return the text feature of that name."""
         feature = self.feature(name)
         if not isinstance(feature, Text):
             raise ConfigError(f"feature {name!r} is not text")
@@ -135,40 +132,37 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @property
     def texts(self) -> tuple[Text, ...]:
-        """The features that are text."""
         return tuple(feature for feature in self.features if isinstance(feature, Text))
 
     def require_one_value(self, what: str) -> None:
-        """Refuse text where a row must have one value of each feature, and a kind whose statistics are neither counts nor
-        number, sum and squares."""
+        """Refuse features of which a row has several values, and kinds other than counts and moments."""
         for feature in self.texts:
             raise ConfigError(
-                f"feature {feature.name!r} is text: {what} takes features that have one value in a row, and a document has "
-                "many words; leave it out, or make categories of it"
+                f"feature {feature.name!r} is text: {what} needs one value per row and feature, and a document has many words; "
+                "leave it out, or use categories"
             )
         for other in (each for each in self.features if not each.counted and each.columns != 3):
             raise ConfigError(
-                f"feature {other.name!r}: {what} does not know statistics of its kind; leave it out, or cut it into bins"
+                f"feature {other.name!r}: {what} does not support statistics of its kind; leave it out, or use bins"
             )
 
     def markers(self, feature: Feature) -> tuple[str, ...]:
-        """Texts that stand for a missing value in this feature, besides null, NaN and the empty text."""
+        """Return the strings that mean a missing value of this feature, the empty one included."""
         return tuple(dict.fromkeys(("", *self.missing, *feature.missing)))
 
     @property
     def label_markers(self) -> tuple[str, ...]:
-        """Texts that stand for a missing class label."""
         return tuple(dict.fromkeys(("", *self.missing)))
 
     @cached_property
     def sha256(self) -> str:
-        """Hexadecimal SHA-256 of the canonical JSON. Comments and layout of the file do not enter; every fact does."""
+        """Hexadecimal SHA-256 of the canonical JSON, which has every fact but no comments or layout."""
         return hashlib.sha256(self.canonical()).hexdigest()
 
     def canonical(self) -> bytes:
-        """Canonical JSON: keys sorted, no spaces, UTF-8, floats in shortest round-trip form, no field at its default.
+        """Return canonical JSON: sorted keys, no spaces, UTF-8, shortest floats, no defaults.
 
-        Without the defaults, a field that a later version adds leaves the hash of an agreed codebook as it is.
+        Without defaults, a field added by a later version does not change the hash of an agreed codebook.
         """
         return self._canonical
 
@@ -184,9 +178,9 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Codebook:
-        """From plain builtins, as TOML or JSON give them. Unknown fields are refused."""
+        """Make a codebook from builtins, as TOML or JSON give them; unknown fields are refused."""
         if "parties" in fields and "features" not in fields:
-            raise ConfigError("this is a study, not a codebook; the codebook is the file that it was made with")
+            raise ConfigError("this is a study, not a codebook; name the codebook file that the study was made from")
         return convert(dict(fields), cls, "codebook", lambda problem: _plain(problem, fields))
 
     @classmethod
@@ -196,12 +190,12 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             text = read_limited(path)
         except FileNotFoundError:
             raise ConfigError(
-                f"codebook file {os.fspath(path)!r} does not exist; `blindbayes codebook --help` says how to make one"
+                f"codebook file {os.fspath(path)!r} does not exist; see `blindbayes codebook --help` to make one"
             ) from None
         except OSError as cause:
             raise ConfigError(f"codebook file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
         tabular = Path(path).suffix.lower() in (".csv", ".tsv", ".txt")
-        hint = "a table is no codebook: `blindbayes codebook draft` or `from-dictionary` makes one" if tabular else ""
+        hint = "it looks like a table: `blindbayes codebook draft` or `from-dictionary` makes a codebook" if tabular else ""
         return cls.from_dict(read_toml(text, f"codebook file {os.fspath(path)!r}", wide=True, hint=hint))
 
     @classmethod
@@ -214,30 +208,33 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         max_rows: int = DEFAULT_MAX_ROWS,
         missing: Sequence[str] = (),
     ) -> Codebook:
-        """Categories, bounds, labels and the expected number of rows taken from a PUBLIC frame.
+        """Infer categories, bounds, labels and the expected number of rows from a PUBLIC frame.
 
-        Call this only on data that everybody may see (a published sample, a synthetic table). The result holds the frame's
-        minima, maxima and categories: from private rows that is a leak, and no noise added later repairs it.
+        Call this only on data that anyone may see (a published sample, a synthetic table). The result contains the frame's
+        minima, maxima and categories: from private rows that is a leak, which noise added later does not repair.
         """
-        infer = import_module(_INFERENCE).infer_codebook  # tables are known to `data`, which knows codebooks
-        found: Codebook = infer(public_frame, target, bins=bins, max_rows=max_rows, missing=missing, provenance="public frame")
-        return found
+        infer = import_module(_INFERENCE).infer_codebook  # at run time: `data` imports this package
+        inferred: Codebook = infer(
+            public_frame, target, bins=bins, max_rows=max_rows, missing=missing, provenance="public frame"
+        )
+        return inferred
 
     @classmethod
     def from_dictionary(
         cls, rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]], target: str, *, max_rows: int = DEFAULT_MAX_ROWS
     ) -> Codebook:
-        """From a data dictionary: one row per column with name, kind, values (separated by |), low, high, precision, bins.
+        """Make a codebook from a data dictionary: one row per column with name, kind, values, low, high, precision, bins.
 
-        `rows` is a CSV file with those headings, or the rows themselves. The row whose name is `target` gives the classes.
+        `rows` is a CSV file with those headings, or the rows themselves; values are separated by |. The row whose name is
+        `target` gives the classes.
         """
-        found: Codebook = import_module(_INFERENCE).codebook_from_dictionary(rows, target, max_rows=max_rows)
-        return found
+        made: Codebook = import_module(_INFERENCE).codebook_from_dictionary(rows, target, max_rows=max_rows)
+        return made
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins without the fields that stand at their defaults."""
+        """Return builtins, without fields that have their default."""
         fields = _without_defaults(self)
         fields["features"] = [{"kind": item.__struct_config__.tag, **_without_defaults(item)} for item in self.features]
         if self.identifier is not None:
@@ -245,11 +242,11 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return fields
 
     def to_toml(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The codebook as commented TOML, written to `path` if given. Comments of a file that stands there are kept."""
+        """Return the codebook as commented TOML and write it to `path` if given, preserving comments of an existing file."""
         document = document_of(self.to_dict(), Path(path) if path is not None else None)
         text = tomlkit.dumps(document)
         if path is not None:
-            scratch = Path(path).with_name(Path(path).name + ".part")  # a codebook is never left half written
+            scratch = Path(path).with_name(Path(path).name + ".part")  # then renamed: never half written
             try:
                 scratch.write_text(text, encoding="utf-8")
                 scratch.replace(path)
@@ -259,29 +256,29 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return text
 
     def with_features(self, features: Iterable[Feature]) -> Codebook:
-        """The same codebook with other features (for example with bins chosen)."""
+        """Return the codebook with other features."""
         return msgspec.structs.replace(self, features=tuple(features))
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a codebook file."""
+    """Return the JSON Schema of a codebook file."""
     schema = msgspec.json.schema(Codebook)
     for part in schema["$defs"].values():
-        if "description" in part:  # a docstring: Python 3.13 takes its indentation off, earlier ones do not
+        if "description" in part:  # a docstring: only Python 3.13 removes its indentation
             part["description"] = inspect.cleandoc(part["description"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "blindbayes codebook", **schema}
 
 
 def _require_apart(names: Sequence[str]) -> None:
-    """Names that differ in case only are one column to most databases."""
+    # most databases treat names that differ only in case as one column
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(name.casefold(), name)) != name:
-            raise ConfigError(f"features: names {other!r} and {name!r} differ in upper and lower case only; rename one")
+            raise ConfigError(f"features: names {other!r} and {name!r} differ only in case; rename one")
 
 
 def _plain(message: str, fields: Mapping[str, Any]) -> str:
-    """msgspec's message with the feature's name instead of its position, where it has one."""
+    """Replace positions of features in a message of msgspec by their names."""
     features = fields.get("features")
     if isinstance(features, list):
         for position, feature in enumerate(features):

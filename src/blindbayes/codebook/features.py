@@ -1,7 +1,7 @@
-"""Kinds of features, and how an identifier is made of columns.
+"""Feature kinds, and recipes for identifiers.
 
-A kind says how many numbers per class its statistics have (`columns`), and whether they are counts of values (`counted`), of
-which a row has one at most; moments and words are not.
+Of each kind, `columns` is the number of statistics per class, and `counted` is True if they are counts of values of which a row
+has at most one; moments and words are not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import require_seen
 
 MAX_NAME_LENGTH = 256
-MAX_CODE = 2**46  # what the statistics' two-limb squares carry exactly
+MAX_CODE = 2**46  # sums of squares in two limbs are exact up to here
 MAX_WORDS = 2**20  # of a document, where its bound is not declared
 LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary floats
 
@@ -26,8 +26,8 @@ LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary
 class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="categorical", tag_field="kind"):
     """A feature with a closed list of values. Numbers and truth values match by their plain text: 3, true.
 
-    A value that is not listed is an error; in a private fit, where no error may tell one table from another, it counts as
-    missing. `other` names the listed value that it counts as instead, everywhere.
+    A value that is not listed is an error. In a private fit, where no error may distinguish two tables, it counts as missing.
+    `other` names a listed value that it counts as instead, everywhere.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         settle_texts(self, where, "values", "missing")
         require_labels(self.values, where, "values")
         if unknown := sorted(set(self.labels) - set(self.values)):
-            raise ConfigError(f"{where}: labels are given for {unknown[0]!r}, which is not among its values; add it or drop it")
+            raise ConfigError(f"{where}: labels has {unknown[0]!r}, which is not one of its values; add it or drop it")
         for text in (" ".join(self.description.split()), *self.labels.values(), *self.missing):
-            require_text(text, f"{where}: description, labels and missing markers")
+            require_seen(text, f"{where}: description, labels and missing markers")
         if clash := sorted(set(self.missing) & set(self.values)):
             raise ConfigError(f"{where}: {clash[0]!r} is both a value and a missing marker; keep it in one list")
         if self.other is not None and self.other not in self.values:
@@ -54,27 +54,24 @@ class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 
     @property
     def columns(self) -> int:
-        """How many numbers per class the statistics keep: one count per value."""
         return len(self.values)
 
     @property
     def counted(self) -> bool:
-        """Whether values are counted."""
         return True
 
     @property
     def size(self) -> int:
-        """Number of values."""
         return len(self.values)
 
 
 class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="numeric", tag_field="kind"):
     """A feature with public bounds on a public grid.
 
-    A number x becomes the integer floor(x / precision + 0.5), and that minus the grid's centre is its *code*. Without `bins`
-    the feature is Gaussian (its statistics are sums of codes); with `bins` it is a histogram of that many equal-width cells,
-    or with `scale = "log"` of cells that grow with the distance from zero, where zero has a cell of its own. With `edges` it is
-    a histogram too: a cell begins at the lower bound and at each edge. `spacing` is what files call `scale`.
+    The grid point of a number x is floor(x / precision + 0.5); its *code* is the grid point minus the centre of the grid.
+    Without `bins` the feature is Gaussian: its statistics are sums of codes and squares. With `bins` it is a histogram of
+    equal-width cells, or with `scale = "log"` of cells that grow with the distance from zero, which has its own cell. With
+    `edges` a cell begins at the lower bound and at each edge. The attribute `spacing` is `scale` in files.
     """
 
     name: str
@@ -104,11 +101,11 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         inverse = 1 / self.precision
         if not ((math.isfinite(inverse) and _is_whole(inverse)) or _is_whole(self.precision)):
             raise ConfigError(f"{where}: precision must be a whole number or one over a whole number (0.5, 0.01, 10, ...)")
-        # From 2^52 on, x + 0.5 is no float, and floor(x + 0.5) would move odd grid points.
+        # From 2^52 on, x + 0.5 is not a float, and floor(x + 0.5) would move odd grid points.
         if max(abs(self.low), abs(self.high)) * self.scale >= 2**52 or self.grid_high - self.grid_low > 2 * MAX_CODE:
             raise ConfigError(f"{where}: too many grid points to sum exactly; coarsen the precision or tighten the bounds")
         if self.spacing not in ("linear", "log"):
-            raise ConfigError(f"{where}: scale is linear or log")
+            raise ConfigError(f"{where}: scale must be linear or log")
         if self.edges:
             self._settle_edges(where)
         if self.bins is not None and not (type(self.bins) is int and 1 <= self.bins <= self.width):
@@ -116,21 +113,21 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         if self.bins is not None and self.equal_cells and self.width * self.bins > 2**52:  # engines divide integers in float64
             raise ConfigError(f"{where}: too many grid points for bins; coarsen the precision")
         for marker in self.missing:
-            require_text(marker, f"{where}: a missing marker")
-        require_text(self.unit, f"{where}: unit")
-        require_text(" ".join(self.description.split()), f"{where}: description")
+            require_seen(marker, f"{where}: a missing marker")
+        require_seen(self.unit, f"{where}: unit")
+        require_seen(" ".join(self.description.split()), f"{where}: description")
         if self.spacing == "log" and self.bins is not None and self.bins > len(_ladder(self.grid_low, self.grid_high)):
             raise ConfigError(f"{where}: fewer than {self.bins} cells of a logarithmic scale fit its grid; take fewer bins")
 
     def _settle_edges(self, where: str) -> None:
         if self.spacing != "linear":
-            raise ConfigError(f"{where}: edges say where the cells are; drop scale")
+            raise ConfigError(f"{where}: edges define the cells; drop scale")
         edges = tuple(finite(edge, f"{where}: an edge") for edge in self.edges)
         if not all(self.low < edge <= self.high for edge in edges):
-            raise ConfigError(f"{where}: edges lie above the lower bound and not above the upper one")
+            raise ConfigError(f"{where}: edges must lie above the lower bound and not above the upper one")
         points = [self.grid_low, *self._points(edges)]
         if any(after <= before for before, after in pairwise(points)):
-            raise ConfigError(f"{where}: edges must rise, by at least one step of the grid")
+            raise ConfigError(f"{where}: edges must increase by at least one step of the grid")
         if self.bins not in (None, len(edges) + 1):
             raise ConfigError(f"{where}: {len(edges)} edges make {len(edges) + 1} bins; drop bins")
         msgspec.structs.force_setattr(self, "edges", edges)
@@ -143,7 +140,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         return float(round(inverse)) if _is_whole(inverse) else inverse
 
     def grid(self, value: float) -> int:
-        """The grid point of a number: floor(x * scale + 0.5), the one rule that every engine computes alike."""
+        """Return the grid point of a number, floor(x * scale + 0.5), which every engine computes alike."""
         return self._points([value])[0]
 
     def _points(self, values: Iterable[float]) -> list[int]:
@@ -152,42 +149,36 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
 
     @property
     def grid_low(self) -> int:
-        """Grid point of the lower bound."""
         return self.grid(self.low)
 
     @property
     def grid_high(self) -> int:
-        """Grid point of the upper bound."""
         return self.grid(self.high)
 
     @property
     def centre(self) -> int:
-        """The public grid point that codes are counted from, so that sums of squares stay small."""
+        """The grid point with code 0, in the middle, so that sums of squares stay small."""
         return (self.grid_low + self.grid_high) // 2
 
     @property
     def code_low(self) -> int:
-        """Smallest code."""
         return self.grid_low - self.centre
 
     @property
     def code_high(self) -> int:
-        """Largest code."""
         return self.grid_high - self.centre
 
     @property
     def width(self) -> int:
-        """Number of grid points between the bounds, both included."""
+        """Number of grid points from bound to bound."""
         return self.grid_high - self.grid_low + 1
 
     @property
     def columns(self) -> int:
-        """How many numbers per class the statistics keep: a count per bin, or n, sum and squares."""
         return 3 if self.bins is None else self.bins
 
     @property
     def counted(self) -> bool:
-        """Whether values are counted in bins; else their moments are summed."""
         return self.bins is not None
 
     @property
@@ -199,7 +190,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
 
     @property
     def equal_cells(self) -> bool:
-        """Whether the histogram's cells hold equal numbers of grid points, up to one."""
+        """True if cells have equal numbers of grid points, up to one."""
         return self.spacing == "linear" and not self.edges
 
     @property
@@ -214,17 +205,17 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nume
         return tuple(low - (-cell * width // size) for cell in range(size))
 
     def bin_of(self, code: int) -> int:
-        """The histogram cell of a code, in integers."""
+        """Return the histogram cell of a code, in integer arithmetic."""
         if self.equal_cells:
             return (code - self.code_low) * self.size // self.width
         return bisect.bisect_right(self.starts, code) - 1
 
 
 def log_points(low: int, high: int, steps: int) -> list[int]:
-    """First grid points of cells that grow with the distance from zero (or from the bound nearest to it), from low to high.
+    """Return the first grid points of cells that grow with the distance from zero, or from the bound nearest to it.
 
-    `steps` equal cells to each doubling; nearer than that every grid point is a cell. Integers alone: every site, on every
-    machine, finds the same cells.
+    Each doubling has `steps` equal cells; nearer than that every grid point is a cell. Integer arithmetic gives every site the
+    same cells.
     """
     anchor = min(max(low, 0), high)
     away, step, distance = [], 1, 1
@@ -237,31 +228,30 @@ def log_points(low: int, high: int, steps: int) -> list[int]:
 
 
 def _ladder(low: int, high: int) -> list[int]:
-    """The finest logarithmic cells, 16 to each doubling, that bins are chosen from."""
     return log_points(low, high, 16)
 
 
 def _thinned(points: list[int], cells: int) -> list[int]:
-    """`cells` of these cells together: evenly spread, zero by itself where there are three or more."""
+    """Merge cells evenly to `cells` cells; zero has its own cell if there are at least three."""
     anchor = min(max(points[0], 0), points[-1])
     inner = points[1:]
-    kept = {point for point in (anchor, anchor + 1) if point in inner} if cells > 2 else set()
-    rest = [point for point in inner if point not in kept]
-    wanted = cells - 1 - len(kept)
-    kept |= {rest[(2 * at + 1) * len(rest) // (2 * wanted)] for at in range(wanted)}
-    return [points[0], *sorted(kept)]
+    starts = {point for point in (anchor, anchor + 1) if point in inner} if cells > 2 else set()
+    rest = [point for point in inner if point not in starts]
+    wanted = cells - 1 - len(starts)
+    starts |= {rest[(2 * i + 1) * len(rest) // (2 * wanted)] for i in range(wanted)}
+    return [points[0], *sorted(starts)]
 
 
 class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_field="kind"):
-    """A feature whose value is a document, read as a bag of words: how often each word of a public vocabulary stands in it.
+    """A feature whose value is a document, read as a bag of words: the count of each word of a public vocabulary.
 
-    A text is put in lower case and cut into runs of two or more letters, digits or underscores, which is scikit-learn's
-    default; a row of a sparse matrix is its counts. Words that are not listed do not count. With `buckets` instead of `words`
-    every word counts, in the bucket that BLAKE2b gives it. `model` is how classes differ: by how often a word is used
-    (`multinomial`), by whether it is (`bernoulli`), or by how often all other classes use it (`complement`).
+    A document is lower-cased and split into runs of two or more letters, digits or underscores, as by scikit-learn; a row of a
+    sparse matrix is used as counts. Words that are not listed do not count. With `buckets` instead of `words` every word
+    counts, in the bucket of its BLAKE2b hash. `model` is how classes differ: by the frequency of a word (`multinomial`), by its
+    presence (`bernoulli`), or by its frequency in all other classes (`complement`).
 
-    Of a document with more than `max_words` words (`bernoulli`: different ones) so many count, chosen by a public rule from
-    the document alone. A private release needs the bound: it is what one document can change.
+    At most `max_words` words of a document (distinct ones for `bernoulli`) count, chosen by a public rule from the document
+    alone. A private release needs this bound on what one document can change.
     """
 
     name: str
@@ -278,51 +268,48 @@ class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", 
         where = f"feature {self.name!r}"
         settle_texts(self, where, "words", "missing")
         if (self.buckets is None) == (not self.words):
-            raise ConfigError(f"{where}: give its words, or the number of buckets that they are hashed into; one of the two")
+            raise ConfigError(f"{where}: give either its words or the number of buckets that words are hashed into")
         if self.words:
             require_labels(self.words, where, "words")
-        for field, most in (("buckets", 2**22), ("max_words", MAX_WORDS)):
+        for field, largest in (("buckets", 2**22), ("max_words", MAX_WORDS)):
             number = getattr(self, field)
-            if number is not None and not (type(number) is int and 1 <= number <= most):
-                raise ConfigError(f"{where}: {field} must be a whole number from 1 to {most:,}, or absent")
+            if number is not None and not (type(number) is int and 1 <= number <= largest):
+                raise ConfigError(f"{where}: {field} must be a whole number from 1 to {largest:,}, or absent")
         if self.model not in ("multinomial", "bernoulli", "complement"):
-            raise ConfigError(f"{where}: model is multinomial, bernoulli or complement")
+            raise ConfigError(f"{where}: model must be multinomial, bernoulli or complement")
         for text in (" ".join(self.description.split()), *self.missing):
-            require_text(text, f"{where}: description and missing markers")
+            require_seen(text, f"{where}: description and missing markers")
 
     @property
     def columns(self) -> int:
-        """How many numbers per class the statistics keep: one per word, and where it is needed the number of documents."""
         return self.size + self.has_documents
 
     @property
     def has_documents(self) -> bool:
-        """Whether the documents are counted too: for words that are there or not, where a document may be missing."""
+        """True if documents are counted too, which absence of a word needs where documents may be missing."""
         return self.once and self.optional
 
     @property
     def counted(self) -> bool:
-        """A document has many words, so that they do not add up to the rows."""
-        return False
+        return False  # a document has many words, so counts do not add up to the rows
 
     @property
     def size(self) -> int:
-        """Number of words, or of buckets."""
         return self.buckets or len(self.words)
 
     @property
     def once(self) -> bool:
-        """Whether a word counts once in a document, however often it stands there."""
+        """True if a word counts at most once per document."""
         return self.model == "bernoulli"
 
     @property
     def reach(self) -> int:
-        """The most words of a document that count."""
+        """Maximum number of words of a document that count."""
         return self.max_words or (self.size if self.once else MAX_WORDS)
 
-    def word(self, at: int) -> str:
-        """The word at a position; of a bucket its number."""
-        return self.words[at] if self.words else f"bucket {at}"
+    def word(self, index: int) -> str:
+        """Return the word at an index, or the name of a bucket."""
+        return self.words[index] if self.words else f"bucket {index}"
 
 
 Feature: TypeAlias = Categorical | Numeric | Text
@@ -342,7 +329,7 @@ class IdPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IdRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How two parties turn their own columns into the same identifier bytes."""
+    """A recipe by which two parties derive the same identifier from their own columns."""
 
     parts: tuple[IdPart, ...]
 
@@ -361,7 +348,7 @@ def _is_whole(value: float) -> bool:
 
 
 def finite(value: Any, what: str) -> float:
-    """A finite float; 0, 0.0 and -0.0 hash alike."""
+    """Return a finite float; 0, 0.0 and -0.0 become the same value, for hashes."""
     try:
         number = float(value) if not isinstance(value, bool | str) else math.nan
     except (TypeError, ValueError, OverflowError):
@@ -372,22 +359,18 @@ def finite(value: Any, what: str) -> float:
 
 
 def settle_texts(struct: msgspec.Struct, where: str, *fields: str) -> None:
-    """Lists become tuples, so that codebooks of one hash are equal; what is no list of texts is refused."""
+    """Convert lists of strings to tuples, so that codebooks with equal hashes are equal; refuse anything else."""
     for field in fields:
         texts = getattr(struct, field)
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise ConfigError(f"{where}: {field} must be a list of texts; write numbers in quotes")
+            raise ConfigError(f"{where}: {field} must be a list of strings; write numbers in quotes")
         msgspec.structs.force_setattr(struct, field, tuple(texts))
-
-
-def require_text(text: str, what: str) -> None:
-    require_seen(text, what)
 
 
 def require_name(name: str, what: str) -> None:
     if not isinstance(name, str) or not name or len(name) > MAX_NAME_LENGTH:
         raise ConfigError(f"{what}: a name has 1 to {MAX_NAME_LENGTH} characters")
-    require_text(name, f"{what}: a name")
+    require_seen(name, f"{what}: a name")
 
 
 def require_labels(labels: tuple[str, ...], where: str, field: str) -> None:
@@ -396,7 +379,7 @@ def require_labels(labels: tuple[str, ...], where: str, field: str) -> None:
     for label in labels:
         if not label:
             raise ConfigError(f"{where}: {field} holds the empty text, which stands for a missing value; drop it")
-        require_text(label, f"{where}: a label in {field}")
+        require_seen(label, f"{where}: a label in {field}")
     require_distinct(labels, where, f"label in {field}")
 
 
@@ -404,5 +387,5 @@ def require_distinct(items: Sequence[str], where: str, what: str) -> None:
     seen: set[str] = set()
     for item in items:
         if item in seen:
-            raise ConfigError(f"{where}: {what} {item!r} stands twice; keep one")
+            raise ConfigError(f"{where}: {what} {item!r} occurs twice; keep one")
         seen.add(item)

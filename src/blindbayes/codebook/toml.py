@@ -1,4 +1,4 @@
-"""A codebook as commented TOML."""
+"""Write a codebook as commented TOML."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _COMMENTS = {
 
 
 def document_of(fields: dict[str, Any], path: Path | None) -> tomlkit.TOMLDocument:
-    """The document of a codebook's fields; comments of a file that stands there are kept."""
+    """Return the document of a codebook's fields, with the comments of an existing file at `path`."""
     features = fields.pop("features")
     identifier = fields.pop("identifier", None)
     if path is not None and path.exists():
         try:
             text = path.read_text(encoding="utf-8")
-            read_toml(text, "it", wide=True)  # its bounds; the other reader, which keeps comments, has none
+            read_toml(text, "it", wide=True)  # checks limits: tomlkit, which preserves comments, has none
             document = tomlkit.parse(text)
         except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError, ConfigError):
             raise ConfigError(f"{os.fspath(path)!r} exists and is not TOML; move it away or choose another path") from None
@@ -67,20 +67,19 @@ def document_of(fields: dict[str, Any], path: Path | None) -> tomlkit.TOMLDocume
 
 
 def multiline(value: Any) -> Any:
-    """A long list with an entry on each line; anything else as it is."""
+    """Return a long list with one entry per line; return other values unchanged."""
     return _Lines(value) if isinstance(value, list) and len(value) > 8 else value
 
 
 class _Lines(tomlkit.items.Array):
-    """A list to be written, not changed: tomlkit's own takes time by the square of its length."""
+    """A read-only array: tomlkit's own takes time quadratic in its length."""
 
     def __init__(self, values: list[Any]) -> None:
         super().__init__([], tomlkit.items.Trivia())
         self._lines = "[\n" + "".join(f"    {json.dumps(each, ensure_ascii=False)},\n" for each in values) + "]"
 
     def as_string(self) -> str:
-        """What JSON writes of texts and numbers is TOML too."""
-        return self._lines
+        return self._lines  # strings and numbers in JSON are valid TOML
 
 
 def _table(fields: Mapping[str, Any]) -> tomlkit.items.Table:

@@ -20,9 +20,9 @@ def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
     for name in columns:
         key = name.casefold() if fold else name
         if seen.get(key) == name:
-            raise DataError(f"column {name!r} stands twice in the table; rename or drop one")
+            raise DataError(f"column {name!r} occurs twice in the table; rename or drop one")
         if key in seen:
-            raise DataError(f"columns {seen[key]!r} and {name!r} differ in upper and lower case only; rename or drop one")
+            raise DataError(f"columns {seen[key]!r} and {name!r} differ only in case; rename or drop one")
         seen[key] = name
 
 
