@@ -30,11 +30,11 @@ from typing import Any
 
 from _measured import Options
 
-from blindbayes.agent import role_runner
 from blindbayes.agent.agent import Agent
 from blindbayes.agent.config import Rows, SiteConfig
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.runs import role_runner
 from blindbayes.agent.serve import make_courier
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.net.identity import Identity, pin
 from blindbayes.study import Study

@@ -154,7 +154,7 @@ def test_an_ended_run_never_begins_again(tmp_path: Path) -> None:
             home = office.net.sites["south"].home
             before = sum(1 for entry in home.audit.entries() if entry["event"] == "joined")
             for sender, frame in offers:
-                south.board.frame_arrived(sender, frame)
+                south.router.frame_arrived(sender, frame)
             await asyncio.sleep(0.2)
             assert run_id not in south.runs
             events = [entry["event"] for entry in home.audit.entries()]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent.approval import learners_of
-from blindbayes.agent.release import check_release
+from blindbayes.agent.approvals.summary import learners_of
+from blindbayes.agent.runs.release import check_release
 from blindbayes.io.files import read_folder
 from blindbayes.report.manifest import COMMON_SIGNATURES, signed_by
 from blindbayes.report.verification import Vouched
@@ -83,7 +83,7 @@ def test_training_and_classes_over_columns_verify_too(tmp_path: Path, aligned: b
                 assert found.makers == found.alone == (maker,)
                 assert found.missing == ()  # each site's classes are its own
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr("blindbayes.agent.release.classifies", lambda study: False)
+                    patch.setattr("blindbayes.agent.runs.release.classifies", lambda study: False)
                     assert check_release(files, keys)[1].missing == study.names  # by the study, not by run.json
 
     bounded(test)

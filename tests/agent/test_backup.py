@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent import backup as backups
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.rollback import SharedHeads
+from blindbayes.agent.rollback import PeerLogHeads
+from blindbayes.agent.store import backup as backups
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError, LedgerError, PeerProtocolError, PrivacyError
 from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
 from support.sites import BOOK, Office, bounded
@@ -114,8 +114,8 @@ def test_a_site_that_wrote_more_than_it_lost_is_seen_by_its_peers(tmp_path: Path
             home = reopen(office, "north")
             for _ in range(60):
                 home.audit.append("person added", person="Nobody", role="analyst", who="Nobody")
-            monkeypatch.setattr(SharedHeads, "recall", lambda *_: None)
-            monkeypatch.setattr(SharedHeads, "require_ledger", lambda *_: None)
+            monkeypatch.setattr(PeerLogHeads, "recall", lambda *_: None)
+            monkeypatch.setattr(PeerLogHeads, "require_ledger", lambda *_: None)
             home.ledger.note("padded")
             home.ledger.note("padded")
             await office.start("north")

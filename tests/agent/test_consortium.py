@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from blindbayes.agent.tables import Tables
+from blindbayes.agent.store.tables import Tables
 from blindbayes.disclosure.charges import max_moved
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.errors import ConfigError, PrivacyError

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from blindbayes.agent.config import Rows
-from blindbayes.agent.run_context import FolderSite, work_of
-from blindbayes.agent.tables import Tables
+from blindbayes.agent.runs.context import FolderSite, work_of
+from blindbayes.agent.store.tables import Tables
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import DataError

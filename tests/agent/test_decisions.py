@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent.people import Person, account
-from blindbayes.agent.run_context import request_of
+from blindbayes.agent.approvals.people import Person, account
+from blindbayes.agent.runs.context import request_of
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.checks import require_all
@@ -52,7 +52,7 @@ def test_two_stewards_approve_and_one_alone_does_not(tmp_path: Path) -> None:
     assert [entry["who"] for entry in home.decisions.waiting()] == ["Ada"]
     assert home.decisions.approve(study, runs=4, who="Ben").wanted == 1  # another number of runs is another question
     assert home.decisions.approve(study, runs=4, who="Ada").runs_left == 4
-    assert home.audit.of("event", "approved")[-1]["who"] == "Ben, Ada"
+    assert home.audit.where("event", "approved")[-1]["who"] == "Ben, Ada"
     assert home.decisions.waiting() == []
 
 
@@ -91,8 +91,11 @@ def test_without_a_list_of_people_the_account_stands_in_the_log(tmp_path: Path) 
     home, study = office.net.sites["north"].home, study_of(office)
     home.decisions.approve(study)
     home.decisions.revoke(study.sha256, why="a mistake", who="Ada")
-    assert home.audit.of("event", "approved")[-1]["who"] == account()
-    assert (home.audit.of("event", "revoked")[-1]["who"], home.audit.of("event", "revoked")[-1]["why"]) == ("Ada", "a mistake")
+    assert home.audit.where("event", "approved")[-1]["who"] == account()
+    assert (home.audit.where("event", "revoked")[-1]["who"], home.audit.where("event", "revoked")[-1]["why"]) == (
+        "Ada",
+        "a mistake",
+    )
     for bad in ("", "  ", "A\nB", "A\x1b[31m", "x" * 81):
         with pytest.raises(ConfigError):
             home.decisions.approve(study, who=bad)
@@ -182,7 +185,7 @@ def test_a_refusal_is_not_told_to_a_site_that_is_no_party(tmp_path: Path, monkey
             offers = [link for seat in run.seats.values() for link in seat.links.values() if link.pair.peer == "south"]
             stolen = offers[0].pair.offer(fresh_key(Coins.system()))
             told.clear()
-            await east.board.route("south").send(pack(stolen))
+            await east.router.route("south").send(pack(stolen))
             await asyncio.sleep(0.2)
             assert "east" not in {site for site, _ in told}
             await run.done.wait()
@@ -213,13 +216,12 @@ def test_an_approval_counts_to_the_end_of_its_last_day(tmp_path: Path, monkeypat
             study = study_of(office)
             office.net.approve(study, runs=5)
             south, day = office.net.sites["south"].home, datetime.now(UTC).date()
-            for room in ("approvals", "decisions"):  # midnight may come in between
-                monkeypatch.setattr(f"blindbayes.agent.{room}.today", lambda: day)
+            monkeypatch.setattr("blindbayes.agent.approvals.decisions.today", lambda: day)  # midnight may come in between
             with pytest.raises(ConfigError, match="is over: name today or a later day"):
                 south.decisions.approve(study, runs=5, until=day - timedelta(days=1))
             assert south.decisions.approve(study, runs=5, until=day).runs_left == 5
             assert {run.state for run in (await office.run(study)).values()} == {"done"}
-            monkeypatch.setattr("blindbayes.agent.approvals.today", lambda: day + timedelta(days=1))
+            monkeypatch.setattr("blindbayes.agent.approvals.decisions.today", lambda: day + timedelta(days=1))
             assert south.approvals.runs_left(study.sha256) == 0
             with pytest.raises(PrivacyError, match=f"the day until which this study was approved is over \\({day}, UTC\\)"):
                 office.agents["south"].begin(study.sha256)

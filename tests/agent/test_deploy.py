@@ -119,7 +119,7 @@ def test_alerts_and_dashboard_name_metrics_that_a_site_gives(tmp_path: Path) -> 
     async def test() -> None:
         async with Office(tmp_path, ("north", "south", "west")) as office:
             agent = office.agents["north"]
-            agent.board.refused_frames["south"] = 1
+            agent.router.refused_frames["south"] = 1
             agent.home.audit.append("backed up", who="Ada")
             given = set(re.findall(r"^(blindbayes_\w+)", metrics(agent), re.M))
             rules = yaml.safe_load((DEPLOY / "alerts.yaml").read_text())["groups"][0]["rules"]

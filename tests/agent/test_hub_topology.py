@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent import role_runner
+from blindbayes.agent.runs import role_runner
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.net.envelope import Offer, Sealed, unpack
 from blindbayes.net.journal import SentDigest

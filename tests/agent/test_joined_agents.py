@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from blindbayes import NaiveBayes
-from blindbayes.agent.approval import require_study
+from blindbayes.agent.approvals.summary import require_study
 from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError

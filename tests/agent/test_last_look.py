@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindbayes.agent.release import outcome_of, write_release
-from blindbayes.agent.run_context import request_of
+from blindbayes.agent.runs.context import request_of
+from blindbayes.agent.runs.release import outcome_of, write_release
 from blindbayes.disclosure.checks import require_all
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.ledger import Ledger

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from blindbayes import Codebook
-from blindbayes.agent.approval import require_study
+from blindbayes.agent.approvals.summary import require_study
 from blindbayes.cli.commands.study_init import make_study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto import limbs as lm

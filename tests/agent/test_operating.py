@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from blindbayes.agent.config import SiteConfig
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
 from blindbayes.net.grpc_courier import GrpcCourier
 from blindbayes.net.identity import Identity, read_card
@@ -159,9 +159,9 @@ def test_old_releases_go_and_nothing_begins_on_a_full_disk(tmp_path: Path, monke
             home.reload()
             assert home.remove_old_releases(time.time()) == ["a" * 32]
             assert [path.name for path in (home.folder / "releases").iterdir()] == ["b" * 32]
-            assert home.audit.of("event", "release removed")[-1]["run"] == "a" * 32
+            assert home.audit.where("event", "release removed")[-1]["run"] == "a" * 32
             full = shutil.disk_usage(home.folder)._replace(free=1024)
-            monkeypatch.setattr("blindbayes.agent.folder.shutil.disk_usage", lambda _: full)
+            monkeypatch.setattr("blindbayes.agent.store.folder.shutil.disk_usage", lambda _: full)
             with pytest.raises(ConfigError, match="least_free_mb"):
                 office.agents["north"].begin(study.sha256)
 

@@ -218,9 +218,9 @@ def test_agents_and_simulate_show_people_the_same(name: str, tmp_path: Path, mon
     def begun(study: str, run: str, seat: str, seed: bytes, *rest: Any) -> Begun:
         return Begun(study, run, seat, seed_of(seat), *rest)
 
-    monkeypatch.setattr("blindbayes.agent.role_runner.Begun", begun)
+    monkeypatch.setattr("blindbayes.agent.runs.role_runner.Begun", begun)
     monkeypatch.setattr(
-        "blindbayes.agent.run_context.FolderSite.key", key_of(SeatCoins(""))
+        "blindbayes.agent.runs.context.FolderSite.key", key_of(SeatCoins(""))
     )  # the same coins for the same labels
     bounded(test, 90)
 

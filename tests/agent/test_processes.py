@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent.lock import sole_agent
+from blindbayes.agent.store.folder import sole_agent
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.net.grpc_courier import GrpcCourier

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent import role_runner
-from blindbayes.agent import run_context as work_module
-from blindbayes.agent.agent_run import AgentRun
-from blindbayes.agent.release import check_release
-from blindbayes.agent.role_runner import RoleRunner
+from blindbayes.agent.runs import context as work_module
+from blindbayes.agent.runs import role_runner
+from blindbayes.agent.runs.release import check_release
+from blindbayes.agent.runs.role_runner import RoleRunner
+from blindbayes.agent.runs.run import AgentRun
 from blindbayes.io.files import read_folder
 from blindbayes.net.driver import RECEIPT
 from blindbayes.net.envelope import Sealed, unpack

@@ -38,10 +38,10 @@ def test_a_changed_policy_counts_at_once_and_stands_in_the_log(tmp_path: Path) -
             assert told == {"policy": ["min_rows = 5000"], "pins": None, "after_restart": ["ledger"]}
             assert north.home.config.policy.min_rows == 5000
             assert north.home.config.ledger == "ledger.jsonl"
-            last = north.home.audit.of("event", "policy")[-1]
+            last = north.home.audit.where("event", "policy")[-1]
             assert (last["changed"], last["who"]) == (["min_rows = 5000"], "Ada")
             assert (await north.reload("Ada"))["policy"] == []
-            assert len(north.home.audit.of("event", "policy")) == 2
+            assert len(north.home.audit.where("event", "policy")) == 2
             office.net.approve(study)
             run = north.begin(study.sha256)
             await run.done.wait()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from blindbayes.agent.approvals import Approvals
+from blindbayes.agent.approvals.decisions import Approvals
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity

@@ -104,6 +104,6 @@ def test_a_run_is_stopped_from_the_command_line_and_a_refusal_is_read_at_the_oth
     (site.folder / "site.toml").write_text(text.replace("min_rows = 10", "min_rows = 11"))
     said("site", "reload", "--config", homes["north"])
     end = time.monotonic() + 20
-    while not any("min_rows = 11" in entry["changed"] for entry in site.audit.of("event", "policy")):
+    while not any("min_rows = 11" in entry["changed"] for entry in site.audit.where("event", "policy")):
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.lock import sole_agent
-from blindbayes.agent.stop_latch import Gate
+from blindbayes.agent.runs.state import StopLatch
+from blindbayes.agent.store.folder import sole_agent
 from blindbayes.cli import main
 from blindbayes.errors import ConfigError, PrivacyError, RunStopped
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
@@ -29,7 +29,7 @@ def noisy_study(office: Office, **fields: Any) -> StudyFile:
 
 
 def log_of(agent: Agent, run: str) -> list[str]:
-    return [entry["event"] for entry in agent.home.history.of_run(run)]
+    return [entry["event"] for entry in agent.home.history.entries_of(run)]
 
 
 @pytest.mark.parametrize("frame", [1, 6, 12, 18, 24, 30, 36])
@@ -69,12 +69,14 @@ def test_a_run_is_stopped_at_any_step_and_every_site_hears_who_did(tmp_path: Pat
                     continue
                 assert isinstance(each.error, RunStopped), (name, each.error)
                 assert "stopped by its people at south" in str(each.error)
-                told = office.agents[name].home.history.of_run(run.run_id)
+                told = office.agents[name].home.history.entries_of(run.run_id)
                 assert [entry["state"] for entry in told if entry["event"] == "ended"] == ["stopped"]
             assert {"computing", "vector left", "survivors confirmed", "opened"}.isdisjoint(events[events.index("stopped") :])
             paid = [entry for entry in south.home.ledger.entries() if entry.kind == "charge"]
             assert len(paid) == events.count("computing")
-            assert [entry["who"] for entry in south.home.history.of_run(run.run_id) if entry["event"] == "stopped"] == ["Ada"]
+            assert [entry["who"] for entry in south.home.history.entries_of(run.run_id) if entry["event"] == "stopped"] == [
+                "Ada"
+            ]
             assert south.home.runs.outcome(run.run_id)["state"] == "stopped"  # type: ignore[index]
 
     bounded(test)
@@ -103,7 +105,7 @@ def test_a_run_that_waits_for_others_is_stopped_and_costs_neither_budget_nor_app
 
 
 def test_a_run_that_is_through_is_not_stopped_and_nothing_is_written_of_it() -> None:
-    gate, written = Gate(), []
+    gate, written = StopLatch(), []
     gate.leave()
     with pytest.raises(ConfigError, match="has ended here"):
         gate.close(RunStopped("people"), lambda: written.append("stopped"))

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes.agent.config import Rows, SiteConfig
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.lock import sole_agent
+from blindbayes.agent.store.folder import SiteFolder, sole_agent
 from blindbayes.cli.commands.site import command
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity

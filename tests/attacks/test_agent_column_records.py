@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import to_builtins
 
-from blindbayes.agent.run_context import work_of
+from blindbayes.agent.runs.context import work_of
 from blindbayes.cli.commands.report import command as report_command
 from blindbayes.cli.commands.study_predict import _copy
 from blindbayes.data.columns import open_columns

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.run_context import work_of
+from blindbayes.agent.runs.context import work_of
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, LocalProtocolError
@@ -52,7 +52,7 @@ def test_a_noisy_sum_whose_end_was_lost_does_not_draw_noise_again(tmp_path: Path
             shutil.rmtree(home.folder / "runs")
             south = await office.start("south")
             for sender, frame in offers:
-                south.board.frame_arrived(sender, frame)
+                south.router.frame_arrived(sender, frame)
             await asyncio.sleep(0.2)
             assert run_id not in south.runs
             assert home.ledger.balance().spent_epsilon == spent
@@ -100,7 +100,7 @@ def test_a_run_id_of_another_length_is_neither_a_training_nor_a_prediction(tmp_p
             office.net.approve(study, runs=3)
             hospital = office.agents["hospital"]
             frame = offered(office.agents["insurer"], study, "a" * digits, "insurer", "hospital")
-            hospital.board.frame_arrived("insurer", frame)
+            hospital.router.frame_arrived("insurer", frame)
             await asyncio.sleep(0.05)
             assert hospital.runs == {}
             assert [entry["event"] for entry in hospital.home.history.entries()].count("refused") == 1
@@ -136,15 +136,15 @@ def test_a_prediction_begins_by_this_sites_own_people_alone(tmp_path: Path) -> N
             before = len(hospital.home.history.entries())
             for at in range(100):
                 run_id = prediction_run(study.sha256, model, f"batch {at}")
-                hospital.board.frame_arrived("insurer", offered(insurer, study, run_id, "insurer", "hospital"))
+                hospital.router.frame_arrived("insurer", offered(insurer, study, run_id, "insurer", "hospital"))
             stranger = Loopback(tmp_path / "strangers", {"stranger": None}).sites["stranger"].identity
             key = AgreementKey.generate(Coins.system())
             run_id = prediction_run(study.sha256, model, "stranger")
             own = EnvelopePair(study.sha256, run_id, "insurer", "hospital", study.identity("hospital"), stranger.signing).offer(
                 key
             )
-            hospital.board.frame_arrived("stranger", pack(own))
-            hospital.board.frame_arrived("insurer", pack(own))  # by a courier that lets it speak for another
+            hospital.router.frame_arrived("stranger", pack(own))
+            hospital.router.frame_arrived("insurer", pack(own))  # by a courier that lets it speak for another
             await asyncio.sleep(0.05)
             assert set(hospital.runs) == {model}
             assert {wish["by"] for wish in hospital.pending_predictions.values()} == {"insurer"}
@@ -165,15 +165,17 @@ def test_a_site_that_asks_for_much_hides_no_other_sites_wish(tmp_path: Path) -> 
             hospital = office.agents["hospital"]
             for at in range(100):
                 run_id = prediction_run(study.sha256, "ab" * 16, f"batch {at}")
-                hospital.board.frame_arrived("insurer", offered(office.agents["insurer"], study, run_id, "insurer", "hospital"))
+                hospital.router.frame_arrived(
+                    "insurer", offered(office.agents["insurer"], study, run_id, "insurer", "hospital")
+                )
                 unknown = msgspec.structs.replace(study, title=f"study {at}")
-                hospital.board.frame_arrived(
+                hospital.router.frame_arrived(
                     "insurer", offered(office.agents["insurer"], unknown, run_id, "insurer", "hospital")
                 )
             wanted = prediction_run(study.sha256, "ab" * 16, "wanted")
-            hospital.board.frame_arrived("lab", offered(office.agents["lab"], study, wanted, "lab", "hospital"))
+            hospital.router.frame_arrived("lab", offered(office.agents["lab"], study, wanted, "lab", "hospital"))
             other = msgspec.structs.replace(study, title="wanted")
-            hospital.board.frame_arrived("lab", offered(office.agents["lab"], other, wanted, "lab", "hospital"))
+            hospital.router.frame_arrived("lab", offered(office.agents["lab"], other, wanted, "lab", "hospital"))
             assert hospital.pending_predictions[wanted]["by"] == "lab"
             assert hospital.proposed_studies[other.sha256] == "lab"
 

@@ -136,7 +136,7 @@ def test_a_negative_batch_gives_no_budget_back(tmp_path: Path, count: int) -> No
 
 def test_a_destroyed_share_does_not_come_back_with_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash between the share and the run's end; the operator destroys the share; the replay wrote it again, unspent."""
-    from blindbayes.agent import run_context as module
+    from blindbayes.agent.runs import context as module
 
     split = pair()
     reached, go_on = threading.Event(), threading.Event()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.agent import backup as backups
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store import backup as backups
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
 from support.sites import BOOK, Office
 

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes.agent.increments import Bases
-from blindbayes.agent.run_context import FolderSite, Work
-from blindbayes.agent.runs import read_run_id
+from blindbayes.agent.runs.context import FolderSite, Work
+from blindbayes.agent.runs.folders import read_run_id
+from blindbayes.agent.store.increments import Bases
 from blindbayes.cli.commands.site import command
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins

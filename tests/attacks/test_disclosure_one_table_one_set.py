@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from blindbayes.agent.backup import acknowledge, backup, restore
 from blindbayes.agent.config import Rows, SiteConfig
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.rollback import SharedHeads
-from blindbayes.agent.run_context import contribution, request_of
-from blindbayes.agent.tables import Tables
+from blindbayes.agent.rollback import PeerLogHeads
+from blindbayes.agent.runs.context import contribution, request_of
+from blindbayes.agent.store.backup import acknowledge, backup, restore
+from blindbayes.agent.store.folder import SiteFolder
+from blindbayes.agent.store.tables import Tables
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.disclosure.checks import KNOWN_SET, require_all
 from blindbayes.disclosure.history import History
@@ -217,7 +217,7 @@ def test_the_same_sites_repeat_a_study_on_changed_rows_where_policy_allows_it(tm
             assert second is not None
             assert (first != second).any()
             assert await run(office, study_of(office, "abx", "year 3", YEARS)) is None
-            names = {entry["table"] for entry in office.net.sites["a"].home.audit.of("event", "computing")}
+            names = {entry["table"] for entry in office.net.sites["a"].home.audit.where("event", "computing")}
             assert names == {"rows"}
 
     bounded(test, 90)
@@ -239,7 +239,7 @@ def test_new_rows_may_be_declared_another_table_on_record(tmp_path: Path) -> Non
                 (tmp_path / f"{name}-2.csv").write_text((tmp_path / "c.csv").read_text())
             assert await run(office, study_of(office, "abx", "year 2", YEARS)) is not None
             home.note_policy("Ada")
-            assert "[rows] name = 'year-2'" in home.audit.of("event", "policy")[-1]["rules"]
+            assert "[rows] name = 'year-2'" in home.audit.where("event", "policy")[-1]["rules"]
 
     bounded(test, 120)
 
@@ -252,13 +252,13 @@ def test_a_lost_disk_does_not_let_an_exact_sum_be_forgotten(
 
     async def test() -> None:
         async with Office(tmp_path, ("a", "m", "c", "d"), policy=Policy()) as office:
-            bound, witness = History.binding, SharedHeads.witness
+            bound, witness = History.binding, PeerLogHeads.witness
             # m runs other software: it has no rule, keeps no heads and shows none.
             forgets = lambda self: self.audit.path.parent.name == "m"  # noqa: E731
             monkeypatch.setattr(office.agents["m"].logbook, "seen", lambda site: b"")
             monkeypatch.setattr(History, "binding", lambda self: Binding((), {}) if forgets(self) else bound(self))
             monkeypatch.setattr(
-                SharedHeads,
+                PeerLogHeads,
                 "witness",
                 lambda self, site, *rest: None if self._identity.name == "m" else witness(self, site, *rest),
             )

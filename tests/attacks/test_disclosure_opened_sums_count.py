@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from blindbayes import Study
-from blindbayes.agent.commit_points import CONFIRMED, LEFT
+from blindbayes.agent.runs.commit_points import CONFIRMED, LEFT
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.net.envelope import Sealed, unpack
@@ -89,7 +89,7 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
             runs = await office.run(study, by="s0")
             assert runs["lab"].state == "done", str(runs["lab"].error)
             home = office.net.sites[victim].home
-            seen = [entry["event"] for entry in home.history.of_run(runs["lab"].run_id)]
+            seen = [entry["event"] for entry in home.history.entries_of(runs["lab"].run_id)]
             assert LEFT in seen
             assert CONFIRMED not in seen
             assert len(home.history.exact_sums()) == 1

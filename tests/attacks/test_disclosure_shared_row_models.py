@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from blindbayes import Codebook, Study
-from blindbayes.agent.approval import require_study
+from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical
 from blindbayes.crypto import limbs
 from blindbayes.disclosure.policy import Policy

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.agent.approval import approval_of, colluders_of, require_study
+from blindbayes.agent.approvals.summary import approval_of, colluders_of, require_study
 from blindbayes.cli.commands.site import command as site_command
 from blindbayes.cli.commands.study import command as study_command
 from blindbayes.datasets import hospitals

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.agent.run_context import FolderSite
+from blindbayes.agent.runs.context import FolderSite
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from blindbayes.agent import release
-from blindbayes.agent.commit_points import CONFIRMED, LEFT
+from blindbayes.agent.runs import release
+from blindbayes.agent.runs.commit_points import CONFIRMED, LEFT
 from blindbayes.cli.commands.site import command as site_command
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.ledger import Ledger
@@ -45,7 +45,7 @@ def study_of(office: Office, names: Sequence[str] | None = None, **fields: Any) 
 
 
 def events(office: Office, name: str, run_id: str) -> list[str]:
-    return [entry["event"] for entry in office.net.sites[name].home.history.of_run(run_id)]
+    return [entry["event"] for entry in office.net.sites[name].home.history.entries_of(run_id)]
 
 
 # -- section 3: sums over time -----------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_a_learner_that_says_it_learned_nothing_still_needs_the_others(
 def test_a_folder_of_who_learned_nothing_holds_its_part_alone_and_says_so(
     sites: Loopback, good: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blindbayes.agent.release.learners_of", lambda study: ("south",))
+    monkeypatch.setattr("blindbayes.agent.runs.release.learners_of", lambda study: ("south",))
     for name in ("model-final.json", "model_card.md", "statement.json", "plots/priors.svg", "explain.html"):
         said = refused(verified(sites, unlearned(sites, good, name), tmp_path / name, "--partial"))
         assert f"{name} is no file that north can have" in said

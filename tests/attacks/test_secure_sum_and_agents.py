@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from blindbayes.agent.approval import require_study
-from blindbayes.agent.release import outcome_of, write_release
+from blindbayes.agent.approvals.summary import require_study
+from blindbayes.agent.runs.release import outcome_of, write_release
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
@@ -161,9 +161,9 @@ def test_offers_leave_nothing_on_the_screen_that_a_terminal_obeys(tmp_path: Path
                 pair = EnvelopePair(
                     study.sha256, run_id, "south", "north", north.identity.card.identity, south.identity.signing
                 )
-                north.board.frame_arrived("south", pack(pair.offer(AgreementKey.generate(Coins.system()))))
+                north.router.frame_arrived("south", pack(pair.offer(AgreementKey.generate(Coins.system()))))
                 unknown = dataclasses.replace(pair, study=("\x1b[2J" * 16))
-                north.board.frame_arrived("south", pack(unknown.offer(AgreementKey.generate(Coins.system()))))
+                north.router.frame_arrived("south", pack(unknown.offer(AgreementKey.generate(Coins.system()))))
             assert north.proposed_studies == {}
             assert north.home.audit.path.read_text().isascii()
             assert all(str(entry.get("run", "")).isprintable() for entry in north.home.audit.entries())

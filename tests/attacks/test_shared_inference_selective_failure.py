@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from blindbayes import Study
-from blindbayes.agent.refusals import Answers
+from blindbayes.agent.offers import Answers
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.garbling.garbling import Garbler
 from blindbayes.errors import UndisclosedError
@@ -103,7 +103,7 @@ def test_between_sites_the_learner_fails_alone_and_the_others_hear_of_a_run_that
             assert all(link.aborted is None for seat in ended["hospital"].seats.values() for link in seat.links.values())
             assert homes["insurer"].runs.outcome(run_id)["told"] == "done"  # who asks later hears the same
             assert not (homes["insurer"].folder / "releases" / run_id).exists()
-            heads = [home.audit.of("event", "ended")[-1] for home in homes.values()]
+            heads = [home.audit.where("event", "ended")[-1] for home in homes.values()]
             assert [head["state"] for head in heads] == ["done", "burned"]
             monkeypatch.setattr(Garbler, "tags", genuine)
             again = await predict(office, study, model, split.ask(tmp_path, small(40, seed=3), "again"), batch="again")

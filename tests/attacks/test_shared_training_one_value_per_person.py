@@ -13,7 +13,7 @@ import pytest
 
 from blindbayes import Study
 from blindbayes.agent import preview
-from blindbayes.agent.approval import require_study
+from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError

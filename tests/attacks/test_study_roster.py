@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from blindbayes.agent.approvals import Approvals
+from blindbayes.agent.approvals.decisions import Approvals
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import ConfigError, PeerLost
@@ -47,7 +47,7 @@ def force(home: Any, study: StudyFile) -> None:
 def opened(club: Consortium, run_id: str, *, but: str) -> list[str]:
     """Honest sites whose log says that anything of theirs left in a run."""
     names = [name for name in club.office.net.sites if name != but]
-    return [name for name in names if any(e["event"] == "vector left" for e in club.home(name).history.of_run(run_id))]
+    return [name for name in names if any(e["event"] == "vector left" for e in club.home(name).history.entries_of(run_id))]
 
 
 async def attack(club: Consortium, by: str) -> Any:

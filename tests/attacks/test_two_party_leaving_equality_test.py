@@ -148,10 +148,10 @@ def test_a_site_that_leaves_is_logged_as_caught_and_the_next_run_needs_an_approv
             assert isinstance(run.error, IntegrityError)
             assert run.error.party == liar
             home = office.net.sites[victim].home
-            (ended,) = [entry for entry in home.history.of_run(run.run_id) if entry["event"] == "ended"]
+            (ended,) = [entry for entry in home.history.entries_of(run.run_id) if entry["event"] == "ended"]
             assert (ended["state"], ended["why"]) == ("burned", f"{liar}: an integrity check failed")
             assert home.approvals.find(study.sha256) is None
-            (revoked,) = home.audit.of("event", "revoked")
+            (revoked,) = home.audit.where("event", "revoked")
             assert liar in revoked["why"]
 
     bounded(test, 90)

@@ -73,7 +73,7 @@ def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_fini
         ada.says("Privacy statement")
         ada.see("/ledger")
         ada.says("chain intact")
-        entries = office.office.net.sites["south"].home.audit.of("event", "approved")
+        entries = office.office.net.sites["south"].home.audit.where("event", "approved")
         assert entries[-1]["who"] == "south's steward"
         # the same approval does not run twice
         ada.see(f"/studies/{study.sha256}")

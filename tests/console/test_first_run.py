@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from blindbayes.agent.config import SiteConfig
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.console.invitations import invitation_of, invited, keep_cards
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity
@@ -50,7 +50,7 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             assert errors == []
             home = SiteFolder.open(tmp_path / "north")
             assert list(home.peers()) == ["south"]
-            assert home.audit.of("event", "pinned")[-1]["who"] == "Ada"
+            assert home.audit.where("event", "pinned")[-1]["who"] == "Ada"
             assert not home.config.policy.exact_sums
         finally:
             process.terminate()

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import duckdb
 import pytest
 
-from blindbayes.agent.people import Person
+from blindbayes.agent.approvals.people import Person
 from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import View
 from blindbayes.console.port import ConsolePort
@@ -131,7 +131,7 @@ def test_people_by_name_have_passwords_and_do_what_their_role_may(tmp_path: Path
         assert begun.status == 303
         assert "correct horse" not in people.path.read_text()
         home = office.office.net.sites["north"].home
-        assert [entry["who"] for entry in home.audit.of("event", "asked for")] == ["Alan"]
+        assert [entry["who"] for entry in home.audit.where("event", "asked for")] == ["Alan"]
         for path in ("/data", f"/studies/{study.sha256}/dry-run"):  # counts of rows, by a codebook of the asker's choice
             said = office.ask(
                 "north", "POST", path, urlencode({"csrf": csrf, "study": study.sha256}), headers=alan, token=False

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 import starlette.datastructures
 
-from blindbayes.agent.people import Person
+from blindbayes.agent.approvals.people import Person
 from blindbayes.console import auth as auth_module
 from blindbayes.console.auth import Authenticator, closed
 from blindbayes.console.call_table import CALLS
@@ -187,7 +187,7 @@ def test_an_analysts_code_signs_in_nobody_else(staffed: Consoles, name: str) -> 
     code = staffed.ports["north"].auth.new_code("Alan")
     assert enter(staffed, name=name, code=code).status == 403
     assert enter(staffed, name="Alan", code=code).status == 403  # the wrong try used it up
-    entries = staffed.office.net.sites["north"].home.audit.of("event", "signed in")
+    entries = staffed.office.net.sites["north"].home.audit.where("event", "signed in")
     assert entries == []
 
 
@@ -199,7 +199,7 @@ def test_a_code_brings_its_own_name_and_role(staffed: Consoles) -> None:
     csrf = re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]
     done = staffed.ask("north", "POST", "/reload", urlencode({"csrf": csrf}), headers=cookie, token=False)
     assert "this needs one of the roles: steward" in done.text
-    entries = staffed.office.net.sites["north"].home.audit.of("event", "signed in")
+    entries = staffed.office.net.sites["north"].home.audit.where("event", "signed in")
     assert [(entry["who"], entry["roles"]) for entry in entries] == [("Alan", ["analyst"])]
 
 

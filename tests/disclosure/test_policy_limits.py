@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent.approval import require_study
+from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_rate, require_rows

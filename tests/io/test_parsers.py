@@ -20,7 +20,7 @@ from click import Command
 from click.testing import CliRunner
 
 from blindbayes import NaiveBayes, PrivateNaiveBayes, load
-from blindbayes.agent.approval import approval_of, require_study
+from blindbayes.agent.approvals.summary import approval_of, require_study
 from blindbayes.agent.config import SiteConfig
 from blindbayes.cli.commands.explain import command as explain_command
 from blindbayes.cli.commands.ledger import command as ledger_command

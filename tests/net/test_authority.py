@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from blindbayes.agent.config import SiteConfig, Tls
-from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.serve import make_courier
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
 from blindbayes.net.authority import Authority, request
 from blindbayes.net.grpc_courier import GrpcCourier

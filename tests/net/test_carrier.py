@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from blindbayes.agent.agent_run import AgentRun
 from blindbayes.agent.config import Carrier, SiteConfig
+from blindbayes.agent.runs.run import AgentRun
 from blindbayes.agent.serve import make_courier
 from blindbayes.errors import ConfigError
 from blindbayes.net import carrier
@@ -183,8 +183,8 @@ def test_a_site_whose_engine_dies_is_noticed_by_our_deadlines_and_named(tmp_path
             await asyncio.sleep(0.3)
             hub.lose("west")
             await asyncio.sleep(0.2)
-            assert office.agents["north"].board.courier.is_up("south")
-            assert not office.agents["north"].board.courier.is_up("west")
+            assert office.agents["north"].router.courier.is_up("south")
+            assert not office.agents["north"].router.courier.is_up("west")
             await asyncio.wait_for(run.done.wait(), 15)
             assert run.state == "failed"
             assert "west" in run.text()
@@ -242,7 +242,7 @@ def test_a_site_that_is_pinned_later_is_reached_without_a_restart(tmp_path: Path
     async def test() -> None:
         hub = CarriedHub(tmp_path / "s", NAMES)
         async with Office(tmp_path / "a", NAMES, hub=hub) as office:
-            courier = office.agents["north"].board.courier
+            courier = office.agents["north"].router.courier
             assert isinstance(courier, CarrierCourier)
             cards = office.net.sites["north"].home.peers()
             assert await courier.repin({"south": cards["south"]})

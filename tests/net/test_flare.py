@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from blindbayes.agent.config import Carrier, Rows, SiteConfig
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.disclosure.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.tasks.prediction import prediction_run

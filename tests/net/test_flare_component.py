@@ -53,7 +53,7 @@ async def federation(
 
 async def all_up(office: Office) -> None:
     async with asyncio.timeout(60):
-        while not all(office.agents[one].board.courier.is_up(other) for one in NAMES for other in NAMES if one != other):
+        while not all(office.agents[one].router.courier.is_up(other) for one in NAMES for other in NAMES if one != other):
             await asyncio.sleep(0.02)
 
 
@@ -112,7 +112,7 @@ def test_a_site_that_does_not_answer_goes_down_and_comes_back(tmp_path: Path, mo
         network = Network()
         async with federation(tmp_path, monkeypatch, network) as (office, carries):
             await all_up(office)
-            courier = office.agents["north"].board.courier
+            courier = office.agents["north"].router.courier
             network.lost.add("engine-west")
             await courier.send("west", b"one frame, which is lost")
             async with asyncio.timeout(60):

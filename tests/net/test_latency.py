@@ -35,7 +35,7 @@ def test_an_agent_over_a_slow_courier_refuses(tmp_path: Path, protocol: str, dea
         async with Office(tmp_path, NAMES, hub=hub, policy=paper_policy()) as office:
             study = office.net.make_study(BOOK, protocol=protocol, deadlines=deadlines)
             office.net.approve(study)
-            office.agents["north"].board.courier.latency = Latency.SECONDS
+            office.agents["north"].router.courier.latency = Latency.SECONDS
             with pytest.raises(ConfigError, match=why):
                 office.agents["north"].begin(study.sha256)
             assert office.agents["north"].runs == {}
@@ -49,7 +49,7 @@ def test_an_offer_that_comes_over_a_slow_courier_is_refused_and_kept_in_the_log(
         async with Office(tmp_path, NAMES, policy=paper_policy()) as office:
             study = office.net.make_study(BOOK, protocol="ring_sum", deadlines=Deadlines(step=0.5, join=0.6, run=5))
             office.net.approve(study)
-            office.agents["south"].board.courier.latency = Latency.SECONDS
+            office.agents["south"].router.courier.latency = Latency.SECONDS
             runs = await office.run(study)
             assert "south" not in runs
             assert runs["north"].state == "failed"
@@ -66,7 +66,7 @@ def test_a_patient_study_of_few_rounds_runs_over_a_slow_courier(tmp_path: Path) 
             study = office.net.make_study(BOOK, protocol="masked_sum", deadlines=PATIENT)
             office.net.approve(study)
             for agent in office.agents.values():
-                agent.board.courier.latency = Latency.SECONDS
+                agent.router.courier.latency = Latency.SECONDS
             assert {run.state for run in (await office.run(study)).values()} == {"done"}
 
     bounded(test)

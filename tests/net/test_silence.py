@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.approvals import Approvals
+from blindbayes.agent.approvals.decisions import Approvals
 from blindbayes.net.envelope import Offer, pack
 from blindbayes.study.file import StudyFile
 from support.hub import MemoryHub
@@ -33,7 +33,7 @@ def offer_times(agent: Agent, hashes: list[str], order: Random) -> dict[str, flo
         for sha256 in hashes:
             frame = pack(Offer(sha256, order.randbytes(16).hex(), "north", "south", bytes(32), bytes(64)))
             begun = time.perf_counter_ns()
-            agent.board.frame_arrived("north", frame)
+            agent.router.frame_arrived("north", frame)
             times[sha256].append(time.perf_counter_ns() - begun)
     return {sha256: float(np.median(found)) for sha256, found in times.items()}
 

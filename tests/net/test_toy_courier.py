@@ -11,8 +11,8 @@ import pytest
 
 from blindbayes import _extensions as extensions
 from blindbayes.agent.config import AddedCourier, Carrier, SiteConfig
-from blindbayes.agent.folder import SiteFolder
 from blindbayes.agent.serve import make_courier
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.cli import main
 from blindbayes.errors import ConfigError
 from blindbayes.net.courier import Courier
@@ -130,7 +130,7 @@ def test_a_study_runs_over_a_courier_that_another_distribution_adds(tmp_path: Pa
             office.net.approve(study)
             runs = await office.run(study)
             assert {name: run.text() for name, run in runs.items()} == dict.fromkeys(NAMES, "done")
-            assert {type(agent.board.courier).__name__ for agent in office.agents.values()} == {"DropBox"}
+            assert {type(agent.router.courier).__name__ for agent in office.agents.values()} == {"DropBox"}
             sources = {name: office.net.sites[name].home.config.rows.source for name in NAMES}  # type: ignore[union-attr]
             expected = study.simulate(sources).files()["model.json"]
             assert {run.release and (run.release / "model.json").read_bytes() for run in runs.values()} == {expected}

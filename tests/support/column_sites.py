@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from blindbayes import Codebook, NaiveBayes
-from blindbayes.agent.agent_run import AgentRun
+from blindbayes.agent.runs.run import AgentRun
 from blindbayes.errors import BlindbayesError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.simulation.columns import JointModel

@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.agent_run import AgentRun
+from blindbayes.agent.runs.run import AgentRun
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy
 from blindbayes.net.envelope import Sealed, unpack

@@ -15,15 +15,15 @@ import time
 from collections import Counter, deque
 from typing import Any
 
-from blindbayes.agent.agent_run import AgentRun, NotNow, Unwritten
-from blindbayes.agent.approval import require_study
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.people import account, require_name, require_reason
-from blindbayes.agent.refusals import Answers
-from blindbayes.agent.role_runner import RoleRunner
-from blindbayes.agent.rollback import SharedHeads
-from blindbayes.agent.run_context import Work, name_to_add_to, run_of, work_of
+from blindbayes.agent.approvals.people import account, require_name, require_reason
+from blindbayes.agent.approvals.summary import require_study
+from blindbayes.agent.offers import Answers
+from blindbayes.agent.rollback import PeerLogHeads
+from blindbayes.agent.runs.context import Work, name_to_add_to, run_of, work_of
+from blindbayes.agent.runs.role_runner import RoleRunner
+from blindbayes.agent.runs.run import AgentRun, NotNow, Unwritten
 from blindbayes.agent.status import show_site
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.checks import APPROVAL_OVER
 from blindbayes.disclosure.policy import require_few_idle, require_rate
@@ -58,15 +58,15 @@ class Agent:
     def __init__(self, home: SiteFolder, identity: Identity, courier: Courier, *, timing: Timing | None = None) -> None:
         self.home = home
         self.identity = identity
-        self.board = Router(identity.name, courier, unknown_offer=self._unknown_offer)
-        self.answers = Answers(self.board, identity)
+        self.router = Router(identity.name, courier, unknown_offer=self._unknown_offer)
+        self.answers = Answers(self.router, identity)
         self.runs: dict[str, AgentRun] = {}
         self.counters: Counter[str] = Counter()
         self.pending_predictions: dict[
             str, dict[str, str]
         ] = {}  # classifications that others asked for and nobody here: by run
         self.proposed_studies: dict[str, str] = {}  # studies that others proposed and nobody here has approved: hash -> site
-        self.logbook = SharedHeads(home, identity)
+        self.logbook = PeerLogHeads(home, identity)
         self._timing = timing  # heartbeat and retry; the study sets the deadlines
         self._ended: deque[str] = deque()
         self._refused: set[str] = set()
@@ -83,7 +83,7 @@ class Agent:
         self.home.note_policy(account())
         self.home.remove_old_releases(time.time())
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
-        await self.board.courier.start(self.board)
+        await self.router.courier.start(self.router)
         interrupted = self.home.runs.interrupted()
         log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
         for run_id in self.home.history.stopped_runs():
@@ -104,7 +104,7 @@ class Agent:
         for run in self.runs.values():
             for seat in run.seats.values():
                 await seat.close()
-        await self.board.courier.stop()
+        await self.router.courier.stop()
         log_event("agent_stopped", site=self.name, kept=sum(1 for run in self.runs.values() if not run.done.is_set()))
 
     async def reload(self, who: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Agent:
         later = self.home.reload()
         changed = self.home.note_policy(require_name(who))
         peers = self.home.peers()
-        courier = self.board.courier
+        courier = self.router.courier
         is_new = isinstance(courier, Repinned) and await courier.repin(peers)
         log_event("agent_reloaded", site=self.name, pinned=len(peers), policy=len(changed), restart=len(later))
         return {"policy": changed, "pins": sorted(peers) if is_new else None, "after_restart": later}
@@ -180,7 +180,7 @@ class Agent:
 
     def _require_latency(self, study: StudyFile) -> None:
         patient = study.study.scheme.facts.few_rounds
-        require_latency(self.board.courier.latency, study.protocol, study.deadlines.step, few_rounds=patient)
+        require_latency(self.router.courier.latency, study.protocol, study.deadlines.step, few_rounds=patient)
 
     def _require_runs_left(self, study: StudyFile, runs: int) -> None:
         self.home.approvals.require_in_time(study.sha256)
@@ -241,7 +241,7 @@ class Agent:
             require_few_idle(self.home.config.policy, self.home.history.idle_joins(site), time.time(), NotNow)
         except BlindbayesError as error:
             self.counters["offers_refused"] += 1
-            if isinstance(error, IntegrityError) and not self.board.courier.vouches(site):
+            if isinstance(error, IntegrityError) and not self.router.courier.vouches(site):
                 return  # anyone may have written that name: no line in the log for it
             if run_id not in self._refused and len(self._refused) < 1024:
                 self._refused.add(run_id)
@@ -259,7 +259,7 @@ class Agent:
 
     def _is_of(self, site: str, offer: Offer) -> bool:
         """Whether the site itself offers this: a relay or an engine can write any name, and people are shown it."""
-        if self.board.courier.vouches(site):
+        if self.router.courier.vouches(site):
             return True
         card = self.home.peers().get(site)
         if card is None:
@@ -362,7 +362,7 @@ class Agent:
                     work,
                     self.home,
                     self.identity,
-                    self.board,
+                    self.router,
                     timing=self._timing,
                     logbook=self.logbook,
                     heads=run.heads,
@@ -423,7 +423,7 @@ class Agent:
         log_event("run_failed", level=logging.ERROR, run=run.run_id, study=run.study.sha256, error=unwritten)
         for seat in run.seats.values():
             await seat.close()
-        self.board.detach(run.run_id)
+        self.router.detach(run.run_id)
         self._remember_ended(run)
 
     async def stop_run(self, run_id: str, why: str, who: str) -> AgentRun:
@@ -471,7 +471,7 @@ class Agent:
                 self.home.runs.keep_evidence(run.run_id, error.evidence)
         for seat in run.seats.values():
             await seat.close()
-        self.board.detach(run.run_id)  # who comes later is told that it has ended
+        self.router.detach(run.run_id)  # who comes later is told that it has ended
         self._let_go(run)
         if not run.seats:  # its table could not even be read: whoever waits for its roles hears it from here
             self.answers.tell_all_ended(run.study, run.run_id, outcome)
@@ -485,7 +485,7 @@ class Agent:
             if old is None or not old.done.is_set():  # asked for again since, and under way
                 continue
             del self.runs[old.run_id]
-            self.board.detach(old.run_id)
+            self.router.detach(old.run_id)
             for seat in old.seats.values():
                 asyncio.get_running_loop().create_task(seat.close())
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from blindbayes.agent.approval import approval_of, require_study
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.run_context import FolderSite, contribution, request_of
+from blindbayes.agent.approvals.summary import approval_of, require_study
+from blindbayes.agent.runs.context import FolderSite, contribution, request_of
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.disclosure.checks import KNOWN_SET, changed_data, one_set, require_all
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.net.identity import read_card

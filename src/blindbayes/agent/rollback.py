@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.dp.accounting.ledger import Head
 from blindbayes.errors import BlindbayesError, IntegrityError, LedgerError, PeerProtocolError
 from blindbayes.io.chain import GENESIS
@@ -34,7 +34,7 @@ class _Seen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     proof: bytes
 
 
-class SharedHeads:
+class PeerLogHeads:
     """See the module's docstring."""
 
     def __init__(self, home: SiteFolder, identity: Identity) -> None:
@@ -42,7 +42,7 @@ class SharedHeads:
 
     def heads(self) -> bytes:
         """Of this site's own logs, now."""
-        joined = self._home.audit.of("event", "joined")[-_HELD - 1 :]
+        joined = self._home.audit.where("event", "joined")[-_HELD - 1 :]
         number, head = (joined[-1]["number"], joined[-1]["hash"]) if joined else self._home.audit.numbered_head
         held = [f"{entry['number']}:{entry['hash'][:16]}" for entry in joined[:-1]]
         shown = {"audit": head, "audit_number": number, "held": held, "ledger": str(self._home.ledger.head)}
@@ -50,7 +50,7 @@ class SharedHeads:
 
     def require_ledger(self) -> None:
         """Raise unless the ledger holds what the audit log last saw of it: one of the two may come from a backup."""
-        joined = self._home.audit.of("event", "joined")[-1:]
+        joined = self._home.audit.where("event", "joined")[-1:]
         head = Head.parse(joined[0]["ledger"]) if joined and "ledger" in joined[0] else None
         if head is not None and self._home.ledger.hash_at(head.n) != head.hash:
             raise LedgerError(f"the ledger lacks entry {head.n}, which this site's audit log has seen: was it replaced?")

@@ -13,9 +13,8 @@ from typing import Protocol
 
 from blindbayes import _extensions as extensions
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.lock import sole_agent
-from blindbayes.agent.people import account
+from blindbayes.agent.approvals.people import account
+from blindbayes.agent.store.folder import SiteFolder, sole_agent
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.net.authority import Authority
 from blindbayes.net.carrier import CarrierCourier

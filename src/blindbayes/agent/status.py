@@ -8,13 +8,43 @@ from blindbayes.net.versions import VERSIONS
 
 if TYPE_CHECKING:
     from blindbayes.agent.agent import Agent
+import calendar
+import shutil
+import time
+
+from blindbayes.errors import BlindbayesError
+
+
+def numbers(agent: Agent) -> dict[str, float]:
+    """By name; the unit is the name's last word. No value of a row, and nothing that is not in the site's own log."""
+    home = agent.home
+    found: dict[str, float] = {
+        "disk_free_bytes": shutil.disk_usage(home.folder).free,
+        "audit_log_bytes": home.audit.path.stat().st_size,
+        "proposed_studies": len(agent.proposed_studies),
+        "waiting_approvals": len(home.decisions.waiting()),
+        "unsettled_runs": len(home.history.unsettled()),
+        "behind_backup": float(home.history.behind() is not None),
+        "older_logs_seen": len(home.audit.where("event", "older log")),
+        "run_seconds": agent.counters["run_milliseconds"] / 1000,
+    }
+    if backups := home.audit.where("event", "backed up"):
+        made = calendar.timegm(time.strptime(backups[-1]["time"], "%Y-%m-%dT%H:%M:%SZ"))
+        found["backup_age_seconds"] = max(0.0, time.time() - made)
+    try:
+        balance = home.ledger.balance()
+        found |= {"budget_epsilon": float(balance.epsilon), "budget_left_epsilon": balance.left}
+    except BlindbayesError:  # a ledger that cannot be read is what `/readyz` says
+        pass
+    return found
+
 
 _KEEP_SHOWN = 16
 
 
 def show_site(agent: Agent) -> dict[str, Any]:
     """The state of the site."""
-    home, board = agent.home, agent.board
+    home, board = agent.home, agent.router
     return {
         "site": agent.name,
         "fingerprint": agent.identity.card.words,
@@ -25,7 +55,7 @@ def show_site(agent: Agent) -> dict[str, Any]:
         ],
         "proposed": [{"study": sha256, "by": site} for sha256, site in agent.proposed_studies.items()],
         "waiting_approvals": home.decisions.waiting(),
-        "refused": home.audit.of("event", "refused")[-_KEEP_SHOWN:],
+        "refused": home.audit.where("event", "refused")[-_KEEP_SHOWN:],
         "pending_predictions": list(agent.pending_predictions.values()),
         "runs": [run.show() for run in agent.runs.values()],
         "audit_head": home.audit.head,

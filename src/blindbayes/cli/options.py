@@ -14,7 +14,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import read_limited, read_toml
 
 if TYPE_CHECKING:
-    from blindbayes.agent.folder import SiteFolder
+    from blindbayes.agent.store.folder import SiteFolder
     from blindbayes.data import Source
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -27,7 +27,7 @@ class _Home(click.ParamType["SiteFolder"]):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> SiteFolder:
-        from blindbayes.agent.folder import SiteFolder
+        from blindbayes.agent.store.folder import SiteFolder
 
         return value if isinstance(value, SiteFolder) else SiteFolder.open(Path(value))
 

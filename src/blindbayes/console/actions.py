@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from blindbayes.agent import preview
-from blindbayes.agent.agent_run import AgentRun
-from blindbayes.agent.people import require_reason
+from blindbayes.agent.approvals.people import require_reason
+from blindbayes.agent.runs.run import AgentRun
 from blindbayes.console.calls import Context
 from blindbayes.console.invitations import keep_cards
 from blindbayes.console.views import describe_run, find_study

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from blindbayes.agent.people import ROLES, People, Person, require_name
+from blindbayes.agent.approvals.people import ROLES, People, Person, require_name
 from blindbayes.console.forms import fields_of
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import is_password

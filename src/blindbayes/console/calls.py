@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.people import MAY, ROLES, Act, account
+from blindbayes.agent.approvals.people import MAY, ROLES, Act, account
 from blindbayes.console.auth import User
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.untrusted import convert, read_json_table

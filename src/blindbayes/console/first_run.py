@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from blindbayes.agent.config import Rows, SiteConfig
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.console.auth import Authenticator, AuthMiddleware, User, closed, cookie
 from blindbayes.console.calls import validated
 from blindbayes.console.forms import urlencoded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomlkit
 
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import make_private_folder, write_whole
 from blindbayes.io.untrusted import read_limited, read_toml

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, compile_path
 
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.runs import require_run_id
+from blindbayes.agent.runs.folders import require_run_id
 from blindbayes.console.auth import COOKIE, Authenticator, User, cookie, path_of
 from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import Action, Context, Missing, View, invoke

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from blindbayes import __version__
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.metrics import numbers
+from blindbayes.agent.status import numbers
 from blindbayes.console.auth import Authenticator, AuthMiddleware, closed, is_api
 from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import api_route, describe, refused, unexpected
@@ -192,7 +192,7 @@ def probes(agent: Agent, may_read_metrics: Callable[[Request], bool]) -> list[Ro
 
 def metrics(agent: Agent) -> str:
     """Return the counts of runs, frames and bytes as OpenMetrics. Labels are names of sites."""
-    courier = agent.board.courier
+    courier = agent.router.courier
     running = sum(1 for run in agent.runs.values() if not run.done.is_set())
     lines = [
         "# TYPE blindbayes_runs counter",
@@ -205,7 +205,7 @@ def metrics(agent: Agent) -> str:
         "# TYPE blindbayes_site_connected gauge",
         *(f'blindbayes_site_connected{{site="{name}"}} {int(courier.is_up(name))}' for name in sorted(agent.home.peers())),
         "# TYPE blindbayes_frames_refused counter",
-        *(f'blindbayes_frames_refused_total{{site="{name}"}} {count}' for name, count in agent.board.refused_frames.items()),
+        *(f'blindbayes_frames_refused_total{{site="{name}"}} {count}' for name, count in agent.router.refused_frames.items()),
         "# TYPE blindbayes_courier_bytes counter",
         f'blindbayes_courier_bytes_total{{direction="in"}} {getattr(courier, "bytes_in", 0)}',
         f'blindbayes_courier_bytes_total{{direction="out"}} {getattr(courier, "bytes_out", 0)}',

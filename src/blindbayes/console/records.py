@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.release import check_release
-from blindbayes.agent.runs import require_run_id
+from blindbayes.agent.runs.folders import require_run_id
+from blindbayes.agent.runs.release import check_release
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.console.calls import Context, Missing
 from blindbayes.console.invitations import invited
 from blindbayes.console.strings import EVENTS, plain
@@ -50,7 +50,7 @@ def releases(context: Context, page: int = 1) -> dict[str, Any]:
     names, about = paged(_release_folders(home), page)
     rows = []
     for name in names:
-        joined = next((e for e in home.audit.of("run", name) if e["event"] == "joined"), {})
+        joined = next((e for e in home.audit.where("run", name) if e["event"] == "joined"), {})
         end = home.history.end_of(name) or {}
         rows.append(
             {
@@ -126,7 +126,7 @@ def _witnesses(home: SiteFolder) -> list[dict[str, Any]]:
     """Return the last log head that each site showed."""
     witnesses = []
     for name in sorted(home.peers()):
-        shown = [entry for entry in home.audit.of("site", name) if entry["event"] in ("witnessed", "older log")]
+        shown = [entry for entry in home.audit.where("site", name) if entry["event"] in ("witnessed", "older log")]
         last = shown[-1] if shown else None
         bad = last is not None and last["event"] == "older log"
         witnesses.append({"site": name, "time": None if last is None else last["time"], "older": bad})
@@ -147,10 +147,10 @@ def log(context: Context, page: int = 1, event: str | None = None, about: str | 
     """The audit log, newest first, filtered by event or by run, study or site."""
     home = context.agent.home
     if about:
-        entries = home.audit.of("run", about) or home.audit.of("study", about) or home.audit.of("site", about)
+        entries = home.audit.where("run", about) or home.audit.where("study", about) or home.audit.where("site", about)
         entries = [entry for entry in entries if event in (None, entry["event"])]
     else:
-        entries = home.audit.of("event", event) if event else home.audit.entries()
+        entries = home.audit.where("event", event) if event else home.audit.entries()
     chosen, where = paged(entries[::-1], page)
     rows = [
         {
@@ -198,13 +198,13 @@ def identities(context: Context) -> dict[str, Any]:
     agent = context.agent
     peers = []
     for name, card in sorted(agent.home.peers().items()):
-        versions = dict(agent.board.versions.get(name, {}))
+        versions = dict(agent.router.versions.get(name, {}))
         peers.append(
             {
                 "name": name,
                 "words": card.words,
                 "address": card.address,
-                "connected": agent.board.courier.is_up(name),
+                "connected": agent.router.courier.is_up(name),
                 "version": str(versions.get("blindbayes", "")),
             }
         )

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from blindbayes.agent import preview
 from blindbayes.agent.agent import Agent
-from blindbayes.agent.agent_run import AgentRun
-from blindbayes.agent.approval import approval_of, learners_of
+from blindbayes.agent.approvals.summary import approval_of, learners_of
 from blindbayes.agent.client import substance
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.runs.run import AgentRun
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.console.calls import Context, Missing
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
 from blindbayes.net.identity import speak
@@ -68,7 +68,7 @@ def find_study(home: SiteFolder, sha256: str) -> StudyFile:
     """Return a study that is approved or waiting here, or was refused or run here."""
     study = home.approvals.stored(sha256) or inbox(home)[0].get(sha256)
     if study is None and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef"):
-        runs = [entry["run"] for entry in home.audit.of("study", sha256) if entry["event"] == "joined"]
+        runs = [entry["run"] for entry in home.audit.where("study", sha256) if entry["event"] == "joined"]
         places = [home.folder / "refused" / f"{sha256}.toml", *(home.folder / "releases" / run / "study.toml" for run in runs)]
         candidates = (_study_at(path) for path in places)
         study = next((each for each in candidates if isinstance(each, StudyFile) and each.sha256 == sha256), None)
@@ -81,7 +81,7 @@ def _state_of(home: SiteFolder, study: StudyFile) -> str:
     if home.approvals.find(study.sha256) is not None:
         return "approval over" if home.approvals.is_over(study.sha256) else "approved"
     decisions = {"approved": "waiting", "revoked": "revoked", "study refused": "refused"}
-    events = [each["event"] for each in home.audit.of("study", study.sha256) if each["event"] in decisions]
+    events = [each["event"] for each in home.audit.where("study", study.sha256) if each["event"] in decisions]
     return decisions[events[-1]] if events else "waiting"
 
 
@@ -164,7 +164,7 @@ def study(context: Context, study: str) -> dict[str, Any]:
 
 
 def _refusal(home: SiteFolder, study: str) -> dict[str, Any] | None:
-    entries = [entry for entry in home.audit.of("study", study) if entry["event"] == "study refused"]
+    entries = [entry for entry in home.audit.where("study", study) if entry["event"] == "study refused"]
     return {name: entries[-1][name] for name in ("why", "who", "time")} if entries else None
 
 
@@ -182,7 +182,7 @@ def _parties(agent: Agent, file: StudyFile) -> list[dict[str, Any]]:
                 "pinned": same,
                 "another": card is not None and not same,
                 "words": card.words if card is not None and same else "",
-                "connected": party.name == agent.name or agent.board.courier.is_up(party.name),
+                "connected": party.name == agent.name or agent.router.courier.is_up(party.name),
             }
         )
     return parties
@@ -190,7 +190,7 @@ def _parties(agent: Agent, file: StudyFile) -> list[dict[str, Any]]:
 
 def _joined(home: SiteFolder, study: str | None = None) -> list[dict[str, Any]]:
     """Return the entry with which each run began here, newest first; a resumed run counts once."""
-    entries = home.audit.of("event", "joined")
+    entries = home.audit.where("event", "joined")
     return list(reversed({entry["run"]: entry for entry in entries if study in (None, entry["study"])}.values()))
 
 
@@ -234,7 +234,7 @@ async def run(context: Context, run: str, after: str | None = None) -> dict[str,
     """One run, in progress or ended; with `after`, a line of progress, wait until the line changes."""
     live = context.agent.runs.get(run)
     if live is None:
-        joined = [entry for entry in context.agent.home.audit.of("run", run) if entry["event"] == "joined"]
+        joined = [entry for entry in context.agent.home.audit.where("run", run) if entry["event"] == "joined"]
         if not joined:
             raise Missing("no such run")
         past = _past_run(context.agent, joined[-1])
@@ -268,7 +268,7 @@ def describe_run(agent: Agent, run: AgentRun) -> dict[str, Any]:
                 "site": name,
                 "mine": mine,
                 "roles": [seat for seat in study.seats if study.host(seat) == name],
-                "connected": mine or agent.board.courier.is_up(name),
+                "connected": mine or agent.router.courier.is_up(name),
                 "waited_for": waited.get(name),
                 "state": run.state if run.done.is_set() else ", ".join(dict.fromkeys(each["state"] for each in seats)),
                 "steps": [each for each in seats if each["kind"] and not run.done.is_set()],
@@ -345,13 +345,13 @@ def today(context: Context) -> dict[str, Any]:
         wrong = [each for each in past if each["state"] in ("failed", "burned", "stopped") and each["began"] >= since]
         facts["wrong"] = wrong[:5]
         facts["done"] = [each for each in past if each["state"] == "done"][:5]
-        for entry in home.audit.of("event", "older log")[-3:]:
+        for entry in home.audit.where("event", "older log")[-3:]:
             if entry["time"] >= since:
                 problems.append(f"{entry['site']} showed an older {entry['log']} than before: it was restored from a backup")
     except LedgerError as error:
         problems.append(str(error))
     facts["problems"] = problems
-    facts["peers"] = [{"name": name, "connected": agent.board.courier.is_up(name)} for name in sorted(home.peers())]
+    facts["peers"] = [{"name": name, "connected": agent.router.courier.is_up(name)} for name in sorted(home.peers())]
     facts["turn"] = ""
     return facts
 

@@ -46,7 +46,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What one run asks this site to reveal."""
+    """A run, with everything that it asks this site to reveal."""
 
     run_id: str
     study: str
@@ -89,7 +89,7 @@ class ApprovedRuns:
 
 @dataclass(frozen=True)
 class Records:
-    """What this site knows when it decides."""
+    """A site's own records at the time it decides."""
 
     policy: Policy
     history: History

@@ -28,61 +28,61 @@ class History:
         """Return the whole log, verified."""
         return self.audit.entries()
 
-    def of_run(self, run_id: str) -> list[dict[str, Any]]:
-        return self.audit.of("run", run_id)
+    def entries_of(self, run_id: str) -> list[dict[str, Any]]:
+        return self.audit.where("run", run_id)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
     def starts(self, study: str | None = None) -> list[float]:
         """Return when runs (of a study) began to compute. Classifications have a budget of their own."""
-        return [_when(entry) for entry in self.audit.of("event", "computing") if study in (None, entry["study"])]
+        return [_when(entry) for entry in self.audit.where("event", "computing") if study in (None, entry["study"])]
 
     def has_computed(self, run_id: str) -> bool:
         """Return True if this site authorised a run, and charged for it."""
-        return any(entry["event"] in _COMPUTES for entry in self.of_run(run_id))
+        return any(entry["event"] in _COMPUTES for entry in self.entries_of(run_id))
 
     def computed(self, study: str, run_id: str | None) -> dict[str, Any] | None:
         """Return the entry with which a run of a study began to compute: with digests of this site's rows and statistics."""
         return next((entry for entry in self._computed(study) if entry["run"] == run_id), None)
 
     def _computed(self, study: str) -> list[dict[str, Any]]:
-        return [entry for entry in self.audit.of("event", "computing") if entry["study"] == study]
+        return [entry for entry in self.audit.where("event", "computing") if entry["study"] == study]
 
     def idle_joins(self, site: str) -> list[float]:
         """Return when another site began runs here that never came to compute."""
-        joined = (entry for entry in self.audit.of("event", "joined") if entry["proposed_by"] == site)
+        joined = (entry for entry in self.audit.where("event", "joined") if entry["proposed_by"] == site)
         return [_when(entry) for entry in joined if not self.has_computed(entry["run"])]
 
     def named(self, study: str, name: str) -> str | None:
         """Return the run of a study that has this name, of those that this site joined."""
-        joined = {e["run"] for e in self.audit.of("study", study) if e["event"] == "joined" and e["run"][-_NAME:] == name}
+        joined = {e["run"] for e in self.audit.where("study", study) if e["event"] == "joined" and e["run"][-_NAME:] == name}
         if len(joined) > 1:
             raise PrivacyError("two runs of this study have that name: run it without a base")
         return next(iter(joined), None)
 
     def runs(self, *, study: str | None = None, last: int | None = None) -> list[dict[str, Any]]:
         """Return the runs that this site joined, newest first: who asked, when it computed, how it ended."""
-        joined = reversed(self.audit.of("event", "joined") if study is None else self.audit.of("study", study))
+        joined = reversed(self.audit.where("event", "joined") if study is None else self.audit.where("study", study))
         named = dict.fromkeys(entry["run"] for entry in joined if entry["event"] == "joined")
-        return [_summary(self.of_run(run)) for run in itertools.islice(named, last)]
+        return [_summary(self.entries_of(run)) for run in itertools.islice(named, last)]
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """Return one run as `runs` shows it."""
-        entries = self.of_run(run_id)
+        entries = self.entries_of(run_id)
         return _summary(entries) if any(entry["event"] == "joined" for entry in entries) else None
 
     def end_of(self, run_id: str) -> dict[str, Any] | None:
         """Return the entry that ends a run."""
-        return next((entry for entry in self.of_run(run_id) if entry["event"] in _ENDS), None)
+        return next((entry for entry in self.entries_of(run_id) if entry["event"] in _ENDS), None)
 
     def unended(self) -> list[str]:
         """Return the runs that this site joined and that have no end in the log."""
-        joined = dict.fromkeys(entry["run"] for entry in self.audit.of("event", "joined"))
+        joined = dict.fromkeys(entry["run"] for entry in self.audit.where("event", "joined"))
         return [run for run in joined if self.end_of(run) is None]
 
     def stopped_runs(self) -> list[str]:
         """Return the runs that staff stopped and that have no end in the log, because the agent ended first."""
-        return [entry["run"] for entry in self.audit.of("event", "stopped") if self.end_of(entry["run"]) is None]
+        return [entry["run"] for entry in self.audit.where("event", "stopped") if self.end_of(entry["run"]) is None]
 
     # -- what runs revealed --------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class History:
         """Return when a bit about the overlap with another site was revealed, and that site's identity."""
         return [
             (_when(entry), partner)
-            for entry in self.audit.of("event", "computing")
+            for entry in self.audit.where("event", "computing")
             for partner in entry.get("overlap_bits_with") or ()
         ]
 
@@ -100,12 +100,12 @@ class History:
         Counts instances classified with any model of the study, and references that its trainings opened for audits.
         """
         charged = {"classifying": "instances", "computing": "answers"}
-        entries = ((entry, name) for event, name in charged.items() for entry in self.audit.of("event", event))
+        entries = ((entry, name) for event, name in charged.items() for entry in self.audit.where("event", event))
         return sum(entry.get(name, 0) for entry, name in entries if entry["study"] == study and entry["run"] != but)
 
     def was_destroyed(self, run_id: str) -> bool:
         """Return True if staff destroyed this site's share of a model."""
-        return any(entry["event"] == "destroyed" for entry in self.of_run(run_id))
+        return any(entry["event"] == "destroyed" for entry in self.entries_of(run_id))
 
     def exact_sums(self) -> list[ExactSum]:
         """Return the exact sums that this site put a vector into, or may have, oldest first.
@@ -115,26 +115,26 @@ class History:
         survivors were confirmed opened those, or nothing. For any other run whose end is not known the set is not known
         either, unless its quorum was all contributors; staff can settle it.
         """
-        begun = [entry["run"] for entry in self.audit.of("event", "computing") if entry.get("exact")]
-        asked = {entry["model"] for entry in self.audit.of("event", "classifying")}
+        begun = [entry["run"] for entry in self.audit.where("event", "computing") if entry.get("exact")]
+        asked = {entry["model"] for entry in self.audit.where("event", "classifying")}
         runs = [run for run in begun if run in asked or not self.was_destroyed(run)]
-        sums = (_exact_sum({entry["event"]: entry for entry in self.of_run(run)}) for run in runs)
+        sums = (_exact_sum({entry["event"]: entry for entry in self.entries_of(run)}) for run in runs)
         return [each for each in sums if each is not None]
 
     def binding(self) -> Binding:
         """Return what this site's tables are bound to."""
-        lost = [entry["number"] for entry in self.audit.of("event", "acknowledged") if not entry["exact_sums"]]
+        lost = [entry["number"] for entry in self.audit.where("event", "acknowledged") if not entry["exact_sums"]]
         return Binding(self.exact_sums(), self._same_site(), max(lost, default=-1))
 
     def _same_site(self) -> dict[str, str]:
         """Map identities to sites: a card pinned in place of another, and one that `site init --succeeds` made, are one."""
-        pinned = {entry["identity"]: entry["site"] for entry in self.audit.of("event", "pinned") if "identity" in entry}
-        own = {entry.get(name) for entry in self.audit.of("event", "site made") for name in ("identity", "succeeds")}
+        pinned = {entry["identity"]: entry["site"] for entry in self.audit.where("event", "pinned") if "identity" in entry}
+        own = {entry.get(name) for entry in self.audit.where("event", "site made") for name in ("identity", "succeeds")}
         return {**pinned, **{identity: "this site" for identity in own if identity is not None}}
 
     def included(self, run_id: str) -> frozenset[str] | None:
         """Return the identities whose vectors were opened in a run that this site took part in; None: not known."""
-        events = {entry["event"]: entry for entry in self.of_run(run_id)}
+        events = {entry["event"]: entry for entry in self.entries_of(run_id)}
         for event in _NAMES_SITES:
             if event in events:
                 return frozenset(events[event]["included"])
@@ -148,7 +148,7 @@ class History:
         """Return ended runs that may have opened one of several sets, or nothing: how they began, and what they count as."""
         runs = []
         for each in self.exact_sums():
-            events, end = {entry["event"]: entry for entry in self.of_run(each.run)}, self.end_of(each.run)
+            events, end = {entry["event"]: entry for entry in self.entries_of(each.run)}, self.end_of(each.run)
             is_known = end is None or (end.get("state") == "done" and each.quorum_size is None)
             if not is_known and events.keys().isdisjoint(_NAMES_SITES):
                 runs.append((events["computing"], each))
@@ -188,14 +188,14 @@ class History:
 
     def has_withdrawn(self, study: str) -> bool:
         """Return True if staff took this site's rows back from a study, and did not bring them again."""
-        events = [entry["event"] for entry in self.audit.of("study", study)]
+        events = [entry["event"] for entry in self.audit.where("study", study)]
         return next((each == "withdrew" for each in reversed(events) if each in ("withdrew", "returned")), False)
 
     # -- backups and peers ---------------------------------------------------------------------------------------------
 
     def behind(self) -> dict[str, Any] | None:
         """Return the entry of a restore from a backup, unless staff have acknowledged it since."""
-        restored, acknowledged = self.audit.of("event", "restored"), self.audit.of("event", "acknowledged")
+        restored, acknowledged = self.audit.where("event", "restored"), self.audit.where("event", "acknowledged")
         last = restored[-1] if restored else None
         return None if last is None or any(entry["number"] > last["number"] for entry in acknowledged) else last
 
@@ -204,7 +204,7 @@ class History:
 
         Only since staff forgot the site, or pinned another card under its name.
         """
-        entries, start, card = self.audit.of("site", site), 0, None
+        entries, start, card = self.audit.where("site", site), 0, None
         for index, entry in enumerate(entries):
             if entry["event"] in ("forgot", "pinned"):
                 is_pin = entry["event"] == "pinned"

@@ -25,7 +25,7 @@ class ExactSum:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What this site's tables are bound to by the audit log."""
+    """The sets of sites that this site's tables are bound to, by the audit log."""
 
     sums: Sequence[ExactSum]  # of all tables, oldest first
     same_site: Mapping[str, str]  # identity -> a name that all identities of one site share

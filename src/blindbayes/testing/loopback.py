@@ -20,7 +20,7 @@ import msgspec
 
 from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.config import Rows, SiteConfig
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Codebook
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindbayes.agent.approval import colluders_of, require_strength
+from blindbayes.agent.approvals.summary import colluders_of, require_strength
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.distributed.noise_shares import dishonest

@@ -13,9 +13,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from blindbayes.agent.approval import learners_of
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.release import check_release, study_of
+from blindbayes.agent.approvals.summary import learners_of
+from blindbayes.agent.runs.release import check_release, study_of
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.cli import print_json
 from blindbayes.cli.options import HOME, JSON, PASSPHRASE, print_result, read_passphrase
 from blindbayes.cli.screen import Screen

@@ -14,11 +14,10 @@ from typing import Any
 
 import click
 
+from blindbayes.agent.approvals.people import account
 from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.config import Rows, SiteConfig
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.lock import ask_to_reload, sole_agent
-from blindbayes.agent.people import account
+from blindbayes.agent.store.folder import SiteFolder, ask_to_reload, sole_agent
 from blindbayes.cli import print_json
 from blindbayes.cli.options import AS, CONFIG, FILE, HOME, JSON, NEW_FOLDER, PASSPHRASE, print_result, read_passphrase
 from blindbayes.disclosure.policy import Policy

@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from blindbayes.agent import preview
-from blindbayes.agent.approval import approval_of
+from blindbayes.agent.approvals.people import ROLES, Person
+from blindbayes.agent.approvals.summary import approval_of
 from blindbayes.agent.client import OperatorClient
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.lock import sole_agent
-from blindbayes.agent.people import ROLES, Person
+from blindbayes.agent.store.folder import SiteFolder, sole_agent
 from blindbayes.cli import print_json
 from blindbayes.cli.commands.site import command
 from blindbayes.cli.options import (

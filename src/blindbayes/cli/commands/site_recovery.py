@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.people import require_reason
+from blindbayes.agent.approvals.people import require_reason
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.cli.commands.site import command
 from blindbayes.cli.options import AS, FILE, HOME, JSON, NEW_FOLDER, print_result, read_passphrase
 from blindbayes.errors import ConfigError
@@ -34,7 +34,7 @@ def backup(out: Path, passphrase_file: Path, who: str | None, home: SiteFolder) 
     Example:
       blindbayes site backup north.backup --passphrase-file backup.pass --config north
     """
-    from blindbayes.agent.backup import backup
+    from blindbayes.agent.store.backup import backup
 
     count = backup(home, out, read_passphrase(passphrase_file) or "", who=who)
     click.echo(f"Wrote {count} files to {out}. With this file and the passphrase, anyone can act as this site.")
@@ -53,7 +53,7 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
     Example:
       blindbayes site restore north.backup north --passphrase-file backup.pass
     """
-    from blindbayes.agent.backup import restore
+    from blindbayes.agent.store.backup import restore
 
     home = restore(file, folder, read_passphrase(passphrase_file) or "")
     restored = home.history.behind() or {}
@@ -80,7 +80,7 @@ def acknowledge(
     Example:
       blindbayes site acknowledge --epsilon 2 --delta 0 --reason "disk lost; two runs of 1 with south since" --config north
     """
-    from blindbayes.agent.backup import acknowledge
+    from blindbayes.agent.store.backup import acknowledge
 
     charged = acknowledge(home, reason, nothing_ran=nothing_ran, epsilon=epsilon, delta=delta, who=who)
     click.echo(

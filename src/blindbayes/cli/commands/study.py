@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from blindbayes.agent import preview
-from blindbayes.agent.approval import approval_of
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.approvals.summary import approval_of
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.cli.commands.study_hash import FILE, show_hash
 from blindbayes.cli.commands.study_init import init
 from blindbayes.cli.commands.study_predict import follow, predict

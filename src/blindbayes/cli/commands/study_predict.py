@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from blindbayes.agent.client import OperatorClient
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.cli import print_json
 from blindbayes.cli.options import HOME, JSON, copy_failed, require_new_path
 from blindbayes.errors import BlindbayesError, ConfigError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.cli.commands.study_hash import FILE
 from blindbayes.cli.options import JSON, print_result
 from blindbayes.errors import ConfigError

@@ -26,7 +26,7 @@ from typing import IO, Any, cast
 
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.crypto.aead import TAG_BYTES, seal, unseal
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, IntegrityError
@@ -104,7 +104,7 @@ def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = No
             sealing = _Sealing(file, key)
             with tarfile.open(fileobj=cast(IO[bytes], sealing), mode="w|", format=tarfile.PAX_FORMAT) as tar:
                 ledger = home.ledger.path.resolve()
-                with home.audit.held() as log, home.ledger.held() as spent:
+                with home.audit.locked() as log, home.ledger.held() as spent:
                     count = _add(tar, "audit.log", log) + _add(tar, home.config.ledger, spent)
                 for path in sorted(home.folder.rglob("*")):
                     if _belongs(path, home.folder) and path.resolve() != ledger:
@@ -225,7 +225,7 @@ def acknowledge(
     counts as spent. Nothing is worked out from this folder's own policy, which is as old as the backup. Unless nothing ran,
     exact sums are refused for tables that the log does not bind, and shares of models are destroyed.
     """
-    from blindbayes.agent.people import require_reason
+    from blindbayes.agent.approvals.people import require_reason
 
     by, reason = home.people.require("approve", who), require_reason(why)
     if home.history.behind() is None:

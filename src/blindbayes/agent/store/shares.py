@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from blindbayes.agent.runs import require_run_id
+from blindbayes.agent.runs.folders import require_run_id
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.history import History
 from blindbayes.errors import ConfigError, DataError

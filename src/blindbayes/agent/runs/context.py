@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.release import outcome_of, write_release
-from blindbayes.agent.runs import RunId, read_run_id
+from blindbayes.agent.runs.folders import RunId, read_run_id
+from blindbayes.agent.runs.release import outcome_of, write_release
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.contribution_bound import ContributionBound

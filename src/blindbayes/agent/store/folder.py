@@ -10,24 +10,26 @@ shares/<run>.share  this site's shares of models over columns, by training run; 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from blindbayes.agent.approvals import Approvals
+from blindbayes.agent.approvals.decisions import Approvals, Decisions
+from blindbayes.agent.approvals.people import People
 from blindbayes.agent.config import SiteConfig
-from blindbayes.agent.decisions import Decisions
-from blindbayes.agent.increments import Bases
-from blindbayes.agent.lock import sole_agent
-from blindbayes.agent.people import People
-from blindbayes.agent.runs import RunFolders
-from blindbayes.agent.shares import ShareFolder
-from blindbayes.agent.tables import Tables
+from blindbayes.agent.runs.folders import RunFolders
+from blindbayes.agent.store.increments import Bases
+from blindbayes.agent.store.shares import ShareFolder
+from blindbayes.agent.store.tables import Tables
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.charges import Payments
 from blindbayes.disclosure.checks import Records
@@ -37,6 +39,37 @@ from blindbayes.errors import ConfigError
 from blindbayes.io.files import make_private_folder, sync, write_whole
 from blindbayes.net.identity import Card, Identity, pin, pinned, read_card, require_name
 from blindbayes.study.file import StudyFile
+
+
+@contextlib.contextmanager
+def sole_agent(folder: Path) -> Iterator[None]:
+    """One agent per folder: two would answer for one site with two memories."""
+    handle = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError("an agent of this site is running already") from None
+        os.truncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def ask_to_reload(folder: Path) -> bool:
+    """Send the agent of a folder a signal to take up changed settings and pins; False: none runs."""
+    with contextlib.suppress(OSError, ValueError):
+        handle = os.open(folder / "agent.lock", os.O_RDWR)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # held: the number in it is that of a living agent
+            os.kill(int(os.pread(handle, 20, 0)), signal.SIGHUP)
+            return True
+        finally:
+            os.close(handle)
+    return False
+
 
 _AT_START = ("listen", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # what an agent reads once
 
@@ -106,7 +139,7 @@ class SiteFolder:
             Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
         else:
             facts["succeeds"] = read_card(succeeds.folder / "card.toml").identity.hex()
-            with sole_agent(succeeds.folder), succeeds.audit.held() as log, succeeds.ledger.held() as spent:
+            with sole_agent(succeeds.folder), succeeds.audit.locked() as log, succeeds.ledger.held() as spent:
                 write_whole(home.audit.path, log, replace=False)
                 write_whole(home.ledger.path, spent, replace=False)
                 (succeeds.folder / "site.toml").rename(succeeds.folder / "site.toml.succeeded")
@@ -129,7 +162,7 @@ class SiteFolder:
         rules = [f"{name} = {value!r}" for name, value in sorted(msgspec.structs.asdict(self.config.policy).items())]
         if self.config.rows is not None:
             rules.append(f"[rows] name = {self.config.rows.name!r}")
-        last = self.audit.of("event", "policy")
+        last = self.audit.where("event", "policy")
         changed = sorted(set(rules) - set(last[-1]["rules"] if last else ()))
         if not last or last[-1]["rules"] != rules:
             self.audit.append("policy", rules=rules, changed=changed if last else [], who=who)

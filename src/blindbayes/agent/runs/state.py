@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from blindbayes.errors import ConfigError, RunStopped
 
 
-class Gate:
+class StopLatch:
     """Steps that count (the last look, a message that may leave) pass through it, in threads: each is whole before it closes,
     or never begins. What is written as it closes stands in the log behind all that passed."""
 

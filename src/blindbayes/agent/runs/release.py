@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from blindbayes.agent.approval import classifies, learners_of
+from blindbayes.agent.approvals.summary import classifies, learners_of
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import make_private_folder, sync, write_folder
 from blindbayes.net.driver import Finished

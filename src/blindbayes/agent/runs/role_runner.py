@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from blindbayes.agent.approval import learners_of
-from blindbayes.agent.commit_points import MomentLog, names_of
-from blindbayes.agent.folder import SiteFolder
-from blindbayes.agent.run_context import Work
-from blindbayes.agent.stop_latch import Gate
+from blindbayes.agent.approvals.summary import learners_of
+from blindbayes.agent.runs.commit_points import CommitPoints, names_of
+from blindbayes.agent.runs.context import Work
+from blindbayes.agent.runs.state import StopLatch
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
 from blindbayes.io.chain import rehearsal
@@ -87,7 +87,7 @@ class RoleRunner(RoleHooks):
         timing: Timing | None,
         logbook: Logbook,
         heads: bytes,
-        gate: Gate,
+        gate: StopLatch,
     ) -> None:
         study = work.study
         self._gate = gate
@@ -125,7 +125,7 @@ class RoleRunner(RoleHooks):
             )
             board.attach(site, self.links[peer])
         learners = learners_of(study)
-        self._moments = MomentLog(home, study, run_id) if work.job.kind == "sum" and name in study.contributors else None
+        self._moments = CommitPoints(home, study, run_id) if work.job.kind == "sum" and name in study.contributors else None
         self._signing = identity.signing
         self._signs = work.job.kind != "prediction"
         self.readers = [seat for seat in study.seats if study.host(seat) in learners] if self._signs else ()

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blindbayes.agent.role_runner import RoleRunner
-from blindbayes.agent.run_context import Work
-from blindbayes.agent.stop_latch import Gate
+from blindbayes.agent.runs.context import Work
+from blindbayes.agent.runs.role_runner import RoleRunner
+from blindbayes.agent.runs.state import StopLatch
 from blindbayes.errors import (
     BlindbayesError,
     IntegrityError,
@@ -55,7 +55,7 @@ class AgentRun:
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     protocol_seconds: float = 0.0
-    gate: Gate = field(default_factory=Gate)
+    gate: StopLatch = field(default_factory=StopLatch)
     rests: bool = False  # its roles have ended well
     stopping: bool = False  # people said so, and it has not come to its end
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from blindbayes.agent.folder import SiteFolder
+from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.protocols import registry
 from blindbayes.protocols.secure_sum.graph import unpack_bits
 from blindbayes.study.file import StudyFile
@@ -26,14 +26,14 @@ def names_of(protocol: str) -> dict[str, str]:
     return {name: str(kind) for name, kind in found.items()}
 
 
-class MomentLog:
+class CommitPoints:
     """Writes the moments of one contributor's role down, once per run."""
 
     def __init__(self, home: SiteFolder, study: StudyFile, run_id: str) -> None:
         self._home, self._study, self._run_id = home, study, run_id
         self._kinds = names_of(study.protocol)
         self.survivors: tuple[str, ...] | None = None  # by name, once they are named
-        self._known = {entry["event"] for entry in home.history.of_run(run_id)}
+        self._known = {entry["event"] for entry in home.history.entries_of(run_id)}
 
     def before_send(self, kinds: Sequence[str]) -> None:
         """Messages of these kinds are about to leave."""

@@ -74,7 +74,7 @@ class People:
         people: tuple[Person, ...] = ()
         with contextlib.suppress(FileNotFoundError):
             people = convert(read_toml(self.path.read_bytes(), self.path.name), _File, self.path.name).people
-        if not any(each.role == "steward" for each in people) and self.audit.of("event", "person added"):
+        if not any(each.role == "steward" for each in people) and self.audit.where("event", "person added"):
             raise ConfigError(
                 f"{self.path.name} names no steward, and the log knows that one was added: bring the file back from a backup, "
                 "or write a steward into it"

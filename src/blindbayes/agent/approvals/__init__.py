@@ -1,0 +1,1 @@
+"""Approvals: what staff are shown, who may decide, and what they decided."""

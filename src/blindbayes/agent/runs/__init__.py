@@ -1,0 +1,1 @@
+"""Runs at a site: states, context, roles, folders on disk, releases."""

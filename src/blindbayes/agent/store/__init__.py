@@ -1,0 +1,1 @@
+"""A site's folder and what lies in it."""
