@@ -68,7 +68,7 @@ def test_a_run_is_stopped_at_any_step_and_every_site_hears_who_did(tmp_path: Pat
                     assert "survivors confirmed" in events[: events.index("stopped")]
                     continue
                 assert isinstance(each.error, RunStopped), (name, each.error)
-                assert "stopped by its people at south" in str(each.error)
+                assert "stopped at south" in str(each.error)
                 told = office.agents[name].home.history.entries_of(run.run_id)
                 assert [entry["state"] for entry in told if entry["event"] == "ended"] == ["stopped"]
             assert {"computing", "vector left", "survivors confirmed", "opened"}.isdisjoint(events[events.index("stopped") :])
@@ -131,7 +131,7 @@ def test_what_was_stopped_stays_stopped_after_a_crash(tmp_path: Path) -> None:
             assert run.run_id not in south.runs
             north = (await office.ended(run.run_id))["north"]
             assert isinstance(north.error, RunStopped)
-            assert "stopped by its people at south" in str(north.error)
+            assert "stopped at south" in str(north.error)
 
     bounded(test)
 
@@ -157,7 +157,7 @@ def test_a_burned_site_takes_up_no_run_from_an_older_state(tmp_path: Path) -> No
             assert not list(south.home.runs.folder(run.run_id).glob("*/journal"))
             north = (await office.ended(run.run_id))["north"]
             assert isinstance(north.error, RunStopped)
-            assert "stopped by its people at south" in str(north.error)
+            assert "stopped at south" in str(north.error)
 
     bounded(test)
 

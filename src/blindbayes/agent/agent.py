@@ -434,7 +434,7 @@ class Agent:
         who, why, run = require_name(who), require_reason(why), self.runs.get(run_id)
         if run is None or run.done.is_set():
             raise ConfigError("no run of that id is under way here: see `blindbayes site runs`")
-        word = RunStopped(f"the run was stopped by its people at {self.name} ({who}): {why}", party=self.name)
+        word = RunStopped(f"the run was stopped at {self.name} ({who}): {why}", party=self.name)
         facts = {"run": run_id, "study": run.study.sha256, "who": who, "why": why}
         await asyncio.to_thread(run.gate.close, word, lambda: self.home.audit.append("stopped", **facts))
         log_event("run_stopped", level=logging.WARNING, run=run_id, study=run.study.sha256)

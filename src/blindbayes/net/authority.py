@@ -1,8 +1,8 @@
 """Certificates of an authority, for consortia that have one: in addition to the pins, never in place of them.
 
-The authority signs the TLS key and the name that stand on a site's card; a connection is accepted if the certificate comes from
-the authority, is in its dates, and is of a pinned card's key (seen from the port) or name (seen from the dialling side). What
-the authority adds is dates and the power to end them. What it could forge ends at the envelope, which knows pins only.
+The authority signs the TLS key and the name on a site's card. A connection is accepted if the certificate comes from the
+authority, is in its dates, and belongs to a pinned card: by key at the listening side, by name at the dialling side. The
+authority adds dates and the power to end them. It cannot forge messages: the envelope knows pins only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blindbayes.net.identity import Card, Identity
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Whom a site trusts to certify TLS keys, and the chain that it shows itself; PEM."""
+    """The roots that a site trusts to certify TLS keys, and its own chain, in PEM."""
 
     roots: bytes
     chain: bytes
@@ -30,9 +30,9 @@ class Authority:
     def load(cls, identity: Identity, roots: Path, chain: Path) -> Authority:
         """Read both files; the chain must certify this site's own key and name."""
         try:
-            found = cls(roots.read_bytes(), chain.read_bytes())
-            x509.load_pem_x509_certificates(found.roots)
-            own = x509.load_pem_x509_certificates(found.chain)[0]
+            authority = cls(roots.read_bytes(), chain.read_bytes())
+            x509.load_pem_x509_certificates(authority.roots)
+            own = x509.load_pem_x509_certificates(authority.chain)[0]
             names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except OSError as cause:
             raise ConfigError(f"[tls] in site.toml: a file cannot be read: {cause.strerror}") from None
@@ -43,11 +43,11 @@ class Authority:
             raise ConfigError("[tls] in site.toml: the certificate is not of this site's key; see `blindbayes site request`")
         if card.tls_name not in names.get_values_for_type(x509.DNSName):
             raise ConfigError("[tls] in site.toml: the certificate lacks the name on this site's card")
-        return found
+        return authority
 
 
 def key_digest(certificate: x509.Certificate) -> bytes:
-    """SHA-256 of the public key."""
+    """Return SHA-256 of the public key."""
     digest = hashes.Hash(hashes.SHA256())
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     digest.update(certificate.public_key().public_bytes(serialization.Encoding.DER, form))
@@ -55,12 +55,12 @@ def key_digest(certificate: x509.Certificate) -> bytes:
 
 
 def key_names(cards: Mapping[str, Card]) -> dict[bytes, str]:
-    """Site names by the digest of their pinned key."""
+    """Return site names by the digest of their pinned key."""
     return {key_digest(x509.load_pem_x509_certificate(card.certificate)): name for name, card in cards.items()}
 
 
 def request(identity: Identity) -> bytes:
-    """A signing request (PEM) for the authority: this site's TLS key under the name on its card."""
+    """Return a signing request (PEM) for this site's TLS key under the name on its card."""
     name = identity.card.tls_name
     key = serialization.load_pem_private_key(identity.tls_key, None)
     built = (

@@ -1,18 +1,18 @@
-"""A courier that is somebody else's: frames pass a socket file to an engine's process on the same machine.
+"""A courier over a federated learning engine: frames pass a socket file to the engine's process on the same machine.
 
-The agent imports no engine, and an engine's process needs nothing of this package: both speak records, of which this is the
-whole language. A record is 4 bytes length of what follows the head, 1 byte kind, 1 byte length of the name, name, body.
+The agent imports no engine, and an engine's process needs nothing of this package: both exchange records. A record is 4 bytes
+length of what follows the head, 1 byte kind, 1 byte length of the name, name, body.
 
-    HELLO   to the agent: mode as name ("stream" or "turns"), one byte of version as body; always first
+    HELLO   to the agent, always first: mode as name ("stream" or "turns"), one byte of version as body
     UP      to the agent: the engine reaches the site of this name
-    DOWN    to the agent: it does not any more
-    FRAME   to the agent: a frame that came, with the site that the engine says it is from; from it: one to be carried
+    DOWN    to the agent: the engine no longer reaches it
+    FRAME   to the agent: a frame that came, with the claimed sender; from it: a frame to be carried
     TAKEN   to the agent, stream: 4 bytes, how many more frames for this site arrived or were lost
-    TURN    to the agent, turns: that is all, what is there to carry? From it: that is all, for now
+    TURN    to the agent, turns: no more frames, send what waits; from it: no more frames for now
 
 A stream lasts as long as the engine does, and its sites go down with it. Turns are for engines that start a process for every
-message: each connection hands over what came and takes what waits. An engine can delay and drop, no more: the name it gives is
-a claim, frames are sealed and signed end to end, and what does not fit is dropped here or there.
+message: each connection hands over what came and takes what waits. An engine can delay and drop frames, no
+more: they are sealed and signed end to end, and what does not fit is dropped.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _HEAD = struct.Struct("!IBB")
 _COUNT = struct.Struct("!I")
 _NAME_BYTES = 255
 _PATH_BYTES = 100  # what every POSIX system takes
-_UNDER_WAY = 32  # frames per site that the engine has and has not got rid of
+_UNDER_WAY = 32  # frames per site that the engine has not acknowledged
 _TURN_BYTES = 4 * 1024**2
-_QUIET, _LONGEST = 0.5, 3.0  # a turn waits for answers: a round of such engines costs more
+_QUIET, _LONGEST = 0.5, 3.0  # seconds that a turn waits for answers: a round of such engines costs more
 
 
 class Kind(enum.IntEnum):
-    """What a record says."""
+    """The kind of a record."""
 
     HELLO = 0
     UP = 1
@@ -59,10 +59,10 @@ def record(kind: Kind, name: bytes = b"", body: bytes = b"") -> bytes:
 
 
 async def read_record(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
-    """Kind, name and body. Raises `PeerProtocolError` for what can be no record."""
+    """Return kind, name and body. Raise `PeerProtocolError` for what cannot be a record."""
     size, kind, named = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     if named > size or size > MAX_ENVELOPE_BYTES + _NAME_BYTES:
-        raise PeerProtocolError("the engine's record is no record")
+        raise PeerProtocolError("the engine sent a malformed record")
     raw = await reader.readexactly(size)
     return kind, raw[:named], raw[named:]
 
@@ -75,7 +75,7 @@ class _Way(Connection):
         self.engine_name = engine_name
         self.writer = writer  # of the stream that reaches the site; none where turns do
         self._under_way = 0
-        self._room = asyncio.Event()
+        self._acknowledged = asyncio.Event()
         self._carrying = asyncio.create_task(self._carry(writer)) if writer is not None else None
 
     def close(self) -> None:
@@ -85,24 +85,23 @@ class _Way(Connection):
 
     async def _carry(self, writer: asyncio.StreamWriter) -> None:
         """Hand frames to the engine, a few at a time."""
-        with contextlib.suppress(OSError):  # whoever reads from it notices
+        with contextlib.suppress(OSError):  # the reader of the stream notices
             while True:
                 frame = await self.outgoing.get()
                 while self._under_way >= _UNDER_WAY:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._acknowledged.clear()
+                    await self._acknowledged.wait()
                 self._under_way += 1
                 writer.write(record(Kind.FRAME, self.engine_name, frame))
                 await writer.drain()
 
     def taken(self, count: int) -> None:
-        """The engine is rid of so many."""
         self._under_way = max(self._under_way - count, 0)
-        self._room.set()
+        self._acknowledged.set()
 
 
 class CarrierCourier:
-    """Frames over an engine that a process on this machine speaks for. `called` maps sites to other names in the engine."""
+    """Frames over an engine that a local process connects to. `called` maps sites to other names in the engine."""
 
     port = 0
 
@@ -182,7 +181,7 @@ class CarrierCourier:
         try:
             kind, mode, version = await read_record(reader)
             if kind != Kind.HELLO or mode not in (b"stream", b"turns") or version != bytes([VERSION]):
-                raise PeerProtocolError("an engine's process of another version: install that of this release")
+                raise PeerProtocolError("the engine's process has another version: install that of this release")
             if mode == b"turns" and self.latency is Latency.MILLISECONDS:
                 raise PeerProtocolError('an engine that takes turns takes seconds: set carrier.latency to "seconds"')
             brought = 0  # frames
@@ -206,7 +205,7 @@ class CarrierCourier:
     def _take(self, kind: int, name: bytes, body: bytes, stream: asyncio.StreamWriter | None) -> None:
         site = self._names.get(name)
         if site is None or self._listener is None:
-            return  # whom the engine knows besides is none of our business
+            return  # the engine knows other sites, too
         way = self._ways.get(site)
         if kind == Kind.FRAME:
             self.bytes_in += len(body)
@@ -220,7 +219,7 @@ class CarrierCourier:
             if way is not None and way.writer is stream:
                 way.taken(_COUNT.unpack(body)[0])
         else:
-            raise PeerProtocolError("the engine's record is no record")
+            raise PeerProtocolError("the engine sent a malformed record")
 
     def _up(self, way: _Way) -> None:
         old = self._ways.get(way.name)
@@ -238,17 +237,17 @@ class CarrierCourier:
                 self._listener.peer_down(site)
 
     async def _turn(self, writer: asyncio.StreamWriter, brought: int) -> None:
-        """What waits for the engine, after the frames that it brought were answered."""
+        """Send the waiting frames, after the frames that the engine brought were answered."""
         loop = asyncio.get_running_loop()
         ends, before, first = loop.time() + _LONGEST, -1, self._handed
         while loop.time() < ends and ((handed := self._handed) != before or (brought and handed == first)):
             before = handed
             await asyncio.sleep(_QUIET)
-        room = _TURN_BYTES
+        left = _TURN_BYTES
         for way in list(self._ways.values()):
-            while way.writer is None and room > 0 and not way.outgoing.empty():
+            while way.writer is None and left > 0 and not way.outgoing.empty():
                 frame = way.outgoing.get_nowait()
-                room -= len(frame)
+                left -= len(frame)
                 writer.write(record(Kind.FRAME, way.engine_name, frame))
         writer.write(record(Kind.TURN))
         await writer.drain()

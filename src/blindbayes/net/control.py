@@ -1,4 +1,4 @@
-"""What the frames say that a link sends for itself."""
+"""The control frames that a link sends for itself."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     proof: bytes
     have: int  # messages of yours that I have on disk
     digest: bytes  # their running digest
-    acked: int  # messages of mine that you told me you have
+    acked: int  # messages of mine that you acknowledged
     heads: bytes  # of my audit log and ledger, for you to witness
-    seen: bytes = b""  # what you last showed me of yours, with your signature: you must still hold it
+    seen: bytes = b""  # what you last showed me of yours, with your signature: you must still have it
     versions: dict[str, str] = {}
 
 
@@ -30,7 +30,7 @@ _CONFIRM = msgspec.msgpack.Decoder(Confirm)
 
 
 def read_confirm(session: Session, body: bytes) -> Confirm:
-    """What the peer confirms, if its identity signed it."""
+    """Decode a confirmation, if the peer's identity signed it."""
     try:
         confirm = _CONFIRM.decode(body)
     except msgspec.MsgspecError as cause:
@@ -40,14 +40,14 @@ def read_confirm(session: Session, body: bytes) -> Confirm:
 
 
 def require_short(confirm: Confirm, peer: str) -> None:
-    """Raise if a peer that joins says more than logs and versions have to say."""
+    """Raise if a joining peer sends longer heads or versions than there can be."""
     long = len(confirm.seen) > _MAX_SEEN_BYTES or len(confirm.heads) > _MAX_HEADS_BYTES
     if long or not are_versions(confirm.versions):
-        raise PeerProtocolError("says more of logs than there is to say", party=peer)
+        raise PeerProtocolError("sent heads of logs or versions that are too long", party=peer)
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a quiet link says: also what frames that were lost may have said."""
+    """The heartbeat of a quiet link. It repeats what lost frames may have said."""
 
     waits: bool  # for others
     ready: bool

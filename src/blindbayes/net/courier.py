@@ -1,9 +1,9 @@
 """Couriers move opaque frames between sites and know nothing else.
 
-A courier is best effort: while a connection lasts, frames arrive whole and in order; when it breaks, what was under way may
-be lost. Whoever needs more (`link`) numbers, acknowledges and repeats. Where a courier vouches for a site, a frame handed to
-the listener comes from whoever has its pinned certificate; elsewhere (a relay, an engine) the sender's name is a claim. The
-envelope proves it either way, end to end.
+A courier is best effort: while a connection lasts, frames arrive whole and in order; when it breaks, frames under way may be
+lost. `link` adds numbers, acknowledgements and repetition. Where a courier vouches for a site, a frame comes from the owner of
+its pinned certificate; elsewhere (a relay, an engine) the sender's name is a claim. The envelope proves it either way, end to
+end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from blindbayes.net.identity import Card
 
 
 class Latency(enum.Enum):
-    """What one message takes, as an order of magnitude. A protocol of many rounds refuses a courier of seconds."""
+    """The order of magnitude of one message's delay. Protocols of many rounds refuse a courier of seconds."""
 
     MILLISECONDS = "milliseconds"
     SECONDS = "seconds"
@@ -27,11 +27,11 @@ class Latency(enum.Enum):
 
 _QUEUE_FRAMES = 32
 SLOW_STEP = 60.0
-"""Seconds of silence that a study must bear if one message may take seconds: polling engines were measured at 14 a round."""
+"""Minimum `step` deadline for couriers of seconds: polling engines were measured at 14 seconds a round."""
 
 
 def require_latency(offered: Latency, protocol: str, step: float, *, few_rounds: bool) -> None:
-    """Refuse a courier of seconds to whatever needs milliseconds. A protocol that is not known to be patient is not."""
+    """Refuse a courier of seconds, unless the protocol has few rounds and the study's deadline allows it."""
     if offered is Latency.MILLISECONDS:
         return
     if not few_rounds:
@@ -47,7 +47,7 @@ def require_latency(offered: Latency, protocol: str, step: float, *, few_rounds:
 
 
 class Listener(Protocol):
-    """Who gets the frames. Called on the event loop; must not block."""
+    """The receiver of frames. Called on the event loop; must not block."""
 
     def frame_arrived(self, sender: str, frame: bytes) -> None: ...
 
@@ -61,12 +61,10 @@ class Repinned(Protocol):
     """A courier that knows sites by their cards."""
 
     async def repin(self, peers: Mapping[str, Card]) -> bool:
-        """Know these sites from now on, and no others; whether that is new. Connections may break, and come again."""
+        """Know exactly these sites from now on; return True if that is new. Connections may break and come again."""
 
 
 class Courier(Protocol):
-    """Moves frames to and from the other sites."""
-
     latency: Latency
 
     async def start(self, listener: Listener) -> None: ...
@@ -74,12 +72,12 @@ class Courier(Protocol):
     async def stop(self) -> None: ...
 
     async def send(self, to: str, frame: bytes) -> None:
-        """Hand over one frame; waits while the way is full. Raises `PeerLost` when there is none."""
+        """Hand over one frame; wait while the queue is full. Raise `PeerLost` if there is no connection."""
 
     def is_up(self, peer: str) -> bool: ...
 
     def vouches(self, peer: str) -> bool:
-        """Whether frames in this site's name are known to be its own."""
+        """Return True if frames in this site's name are known to be its own."""
 
 
 class Connection:
@@ -91,7 +89,7 @@ class Connection:
         self.closed = asyncio.Event()
 
     async def put(self, frame: bytes) -> None:
-        """Wait for room; raises `PeerLost` if the connection closes first."""
+        """Queue a frame; raise `PeerLost` if the connection closes first."""
         if self.closed.is_set():
             raise PeerLost("not connected", party=self.name)
         with contextlib.suppress(asyncio.QueueFull):

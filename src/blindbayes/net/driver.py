@@ -36,7 +36,7 @@ RECEIPT = "receipt"  # the step of the last message of every role
 
 @dataclass(slots=True)
 class Progress:
-    """Where a role stands, for status pages. Holds no value of any message."""
+    """The state of a role for status pages. It holds no value of any message."""
 
     state: str = Phase.JOINING.label
     kind: str = ""  # the message waited for
@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a role returned, and what it opened on the way."""
+    """The result of a role: what it returned and what it opened on the way."""
 
     value: Any = field(repr=False)
     opened: tuple[str, ...]
@@ -67,7 +67,7 @@ class Finished:
 
 
 class RoleHooks:
-    """What a site does around a role. The defaults do nothing; the first three run in a thread."""
+    """The actions of a site around a role. The defaults do nothing; the first three run in a thread."""
 
     readers: Collection[str] = ()  # roles that wait for the receipts of the others; those that do not may leave before
 
@@ -564,7 +564,7 @@ class RoleDriver:
                 who = self._run.parties[about] if 0 <= about < len(self._run.parties) else name
                 who = name if who == self._run.me else who  # this site knows itself whether it was stopped here
                 source = "" if host(who) == host(name) else f", as {name} says"
-                raise RunStopped(f"the run was stopped by its people at {host(who)}{source}", party=who)
+                raise RunStopped(f"the run was stopped at {host(who)}{source}", party=who)
 
 
 def _require_not_lost(decided: Decided | None) -> None:

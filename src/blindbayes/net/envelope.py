@@ -1,8 +1,8 @@
-"""The end-to-end envelope between two parties of a run. No courier, engine or relay is trusted for secrecy or integrity.
+"""The end-to-end envelope between two parties of a run: no courier, engine or relay is trusted for secrecy or integrity.
 
 Each side signs a fresh X25519 key together with study, run and both names (`Offer`). Two offers make a session: one key
 per direction, bound to the whole exchange. The first sealed frame each way confirms it: it carries a signature over the
-exchange, so that an offer stolen or replayed leads nowhere. Every sealed frame has its slot (study, run, sender,
+exchange, so that a stolen or replayed offer leads nowhere. Every sealed frame has its slot (study, run, sender,
 receiver, step, index, part) as associated data and its place in the session as nonce: it can be opened in that slot, in
 that order, once.
 
@@ -33,7 +33,7 @@ PART_BYTES = 1024**2
 MAX_PARTS = MAX_FRAME_BYTES // PART_BYTES + 1
 MAX_ENVELOPE_BYTES = PART_BYTES + TAG_BYTES + 1024
 CLEAR_AFTER = 4096
-"""What stands in a frame after so many bytes is sealed."""
+"""Maximum size of the unsealed part of a frame, in bytes."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
@@ -65,9 +65,10 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """A party's word that a run has ended at its site: an error code, or 0. Final, so that repeating it does no harm.
+    """The signed statement that a run has ended at a site, with an error code or 0.
 
-    The code's bits above the eighth are the place of whom the error is about, plus one.
+    Final, so that a repetition does no harm. The bits above the eighth are the place of the party that the error names, plus
+    one.
     """
 
     study: str
@@ -79,7 +80,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
-    """A party's word that its people do not take part in the study, or in more runs of it, and why."""
+    """The signed statement that a site takes no part in the study, or in more runs of it, and why."""
 
     study: str
     run_id: str
@@ -95,7 +96,7 @@ _DECODER = msgspec.msgpack.Decoder(Frame)
 
 
 def pack(frame: Frame) -> bytes:
-    """The bytes that a courier carries, of a frame in which nothing is sealed."""
+    """Encode a frame in which nothing is sealed."""
     raw = bytes([ENVELOPE]) + msgspec.msgpack.encode(frame)
     if len(raw) > CLEAR_AFTER:
         raise LocalProtocolError("a frame that is not sealed is too long")
@@ -103,7 +104,7 @@ def pack(frame: Frame) -> bytes:
 
 
 def _pack_sealed(frame: Sealed, body: bytes) -> bytes:
-    """As `pack` does it, with the body, which comes last, copied once."""
+    """Encode like `pack`, but copy the body, which comes last, only once."""
     size = len(body)
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
     opening = msgspec.msgpack.encode(frame)[:-2]
@@ -114,7 +115,7 @@ def _pack_sealed(frame: Sealed, body: bytes) -> bytes:
 
 
 def unpack(raw: bytes | memoryview, *, sender: str | None = None) -> Frame:
-    """The frame in bytes of a courier. Raises `PeerProtocolError`, nothing else, for anything else."""
+    """Decode a frame. Raise `PeerProtocolError`, and nothing else, for anything malformed."""
     if len(raw) > MAX_ENVELOPE_BYTES:
         raise PeerProtocolError("an envelope is over the size limit", party=sender)
     if not raw or raw[0] != ENVELOPE:
@@ -132,7 +133,7 @@ def unpack(raw: bytes | memoryview, *, sender: str | None = None) -> Frame:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopePair:
-    """One direction-free pair of parties in one run, seen from `me`."""
+    """A pair of parties in one run, seen from `me`."""
 
     study: str
     run_id: str
@@ -142,14 +143,13 @@ class EnvelopePair:
     signing: SigningKey = field(repr=False)
 
     def names(self, sender: str) -> tuple[bytes, bytes]:
-        """Sender and receiver."""
         return (self.me.encode(), self.peer.encode()) if sender == self.me else (self.peer.encode(), self.me.encode())
 
     def _offer_bytes(self, sender: str, ephemeral: bytes) -> bytes:
         return framed(b"blindbayes offer v1", self.study.encode(), self.run_id.encode(), *self.names(sender), ephemeral)
 
     def offer(self, key: AgreementKey) -> Offer:
-        """My signed offer of a fresh key."""
+        """Sign an offer of a fresh key."""
         signature = self.signing.sign(self._offer_bytes(self.me, key.public))
         return Offer(self.study, self.run_id, self.me, self.peer, key.public, signature)
 
@@ -164,7 +164,6 @@ class EnvelopePair:
         return framed(b"blindbayes ended v1", *run, *self.names(sender), str(code).encode())
 
     def ended(self, code: int) -> Ended:
-        """My signed word that the run has ended here."""
         signature = self.signing.sign(self._ended_bytes(self.me, code))
         return Ended(self.study, self.run_id, self.me, self.peer, code, signature)
 
@@ -173,14 +172,13 @@ class EnvelopePair:
         return framed(b"blindbayes refused v1", *run, *self.names(sender), reason.encode())
 
     def refused(self, reason: str) -> Refused:
-        """My signed word that this site's people refuse, and why."""
         signature = self.signing.sign(self._refused_bytes(self.me, reason))
         return Refused(self.study, self.run_id, self.me, self.peer, reason, signature)
 
     def require_word(self, word: Word) -> tuple[tuple[int, int], str]:
-        """Raise unless the peer's identity signed that this run has ended at its site, or that its people refuse it.
+        """Raise unless the peer's identity signed this end or refusal of this run.
 
-        The error's code and whom it is about, by place or -1; of a refusal the reason, for a screen.
+        Return the error code and the place of the party it names, or -1, and the reason of a refusal, escaped for display.
         """
         if (word.study, word.run_id, word.sender, word.receiver) != (self.study, self.run_id, self.peer, self.me):
             raise IntegrityError(party=self.peer)
@@ -191,13 +189,13 @@ class EnvelopePair:
         return (PrivacyError.code, -1), shown(word.reason[:_MAX_REASON]) or "no reason given"
 
     def agree(self, key: AgreementKey, offer: Offer) -> Session:
-        """The session that my key and the peer's offer make. Checks the offer first."""
+        """Check the peer's offer and make the session of both keys."""
         self.require_offer(offer)
         return Session(self, key, offer.ephemeral)
 
 
 class Session:
-    """The keys and counters of one session. Not confirmed until the peer's signature over the exchange is checked."""
+    """The keys and counters of one session. It is unconfirmed until the peer's signature over the exchange is checked."""
 
     def __init__(self, pair: EnvelopePair, key: AgreementKey, peer_ephemeral: bytes) -> None:
         self.pair = pair
@@ -221,7 +219,7 @@ class Session:
         return f"Session({self.pair.me} - {self.pair.peer}, <redacted>)"
 
     def proof(self, heads: bytes) -> bytes:
-        """My identity's signature over the exchange and over the heads of my audit log and ledger."""
+        """Sign the exchange and the heads of this site's audit log and ledger."""
         return self.pair.signing.sign(_proof_bytes(self.exchange, self.pair.me, heads))
 
     def require_proof(self, proof: bytes, heads: bytes) -> None:
@@ -236,7 +234,7 @@ class Session:
         )
 
     def seal(self, step: str, body: bytes | memoryview, *, index: int = 0, part: int = 0, parts: int = 1) -> bytes:
-        """The next sealed frame to the peer."""
+        """Return the next sealed frame to the peer."""
         slot = self._slot(self.pair.me, step, index, part, parts)
         sealed = seal(self._send_key, body, associated=slot, nonce=self.sent)
         frame = Sealed(self.pair.run_id, self.pair.peer, self.id, self.sent, step, index, part, parts, _NOTHING)
@@ -244,8 +242,11 @@ class Session:
         return _pack_sealed(frame, sealed)
 
     def open(self, frame: Sealed) -> bytes | None:
-        """The content of a sealed frame of the peer; None if it, or a later one, was opened before. `IntegrityError` for
-        anything altered. A counter that jumps tells of lost frames: the link asks for what they held."""
+        """Return the content of a sealed frame, or None if it or a later one was opened before.
+
+        Raise `IntegrityError` for anything altered. A counter that jumps shows that frames were lost; the link asks for their
+        content.
+        """
         if (frame.session, frame.receiver) != (self.id, self.pair.me):
             raise IntegrityError(party=self.pair.peer)
         if frame.counter < self.received:
@@ -270,5 +271,5 @@ def require_heads_proof(identity: bytes, exchange: bytes, sender: str, heads: by
 
 
 def fresh_key(coins: Coins) -> AgreementKey:
-    """A fresh ephemeral key. Its coins are the system's, never a role's: a replay must not meet an old session."""
+    """Generate an ephemeral key from system coins, never from a role's: a replay must not meet an old session."""
     return AgreementKey.generate(coins)

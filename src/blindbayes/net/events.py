@@ -1,8 +1,8 @@
-"""The agent's log: events by name, with who, which run, and counts; never a text or a value that could come from a row.
+"""The agent's log: named events with who, which run and counts, never a text or a value that could come from a row.
 
-Every event has a name from a closed list. Its facts are a run id, a site's name, the class of an error, the hash of a study,
-and whole numbers; anything that does not look like that is replaced by its type. As JSON, one object per line on standard
-error, everything a library or a careless line of ours logs is reduced to the logger's name: its text may quote values.
+Event names are a closed list. The facts of an event are a run id, a site's name, the class of an error, the hash of a study,
+and whole numbers; anything of another form is replaced by its type. In JSON output, one object per line on standard error,
+everything that a library or other code logs is reduced to the logger's name, because its text may quote values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def log_event(
     error: BaseException | None = None,
     **counts: int,
 ) -> None:
-    """Log one event. What breaks the form of its field is not shown."""
+    """Log one event. A field of the wrong form is replaced by its type."""
     if not log.isEnabledFor(level) or is_rehearsal():
         return
     facts: dict[str, str | int] = {}
@@ -71,7 +71,7 @@ def log_event(
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record; of records that are no event only where they come from."""
+    """A formatter of one JSON object per record; records that are no event show only their logger."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -82,7 +82,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_json(stream: TextIO | None = None) -> None:
-    """From now on everything that this process logs goes to `stream` (standard error) as JSON lines."""
+    """Write everything that this process logs to `stream` (standard error) as JSON lines from now on."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
     logging.getLogger().handlers = [handler]  # the root: what asyncio and other libraries log quotes values

@@ -47,13 +47,13 @@ _OPTIONS: list[tuple[str, int]] = [
 
 
 def addressed(name: str, frame: bytes) -> bytes:
-    """A frame with the site it goes to (or comes from), for a relay."""
+    """Prefix a frame with the site it goes to or comes from, for a relay."""
     raw = name.encode()
     return bytes([len(raw)]) + raw + frame
 
 
 def parse_addressed(raw: bytes) -> tuple[str, bytes]:
-    """Name and frame. Raises `PeerProtocolError`."""
+    """Return name and frame. Raise `PeerProtocolError`."""
     size = raw[0] if raw else 0
     if not 0 < size < _ADDRESS_BYTES or len(raw) < 1 + size:
         raise PeerProtocolError("a relayed frame has no address")
@@ -64,7 +64,7 @@ def parse_addressed(raw: bytes) -> tuple[str, bytes]:
 
 
 def caller(context: Any, names: Mapping[bytes, str]) -> str | None:
-    """The site whose pinned certificate (or, under an authority, pinned key) the connection has, or None."""
+    """Return the site whose pinned certificate (under an authority, pinned key) the connection shows, or None."""
     shown = context.auth_context().get("x509_pem_cert") or [b""]
     try:
         certificate = x509.load_pem_x509_certificate(bytes(shown[0]))
@@ -74,7 +74,7 @@ def caller(context: Any, names: Mapping[bytes, str]) -> str | None:
 
 
 def certificate_names(cards: Mapping[str, Card]) -> dict[bytes, str]:
-    """Site names by certificate digest."""
+    """Return site names by certificate digest."""
     return {card.certificate_digest: name for name, card in cards.items()}
 
 
@@ -85,7 +85,7 @@ async def open_port(
     serve: Callable[[Any, Any], Awaitable[None]],
     authority: Authority | None = None,
 ) -> tuple[aio.Server, int]:
-    """A server that only the owners of `cards` can speak to; the server and its port."""
+    """Start a server that only the owners of `cards` can connect to; return it and its port."""
     if not cards:
         raise ConfigError("no site is pinned: nobody could connect")
     server = aio.server(options=_OPTIONS, maximum_concurrent_rpcs=4 * len(cards) + 16)
@@ -110,7 +110,7 @@ async def open_port(
 
 
 def open_channel(identity: Identity, card: Card, authority: Authority | None = None, proxy: str | None = None) -> aio.Channel:
-    """A channel to exactly the site of `card`; through an HTTP proxy, which sees TLS and the address."""
+    """Open a channel to exactly the site of `card`, or through an HTTP proxy, which sees TLS and the address."""
     options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.ssl_target_name_override", card.tls_name)]
     if proxy is not None:
         options = [each for each in options if each[0] != "grpc.enable_http_proxy"]
@@ -124,7 +124,7 @@ def open_channel(identity: Identity, card: Card, authority: Authority | None = N
 
 
 class GrpcCourier:
-    """Frames over gRPC. `relay` is the card of a relay; the sites in `via_relay` are reached through it."""
+    """A courier over gRPC. `relay` is the card of a relay; the sites in `via_relay` are reached through it."""
 
     latency = Latency.MILLISECONDS
 
@@ -176,7 +176,7 @@ class GrpcCourier:
         return key_names(direct) if self._authority else certificate_names(direct)
 
     async def repin(self, peers: Mapping[str, Card]) -> bool:
-        """Know these sites from now on, and no others; whether that is new. Connections break, and come again."""
+        """Know exactly these sites from now on; return True if that is new. Connections break and come again."""
         if dict(peers) == self._peers or not self._via_relay <= set(peers):
             return False
         if self._listener is not None:

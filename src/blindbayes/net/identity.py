@@ -34,14 +34,14 @@ _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 
 
 def require_name(name: str) -> str:
-    """A site's name: small letters, digits and dashes, so that it is a file name and a metric label everywhere."""
+    """Return a valid site name: it is a file name and a metric label everywhere."""
     if not NAME.fullmatch(name):
         raise ConfigError("a site's name starts with a small letter and has at most 40 small letters, digits or dashes")
     return name
 
 
 def speak(digest: bytes) -> str:
-    """Bytes as words that can be read out by telephone (proquints: five letters per 16 bits)."""
+    """Encode bytes as words that can be read out by telephone (proquints: five letters per 16 bits)."""
     words = []
     for at in range(0, len(digest), 2):
         bits = int.from_bytes(digest[at : at + 2], "big")
@@ -56,13 +56,13 @@ def speak(digest: bytes) -> str:
 
 
 def framed(*parts: bytes) -> bytes:
-    """The parts, each behind its length: no two lists give the same bytes."""
+    """Concatenate the parts, each behind its length: no two lists give the same bytes."""
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a site hands out: public, signed by its identity. `address` is empty for a site that only dials out."""
+    """The public card of a site, signed by its identity. `address` is empty for a site that only dials out."""
 
     name: str
     identity: bytes
@@ -77,23 +77,23 @@ class Card:
 
     @property
     def certificate_digest(self) -> bytes:
-        """SHA-256 of the certificate's DER form: what a connection is checked against."""
+        """SHA-256 of the certificate's DER form, which connections are checked against."""
         return x509.load_pem_x509_certificate(self.certificate).fingerprint(hashes.SHA256())
 
     @property
     def fingerprint(self) -> bytes:
-        """128 bits over name, identity and certificate. The address is left out: it may change."""
+        """The first 128 bits of a hash of name, identity and certificate. The address is left out, since it may change."""
         parts = framed(b"blindbayes fingerprint v1", self.name.encode(), self.identity, self.certificate_digest)
         return hashlib.sha256(parts).digest()[:16]
 
     @property
     def words(self) -> str:
-        """The fingerprint, to be compared by telephone."""
+        """The fingerprint as words, to be compared by telephone."""
         return speak(self.fingerprint)
 
-    def require_words(self, said: str, place: str = "card.toml") -> None:
-        """Refuse a card whose words are not those that its site read out; spaces do for dashes. `place`: where it reads."""
-        if "-".join(said.lower().replace("-", " ").split()) != self.words:
+    def require_words(self, words: str, place: str = "card.toml") -> None:
+        """Raise unless these are the words of this card; spaces stand for dashes. `place` names where its site reads them."""
+        if "-".join(words.lower().replace("-", " ").split()) != self.words:
             raise ConfigError(
                 f"the words are not those of this card: ask {self.name} to read them out again from its own {place}; if they "
                 "still differ, the card was changed on its way: do not trust it"
@@ -101,7 +101,7 @@ class Card:
 
     @property
     def tls_name(self) -> str:
-        """The name in the certificate, which a dialling site asks for. A pseudonym: strangers read it off the port."""
+        """The random name in the certificate, which a dialling site asks for. Anyone can read it at the port."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return names.get_values_for_type(x509.DNSName)[0]
@@ -147,7 +147,7 @@ class Card:
                 raise ValueError("no address")
         except ConfigError:
             raise
-        except Exception as cause:  # whatever a library finds wrong with a stranger's certificate
+        except Exception as cause:  # libraries raise many kinds of errors for malformed certificates
             raise ConfigError("this is not a site's card") from cause
         try:
             verify(card.identity, card._signed_bytes(), card.signature)
@@ -158,7 +158,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A site's own keys and card."""
+    """The keys and card of this site."""
 
     card: Card
     signing: SigningKey = field(repr=False)
@@ -172,7 +172,7 @@ class Identity:
 
     @classmethod
     def generate(cls, name: str, *, address: str = "", coins: Coins | None = None) -> Identity:
-        """Fresh keys and a signed card, in memory only."""
+        """Make fresh keys and a signed card, in memory only."""
         return cls._fresh(name, address, coins or Coins.system())[0]
 
     @classmethod
@@ -204,7 +204,7 @@ class Identity:
 
     @classmethod
     def load(cls, home: Path, *, passphrase: str | None = None) -> Identity:
-        """The keys in `home`. Refuses key files that others may read and a card that does not fit the keys."""
+        """Load the keys in `home`. Refuse key files that others may read, and a card of other keys."""
         secret = _unlock(read_private(home / "keys" / "identity.key"), passphrase)
         tls_key = _unlock(read_private(home / "keys" / "tls.key"), passphrase)
         card = read_card(home / "card.toml")
@@ -218,9 +218,9 @@ class Identity:
 
     @classmethod
     def rotate(cls, home: Path, *, passphrase: str | None, new_passphrase: str | None) -> Identity:
-        """New connection keys and a new card, for the same identity; the keys are locked with the new passphrase.
+        """Make new connection keys and a new card for the same identity; lock the keys with the new passphrase.
 
-        Begun and cut short, it is done again: it needs the identity's key alone.
+        An interrupted rotation can be repeated: it needs the identity's key alone.
         """
         coins, card = Coins.system(), read_card(home / "card.toml")
         secret = _unlock(read_private(home / "keys" / "identity.key"), passphrase)
@@ -235,7 +235,7 @@ class Identity:
         return identity
 
     def with_address(self, address: str) -> Identity:
-        """The same keys, with a card that names another address."""
+        """Return the same keys, with a card that names another address."""
         unsigned = replace(self.card, address=address)
         return replace(self, card=replace(unsigned, signature=self.signing.sign(unsigned._signed_bytes())))
 
@@ -248,7 +248,7 @@ def read_card(path: Path) -> Card:
 
 
 def pin(home: Path, card: Card, *, replace: bool = False) -> None:
-    """Trust a card from now on. A pinned name is replaced only on demand, never by the way."""
+    """Trust a card from now on. A pinned name is replaced only on demand."""
     folder = make_private_folder(home / "peers")
     path = folder / f"{card.name}.toml"
     if path.exists() and not replace and read_card(path).fingerprint != card.fingerprint:
@@ -257,7 +257,7 @@ def pin(home: Path, card: Card, *, replace: bool = False) -> None:
 
 
 def pinned(home: Path) -> dict[str, Card]:
-    """All pinned cards by name. Two names may not share an identity or a certificate."""
+    """Return all pinned cards by name. Two names may not share an identity or a certificate."""
     cards = {path.stem: read_card(path) for path in sorted((home / "peers").glob("*.toml"))}
     for name, card in cards.items():
         if name != card.name:

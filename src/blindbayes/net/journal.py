@@ -1,13 +1,12 @@
-"""The journal of one run: what a role must find again after a crash to come back into the same state.
+"""The journal of one run: everything a role needs to return to the same state after a crash.
 
-Append-only and encrypted. The seed, the input's digest and the code version stand in it before the first message is
-sent; every message received and every decision (who was in time, who was given up) before anything that depends on it is
-sent. Records are chained, so none can be altered, moved or left out in the middle; a torn last record is what a crash
-leaves and is cut off. A cut that goes further back (a restored backup) is noticed by the other parties, who say what they
-have seen: `link` compares.
+Append-only and encrypted. The seed, the input's digest and the code version are in it before the first message is sent; every
+received message and every decision (who was in time, who was given up) before anything that depends on it is sent. Records are
+chained, so none can be altered, moved or removed in the middle. A crash may leave a torn last record, which is cut off. A cut
+further back (a restored backup) is noticed by the other parties, which say what they have seen: `link` compares.
 
-A large record begins with a page and is written past the system's cache, by whoever commits: a copy of it there would serve
-nobody. Where the next record is none and zeros stand, it begins with the next page.
+A large record begins on a page and is written past the system's cache by the thread that commits, since nobody reads a copy
+there. Where zeros stand in place of a record, the next one begins on the next page.
 
 The record key is fresh per run, wrapped under the site's storage key, and erased when the run ends.
 """
@@ -46,14 +45,14 @@ _LARGE = 256 * 1024  # of a content
 _SPARES = 4
 DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
-_LEAST_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
+_MIN_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
 _FIRST_BYTES = 8192  # more than the first record takes
 Secrets: TypeAlias = Mapping[str, bytes]
 NOTHING: Secrets = {}
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
-    """First record: everything a role is a function of, but the messages."""
+    """The first record: everything a role depends on, except the messages."""
 
     study: str
     run_id: str
@@ -67,18 +66,18 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag="begun"):
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, array_like=True, tag="received"):
-    """A whole message of another party, in the order of that party. Its bytes follow the record, sealed apart: uncopied."""
+    """A whole message of another party. Its bytes follow the record, sealed apart, so that they are not copied."""
 
     sender: str
     step: str
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):
-    """How the wait number `wait` of the role ended, where the messages alone do not say it."""
+    """The end of wait number `wait` of the role, where the messages alone do not determine it."""
 
     wait: int
     arrived: tuple[str, ...] = ()  # with a quorum: who was in time
-    lost: str | None = None  # the party that was given up; the role was told so
+    lost: str | None = None  # the party that was given up
     reason: str = ""
 
 
@@ -88,7 +87,7 @@ _DECODER = msgspec.msgpack.Decoder(Record)
 
 @dataclass(slots=True)
 class _Stored:
-    """Where a received message lies."""
+    """The location of a received message."""
 
     at: int  # offset of its record
     number: int
@@ -97,28 +96,28 @@ class _Stored:
 
 
 def _page(at: int) -> int:
-    """Where the next page begins, unless one does here."""
+    """Round up to a page boundary."""
     return -(-at // _PAGE) * _PAGE
 
 
 def _end(at: int, size: int, content: int) -> int:
-    """Where the next record begins, if it is not large: a head stands whole in its page."""
+    """Return where the next record begins, unless it is large: a head does not cross a page."""
     end = at + size
     return _page(end) if content >= _LARGE or -end % _PAGE < _HEAD_BYTES else end
 
 
 def _place(number: int, link: bytes) -> bytes:
-    """What a record is bound to: its number, and all records before it."""
+    """Return the associated data that binds a record to its number and to all records before it."""
     return framed(b"blindbayes journal v1", number.to_bytes(8, "big"), link)
 
 
 class SentDigest:
-    """What one party has sent another, as counts and a running digest: they compare these without sending it again.
+    """A count and running digest of what one party has sent another, to be compared without sending it again.
 
-    Each message counts by its tag of AES-GCM in its place, under a key of the pair's `secret`: who does not know it makes two
-    histories of one digest with probability below 2^-100, at a tenth of what SHA-256 takes. Without a secret (a card without
-    key) SHA-256 of the message stands in place of the tag: a tag under a key that everybody knows is linear.
-    Against the two parties it need not hold: whoever lies about what it has could as well say that it has nothing.
+    Each message contributes its AES-GCM tag at its index, under a key of the pair's `secret`: without the key, two histories
+    have the same digest with probability below 2^-100, at a tenth of the cost of SHA-256. Without a secret (a card without
+    key), SHA-256 of the message replaces the tag, since a tag under a public key is linear. The digest need not resist the two
+    parties themselves: one that lies about what it has could as well claim to have nothing.
     """
 
     def __init__(self, study: str, run_id: str, sender: str, receiver: str, secret: bytes = b"") -> None:
@@ -129,7 +128,7 @@ class SentDigest:
         self.bytes = 0
 
     def add(self, step: str, payload: bytes) -> None:
-        """Count a message in."""
+        """Count a message."""
         if self._key:
             tag = seal(self._key, step.encode(), associated=payload, nonce=self.count)
         else:
@@ -141,7 +140,7 @@ class SentDigest:
 
 @cache
 def code_version() -> str:
-    """The package's version and a digest of its source: a replay by other code is no replay."""
+    """Return the package's version and a digest of its source: a replay needs the same code."""
     root = Path(blindbayes.__file__).parent
     total = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -150,11 +149,11 @@ def code_version() -> str:
 
 
 class Journal:
-    """One run's journal, open for appending. Use `create` or `open`."""
+    """One run's journal, open for appending. Use `create`, `open` or `find`."""
 
     def __init__(self, folder: Path, key: bytes, handle: int, *, quota: int, secrets: Secrets) -> None:
         self._folder = folder
-        self.secrets = secrets  # that this role shares with others, by name
+        self.secrets = secrets  # shared with other parties, by name
         self._key = key
         self._content_key = derive_key(key, "content")
         self._handle = handle
@@ -181,7 +180,7 @@ class Journal:
     def create(
         cls, folder: Path, begun: Begun, storage_key: bytes, *, quota: int = DEFAULT_QUOTA, secrets: Secrets = NOTHING
     ) -> Journal:
-        """A new journal with its first record on disk."""
+        """Make a journal with its first record on disk."""
         make_private_folder(folder)
         key = Coins.system().bytes(32)
         wrapped = seal_fresh(storage_key, key, associated=framed(b"journal key", begun.run_id.encode()))
@@ -197,7 +196,7 @@ class Journal:
     def open(
         cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA, secrets: Secrets = NOTHING
     ) -> Journal:
-        """The journal of a run that was interrupted. Raises `IntegrityError` if a record does not verify."""
+        """Open the journal of an interrupted run. Raise `IntegrityError` if a record does not verify."""
         key = unseal_fresh(storage_key, read_private(folder / "key"), associated=framed(b"journal key", run_id.encode()))
         try:
             handle = os.open(folder / "journal", os.O_RDWR)
@@ -215,7 +214,7 @@ class Journal:
     def find(
         cls, folder: Path, run_id: str, storage_key: bytes, *, quota: int = DEFAULT_QUOTA, secrets: Secrets = NOTHING
     ) -> Journal | None:
-        """The journal if the run began; None if it never did. What a crash left before the first record is removed."""
+        """Open the journal if the run began, else return None. Remove what a crash left before the first record."""
         if not folder.exists():
             return None
         path = folder / "journal"
@@ -230,7 +229,6 @@ class Journal:
 
     @property
     def begun(self) -> Begun:
-        """The first record."""
         if self._begun is None:
             raise LocalProtocolError("the journal has no first record")
         return self._begun
@@ -243,7 +241,7 @@ class Journal:
     def close(self) -> None:
         """Stop, keeping the journal for a later `open`."""
         if self._handle >= 0:
-            with contextlib.suppress(OSError):  # what was not committed, nobody was told of
+            with contextlib.suppress(OSError):  # nobody depends on what was not committed
                 self._flush()
             for handle in {self._handle, self._direct} - {-1}:
                 os.close(handle)
@@ -251,7 +249,7 @@ class Journal:
             self._spare.clear()  # a run that has ended is remembered
 
     def erase(self) -> None:
-        """The run has ended: destroy the key, then the records. Nothing of the run can be replayed after this."""
+        """Destroy the key, then the records. Nothing of the run can be replayed after this."""
         erase(self._folder / "key")
         self._key = self._content_key = bytes(32)
         with self._writing:
@@ -272,7 +270,7 @@ class Journal:
         self._append(decided)
 
     def commit(self) -> None:
-        """What was appended is on disk when this returns."""
+        """Return when everything appended is on disk."""
         if not self.dirty:
             return
         reached = self._number  # a thread may commit while the loop appends
@@ -294,7 +292,7 @@ class Journal:
         return self._committed < self._number
 
     def _append(self, record: Record, content: bytes | None = None) -> int:
-        """Seal it and put it behind the others; where it begins."""
+        """Seal a record, append it, and return where it begins."""
         nonce, size = self._coins.bits(96), 0 if content is None else len(content) + TAG_BYTES
         body = seal(self._key, msgspec.msgpack.encode(record), associated=_place(self._number, self._link), nonce=nonce)
         head = len(body).to_bytes(4, "big") + size.to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big")
@@ -319,15 +317,15 @@ class Journal:
         return at
 
     def _pages(self, size: int) -> memoryview:
-        """So many bytes, which begin with a page of memory and end in zeros."""
-        found = next((spare for spare in list(self._spare) if len(spare) >= size), None)
-        if found is None:
-            found = mmap.mmap(-1, 1 << (size - 1).bit_length())
+        """Return a buffer that begins on a page of memory and ends in zeros."""
+        buffer = next((spare for spare in list(self._spare) if len(spare) >= size), None)
+        if buffer is None:
+            buffer = mmap.mmap(-1, 1 << (size - 1).bit_length())
         else:
-            self._spare.remove(found)
-        room = memoryview(found)[:size]
-        room[-_PAGE:] = bytes(_PAGE)
-        return room
+            self._spare.remove(buffer)
+        view = memoryview(buffer)[:size]
+        view[-_PAGE:] = bytes(_PAGE)
+        return view
 
     def _write(self, at: int, piece: memoryview) -> None:
         done, large = 0, isinstance(piece.obj, mmap.mmap)
@@ -353,7 +351,7 @@ class Journal:
         return self._direct
 
     def _flush(self) -> None:
-        """Write what waits, in its order."""
+        """Write the waiting records in order."""
         with self._writing:
             while self._waiting:
                 self._write(*self._waiting[0])
@@ -367,7 +365,7 @@ class Journal:
         end = _end(at, _HEAD_BYTES + length + content, content)
         self._link = hashlib.sha256(b"".join([self._link, head, *tags])).digest()
         self._number += 1
-        self._charged += max(end - self._size, _LEAST_CHARGE)
+        self._charged += max(end - self._size, _MIN_CHARGE)
         self._size = end
         if isinstance(record, Begun):
             self._begun = record
@@ -376,36 +374,35 @@ class Journal:
 
     def _index(self, record: ReceivedMessage, payload: bytes, at: int, number: int, link: bytes) -> None:
         self.stream(record.sender).add(record.step, payload)
-        kept = (record.step, payload) if self._cached + len(payload) <= _CACHE_BYTES else None
-        self._cached += len(payload) if kept is not None else 0
-        self._stored.setdefault(record.sender, []).append(_Stored(at, number, link, kept))
+        cached = (record.step, payload) if self._cached + len(payload) <= _CACHE_BYTES else None
+        self._cached += len(payload) if cached is not None else 0
+        self._stored.setdefault(record.sender, []).append(_Stored(at, number, link, cached))
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def count(self, sender: str) -> int:
-        """How many messages of `sender` are held."""
         return len(self._stored.get(sender, ()))
 
     def stream(self, sender: str) -> SentDigest:
-        """Count and running digest of what `sender` has sent."""
+        """Return the count and running digest of what `sender` has sent."""
         if sender not in self._streams:
             names = self.begun.study, self.begun.run_id, sender, self.begun.me
             self._streams[sender] = SentDigest(*names, self.secrets.get(sender, b""))
         return self._streams[sender]
 
     def is_held(self, sender: str, index: int, step: str, payload: bytes) -> bool:
-        """Whether this is that message, to tell a repetition from an equivocation. After the end nobody asks."""
+        """Return True if this is that message: a repetition, not an equivocation. After the end nobody asks."""
         stored = self._stored[sender][index]
         return self._handle < 0 or (stored.payload or self._read_message(stored)) == (step, payload)
 
     def take(self, sender: str, index: int) -> tuple[str, bytes]:
-        """Step and payload of one message. Leaves memory; the disk keeps it."""
+        """Return step and payload of one message. It leaves memory; the disk keeps it."""
         stored = self._stored[sender][index]
-        found, stored.payload = stored.payload, None
-        if found is None:
+        message, stored.payload = stored.payload, None
+        if message is None:
             return self._read_message(stored)
-        self._cached -= len(found[1])
-        return found
+        self._cached -= len(message[1])
+        return message
 
     def _read_message(self, stored: _Stored) -> tuple[str, bytes]:
         self._flush()
@@ -416,7 +413,7 @@ class Journal:
         return record.step, content
 
     def _pieces(self, at: int) -> list[bytes]:
-        """Head, body and sealed content of the record there; nothing if there is none, or the file ends before it does."""
+        """Return head, body and sealed content of the record there, or nothing if the file ends before the record does."""
         head = os.pread(self._handle, _HEAD_BYTES, at)
         length, size = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
         if not length or at + _HEAD_BYTES + length + size > os.fstat(self._handle).st_size:

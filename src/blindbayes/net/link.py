@@ -37,7 +37,7 @@ _FRAME_BYTES = 512  # memory that a frame takes beside its bytes
 
 
 class Route(Protocol):
-    """How frames travel between this role and the site of its peer."""
+    """The route of frames between this role and the site of its peer."""
 
     async def send(self, frame: bytes) -> None: ...
 
@@ -54,7 +54,7 @@ class Route(Protocol):
 
 
 class PeerLogs:
-    """What this site and its peer show each other of their logs when they join. The default shows and checks nothing."""
+    """The exchange of log heads between this site and a joining peer. The default shows and checks nothing."""
 
     heads = b""  # of this site's audit log and ledger
 
@@ -273,7 +273,7 @@ class Link:
         return max(self.timing.retry, self._pulse.round)
 
     async def _send_one(self) -> bool:
-        """Send the most urgent frame; return False if there is none.
+        """Send the most urgent frame; return False if nothing is due.
 
         A frame is sealed and sent in one step, so that the order of counters is the order of frames.
         """

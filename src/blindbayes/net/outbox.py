@@ -1,4 +1,4 @@
-"""Messages on their way to one party: numbered, kept until the other side has them on disk, cut into parts for the envelope."""
+"""Messages on their way to one party: numbered, kept until the peer has them on disk, cut into parts for the envelope."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from blindbayes.net.journal import SentDigest
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """One piece of one message."""
-
     step: str
     index: int
     part: int
@@ -21,7 +19,7 @@ class MessagePart:
 
 
 class Outbox:
-    """No I/O: says what comes next, and keeps account."""
+    """The queue of outgoing messages. Sans I/O: it says what comes next and keeps account."""
 
     def __init__(self, window: int, account: SentDigest) -> None:
         self._window = window
@@ -35,21 +33,20 @@ class Outbox:
 
     @property
     def count(self) -> int:
-        """Messages ever queued."""
+        """Number of messages ever queued."""
         return self._sent.count
 
     @property
     def sent(self) -> int:
-        """Messages that were sent whole in this session, or that the other side has."""
+        """Number of messages sent whole in this session, or acknowledged."""
         return self._cursor
 
     @property
     def is_empty(self) -> bool:
-        """The other side has everything."""
         return not self._kept
 
     def digest(self, count: int) -> bytes:
-        """The running digest of the first `count` messages."""
+        """Return the running digest of the first `count` messages."""
         return self._digests[count]
 
     def fits(self, size: int) -> bool:
@@ -65,7 +62,7 @@ class Outbox:
             self._bytes += len(payload)
 
     def acknowledge(self, have: int) -> None:
-        """The other side has the first `have` messages on disk."""
+        """Drop the first `have` messages: the peer has them on disk."""
         self.acked = max(self.acked, have)
         while self._kept and self._kept[0][0] < have:
             self._bytes -= len(self._kept.popleft()[2])
@@ -73,13 +70,13 @@ class Outbox:
             self._cursor, self._part = have, 0
 
     def rewind(self, have: int, part: int = 0) -> None:
-        """A new session, or frames were lost: go on after the first `have` messages, and some parts of the next."""
+        """Continue after the first `have` messages and some parts of the next: in a new session, or when frames were lost."""
         self.acknowledge(have)
         known = have < self._sent.count and 0 <= part < _parts(self._kept[have - self._kept[0][0]][2])
         self._cursor, self._part = have, part if known else 0
 
     def next_part(self) -> MessagePart | None:
-        """What to send next, if anything is left to send in this session."""
+        """Return the next part to send in this session, or None."""
         if not self._kept or self._cursor > self._kept[-1][0]:
             return None
         index, step, payload = self._kept[self._cursor - self._kept[0][0]]

@@ -1,7 +1,7 @@
-"""A relay: passes envelopes between sites that can only dial out. It sees who speaks to whom, when and how much; no content.
+"""A relay passes envelopes between sites that can only dial out. It sees who sends to whom, when and how much; no content.
 
-A relay is no party of a study. Its users pin its card, it pins theirs. It keeps nothing: what it cannot pass on at once is
-held back at the sender, and after a while dropped; the links at both ends make that good.
+A relay is no party of a study. Its users pin its card, and it pins theirs. It stores nothing: what it cannot pass on at once
+is held back at the sender and dropped after a while; the links at both ends repeat it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATIENCE = 5.0
 
 
 class Relay:
-    """Serves until stopped."""
+    """A relay that serves until it is stopped."""
 
     def __init__(self, identity: Identity, users: Mapping[str, Card], listen: str) -> None:
         self._identity = identity

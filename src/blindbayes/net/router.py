@@ -1,8 +1,8 @@
-"""Where a site's frames go: from the courier to the link of a run, and back.
+"""The way of frames between the courier and the links of all runs.
 
-A seat is a party of a protocol; a site hosts one or more of them (a contributor and, say, the server of a masked sum). Two
-seats of one site speak through the same envelope as all others, without leaving the process. A frame for no known run is
-handed to `unknown_offer` if it is an offer, and dropped otherwise.
+A role is a party of a protocol; a site hosts one or more of them (a contributor and, say, the server of a secure sum). Two
+roles of one site use the same envelope as all others, without leaving the process. An offer for an unknown run is handed to
+`unknown_offer`; any other unknown frame is dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Route:
         self.router.versions[self.site] = versions
 
 
-_STRANGE = 8  # one frame may have been garbled on the way
+_MAX_UNKNOWN = 8  # a frame of another version may have been garbled on the way
 
 
 class Router:
@@ -60,7 +60,7 @@ class Router:
         self.site = site
         self.courier = courier
         self.refused_frames: dict[str, int] = {}  # by site, for the metrics
-        self.versions: dict[str, Mapping[str, str]] = {}  # what other sites run, as they told
+        self.versions: dict[str, Mapping[str, str]] = {}  # what other sites run, as they said
         self._unknown_offer = unknown_offer
         self._links: dict[tuple[str, str, str], tuple[str, Link]] = {}  # (run, own role, peer) -> the peer's site, link
         self.sessions: dict[tuple[bytes, str], tuple[str, Link]] = {}  # (session, own role) -> the peer's site, link
@@ -88,19 +88,19 @@ class Router:
             self._another_version(sender, frame)
             return
         if isinstance(envelope, Offer | Ended | Refused):
-            found = self._links.get((envelope.run_id, envelope.receiver, envelope.sender))
-            if found is None and isinstance(envelope, Offer) and self._unknown_offer is not None:
+            target = self._links.get((envelope.run_id, envelope.receiver, envelope.sender))
+            if target is None and isinstance(envelope, Offer) and self._unknown_offer is not None:
                 self._unknown_offer(sender, envelope)
         else:
-            found = self.sessions.get((envelope.session, envelope.receiver))
-        if found is not None and found[0] == sender:
-            found[1].accept(envelope, len(frame))
+            target = self.sessions.get((envelope.session, envelope.receiver))
+        if target is not None and target[0] == sender:
+            target[1].accept(envelope, len(frame))
 
     def _another_version(self, sender: str, frame: bytes) -> None:
-        """A site whose envelopes are all of another version never joins: say why, and do not wait for the deadline."""
+        """Refuse a site whose envelopes have another version at once: it would never join."""
         if frame and frame[0] != ENVELOPE and self.courier.vouches(sender):
             self.versions[sender] = {"envelope": str(frame[0])}
-            if self.refused_frames[sender] >= _STRANGE:
+            if self.refused_frames[sender] >= _MAX_UNKNOWN:
                 why = f"speaks envelope version {frame[0]}, this site {ENVELOPE}: use one release of blindbayes at all sites"
                 for site, link in list(self._links.values()):
                     if site == sender:

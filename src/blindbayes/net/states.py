@@ -16,7 +16,7 @@ from blindbayes.errors import LocalProtocolError
 
 
 class Phase(enum.Enum):
-    """What a driver does now."""
+    """The phase of a driver."""
 
     JOINING = "joining"  # waits until enough parties have confirmed a session
     CHECKING = "checking"  # rehearses the disclosure checks and charges, writing nothing
@@ -33,7 +33,7 @@ class Phase(enum.Enum):
 
 
 class DriverEvent(enum.Enum):
-    """What ends a phase. The values of the first three are the numbers of these decisions in the journal."""
+    """The end of a phase. The values of the first three are the numbers of these decisions in the journal."""
 
     JOINED = -1  # enough parties have joined
     SAID_READY = -2  # this site can pay, and is about to say so
@@ -58,7 +58,7 @@ DRIVER: Mapping[Phase, Mapping[DriverEvent, Phase]] = {
 
 
 class Peer(enum.Enum):
-    """What this site knows of a peer."""
+    """The state of a peer, as far as this site knows it."""
 
     ABSENT = "absent"  # no session was ever confirmed
     JOINED = "joined"
@@ -68,7 +68,7 @@ class Peer(enum.Enum):
 
 
 class PeerEvent(enum.Enum):
-    """What a peer says of itself, or what is found out about it."""
+    """A statement of the peer, or a fact about it."""
 
     CONFIRM = "confirm"
     READY = "ready"
@@ -107,7 +107,7 @@ PEER: Mapping[Peer, Mapping[PeerEvent, Peer]] = {
 
 
 class Own(enum.Enum):
-    """What a link's own side does."""
+    """The state of a link's own side."""
 
     JOINING = "joining"  # takes no messages
     READY = "ready"
@@ -116,7 +116,7 @@ class Own(enum.Enum):
 
 
 class OwnEvent(enum.Enum):
-    """What the driver or the agent asks of a link."""
+    """A request of the driver or the agent to a link."""
 
     SAY_READY = "say ready"
     REST = "rest"
@@ -141,7 +141,7 @@ class SessionState(enum.Enum):
 
 
 class SessionEvent(enum.Enum):
-    """What changes a session."""
+    """A change of a session."""
 
     AGREE = "agree"  # the peer offered a fresh key
     CONFIRM = "confirm"

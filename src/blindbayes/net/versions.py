@@ -1,4 +1,4 @@
-"""What two sites must have in common before either computes or pays: told in `confirm`, and compared there.
+"""Versions that two sites must share before either computes or pays: exchanged and compared in `confirm`.
 
 Raise a number when what it stands for changes so that an older release could not follow.
 """
@@ -23,13 +23,13 @@ VERSIONS: Mapping[str, str] = {
     "protocols": str(PROTOCOLS),
     "wire": str(WIRE),
 }
-_WORD = re.compile(r"[A-Za-z0-9.+_-]{1,24}")
-_OWN = {"blindbayes", "journal"}  # told for people to read; sites need not have the same
+_TEXT = re.compile(r"[A-Za-z0-9.+_-]{1,24}")
+_OWN = {"blindbayes", "journal"}  # for people to read; sites need not have the same
 
 
 def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
-    """Why a peer with these versions cannot take part, in words; None if it can."""
-    own, other = mine["blindbayes"], theirs.get("blindbayes", "of a release that tells no versions")
+    """Return why a peer with these versions cannot take part, or None if it can."""
+    own, other = mine["blindbayes"], theirs.get("blindbayes", "of a release that sends no versions")
     for name in sorted(set(mine) - _OWN):
         if theirs.get(name) != mine[name]:
             return (
@@ -39,6 +39,6 @@ def difference(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str | None
     return None
 
 
-def are_versions(told: Mapping[str, str]) -> bool:
-    """A peer's versions are a few short words."""
-    return len(told) <= 16 and all(_WORD.fullmatch(word) for each in told.items() for word in each)
+def are_versions(versions: Mapping[str, str]) -> bool:
+    """Return True if a peer's versions are a few short strings."""
+    return len(versions) <= 16 and all(_TEXT.fullmatch(text) for each in versions.items() for text in each)
