@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from _measured import Options
 
-from blindbayes import Study
+from blindbayes import ColumnStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.disclosure.policy import Policy
 from blindbayes.study.agreement import Holdings
@@ -134,7 +134,7 @@ def study_of(net: Loopback, rows: int) -> StudyFile:
     held = Holdings({"registry": (), "hospital": BOOK.names}, ("registry",), rows)
     times = Deadlines(step=120, join=120, run=3000)
     options = {"queries": 1_000_000}
-    return net.make_study(BOOK, partition="columns", columns=held, deadlines=times, options=options)
+    return net.make_study(BOOK, kind="columns", columns=held, deadlines=times, options=options)
 
 
 def compare(folder: Path, rows: int, instances: int, times: int = 3) -> tuple[float, float]:
@@ -150,7 +150,7 @@ def compare(folder: Path, rows: int, instances: int, times: int = 3) -> tuple[fl
         for _ in range(times):
             trained = measure(net, f"train rows={rows:,}", rows, lambda: net.run(study))
             begun = time.process_time()
-            joint = Study(BOOK, partition="columns").simulate(sources)
+            joint = ColumnStudy(BOOK).simulate(sources)
             both.append((trained["cpu"], time.process_time() - begun))
         trained_ratio = tell(f"train rows={rows:,}, in one process: {joint.cost.bytes / rows:.0f} B each", both)
         if not instances:

@@ -39,7 +39,7 @@ import pyarrow as pa
 from _delaying import Delaying
 from _measured import Options
 
-from blindbayes import Study
+from blindbayes import ColumnStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.protocols.core import Open, Receive, Role, Run, Send
@@ -415,7 +415,7 @@ def compare_all(batch: int) -> None:
     asked = {party: table.select(own).slice(0, batch) for party, own in queries.items()}
     base = None
     for option in (False, True):
-        made = Study(book, partition="columns", options={"compare_all": option}).simulate(parts)
+        made = ColumnStudy(book, options={"compare_all": option}).simulate(parts)
         started = time.process_time()
         found = made.model.classify(asked)
         used = time.process_time() - started

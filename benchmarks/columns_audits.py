@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from _measured import Options
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, Privacy
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.simulation import run as memory
@@ -63,7 +63,7 @@ def main() -> None:
         rates = [0.0, *map(float, options.rates.split(","))]
         models = []
         for rate in rates:
-            study = Study(BOOK, partition="columns", epsilon=epsilon, options={"audit_rate": rate} if rate else {})
+            study = ColumnStudy(BOOK, options={"audit_rate": rate} if rate else {}, privacy=Privacy(epsilon=epsilon))
             trained = study.simulate({"bank": training[["own", "y"]], "clinic": training[held]}, coins=Coins.seeded(bytes(32)))
             models.append(trained.model)
         spent: list[list[float]] = [[] for _ in rates]

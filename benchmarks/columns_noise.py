@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from _measured import Options
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, Privacy
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise.randomised_response import LARGEST
 from blindbayes.dp.release.planner import fit_parameters
@@ -57,7 +57,7 @@ def accuracy(
     """Of one training on one split, with randomised labels, and with noise of `noisy` parties in the shared tables."""
     train, test, _ = fold
     owners = deal(rows.codebook.names, parties)
-    study = Study(rows.codebook, partition="columns", epsilon=epsilon, label_epsilon=label_epsilon)
+    study = ColumnStudy(rows.codebook, privacy=Privacy(epsilon=epsilon, label_epsilon=label_epsilon))
     columns = columns_for(study, len(train), owners, ("p0",))
     noise, law = noise_of(study, columns), law_of(study)
     assert noise is not None

@@ -178,7 +178,7 @@ def agents(folder: Path) -> Iterator[dict[str, Case]]:
             return spent(lambda: net.predict(study, state["model"], f"batch {state['asked']}", given))
 
         def alone() -> None:
-            state["joint"] = sites.Study(sites.BOOK, partition="columns").simulate(sources)
+            state["joint"] = sites.ColumnStudy(sites.BOOK).simulate(sources)
 
         def classified_alone() -> None:
             state["joint"].model.predict({"registry": pa.table({"y": []}), "hospital": asked["hospital"]})

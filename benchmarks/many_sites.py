@@ -30,6 +30,7 @@ from typing import Any
 
 from _measured import Options
 
+from blindbayes import RowStudy
 from blindbayes.agent.agent import Agent
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.runs import role_runner
@@ -37,7 +38,6 @@ from blindbayes.agent.serve import make_courier
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.net.identity import Identity, pin
-from blindbayes.study import Study
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.testing.ports import free_port
@@ -75,14 +75,8 @@ def make_study(sites: dict[str, tuple[SiteFolder, Identity]], step: float, most:
     """A sum of all sites, approved by all."""
     cards = {name: identity.card for name, (_, identity) in sites.items()}
     parties = tuple(Party(name, card.identity.hex(), name != HUB, card.agreement.hex() or None) for name, card in cards.items())
-    agreed = StudyFile.of(Study(BOOK, protocol="masked_sum"), "many sites", parties)
-    study = StudyFile(
-        title="many sites",
-        parties=parties,
-        codebook=BOOK.to_dict(),
-        hosts=dict.fromkeys(agreed.hosts, HUB),
-        deadlines=Deadlines(step=min(step, most), join=most, run=most),
-    )
+    deadlines = Deadlines(step=min(step, most), join=most, run=most)
+    study = StudyFile.make(RowStudy(BOOK), "many sites", parties, hosts={"server": HUB}, deadlines=deadlines)
     for home, _ in sites.values():
         home.approvals.approve(study)
     return study

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from _measured import Options
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, JoinStudy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.crypto import kernels
 from blindbayes.crypto.coins import Coins
@@ -83,7 +83,7 @@ def measured(name: str, codebook: Codebook, parties: int, rows: int, instances: 
 def of_rows(name: str, codebook: Codebook, parties: int, rows: int) -> dict[str, Any]:
     layout, coins = Layout(codebook), Coins.seeded(bytes(32))
     sources = {f"site-{at}": count_block(layout, synthetic_proxy(codebook, rows, coins)) for at in range(parties)}
-    study = Study(codebook, protocol=name)
+    study = RowStudy(codebook, protocol=name)
     return measure(name, "the sum", parties, lambda: study.simulate(sources, keep=Keep.COUNTS).cost)
 
 
@@ -104,7 +104,7 @@ def of_columns(name: str, codebook: Codebook, rows: int, instances: int) -> list
         "first": table.select([*held["first"], codebook.target, *key]).slice(0, rows),
         "second": table.select([*held["second"], *key]).slice(0, rows),
     }
-    study = Study(codebook, partition="columns", protocol=name, duplicates="join" if aligned else "reject")
+    study = ColumnStudy(codebook, protocol=name) if aligned else JoinStudy(codebook, protocol=name, duplicates="reject")
     kept: list[Any] = []
 
     def train() -> Cost:

@@ -63,7 +63,7 @@ def measure(folder: Path, round_trip: float, batches: list[int], repeat: int) ->
         held = Holdings({"registry": (), "hospital": book.names}, ("registry",), 500)
         options = {"queries": 1_000_000}
         times = Deadlines(step=60, join=60, run=600)
-        study = net.make_study(book, partition="columns", columns=held, deadlines=times, options=options)
+        study = net.make_study(book, kind="columns", columns=held, deadlines=times, options=options)
         net.approve(study)
         trained = net.run(study)
         require_done(trained)

@@ -25,7 +25,7 @@ from blindbayes.cli.screen import Screen
 from blindbayes.datasets import Synthetic
 from blindbayes.datasets import bank_telecom as generate
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Thresholds
+from blindbayes.study.file import Limits
 from blindbayes.testing.loopback import Loopback
 
 HOLDER, OTHER = "bank", "telecom"
@@ -79,11 +79,10 @@ def tell_story(rows: int, scored: int, folder: Path | None, tell: Callable[[str]
             study = sites.make_study(
                 codebook,
                 title="defaults",
-                partition="columns",
-                aligned=False,
+                kind="join",
                 columns=Holdings({party: tuple(names) for party, names in own.items()}, (HOLDER,)),
                 reveal_to=HOLDER,
-                thresholds=Thresholds(min_cell=_MIN_CELL),
+                limits=Limits(min_cell=_MIN_CELL),
                 duplicates="first",
                 options={"queries": _QUERIES, "min_overlap": 10, "bounds": dict.fromkeys(own, max(4096, rows + rows // 4))},
             )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes import Categorical, Codebook, Study
+from blindbayes import Categorical, Codebook, RowStudy
 from blindbayes import _extensions as extensions
 from blindbayes.cli import main
 from blindbayes.disclosure.policy import Policy
@@ -63,7 +63,7 @@ def test_with_the_papers_their_protocols_pages_and_command_are_there(capsys: pyt
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("name", sorted(PAPER_ONLY))
 def test_without_them_one_line_names_the_extra(name: str) -> None:
-    for ask in (lambda: Study(BOOK, protocol=name), lambda: read_spec(name), lambda: schemes.scheme(name)):
+    for ask in (lambda: RowStudy(BOOK, protocol=name), lambda: read_spec(name), lambda: schemes.scheme(name)):
         with pytest.raises(ConfigError, match=rf"^{name} needs an extra: pip install 'blindbayes\[papers\]'$"):
             ask()
 
@@ -80,7 +80,7 @@ def test_without_them_the_command_says_so_and_everything_else_works(capsys: pyte
     for kind in ("rows", "columns"):
         assert schemes.known(kind, between_sites=True)
     with pytest.raises(ConfigError, match="there is no protocol 'nonsense'; known: reference,"):
-        Study(BOOK, protocol="nonsense")
+        RowStudy(BOOK, protocol="nonsense")
 
 
 ADDED = {
@@ -117,7 +117,7 @@ def test_a_strangers_protocol_is_found_by_its_metadata_and_no_site_allows_it_una
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "strange_sum" in schemes.known("rows")
-    assert Study(BOOK, protocol="strange_sum").scheme.name == "strange_sum"
+    assert RowStudy(BOOK, protocol="strange_sum").scheme.name == "strange_sum"
     assert "strange_sum" not in Policy().protocols
     assert read_spec("strange_sum").opened == ("sum",)
     assert ends(capsys, "wave")[:2] == (0, "hello\n")
@@ -137,7 +137,7 @@ def test_metadata_that_a_removed_package_left_behind_add_nothing(tmp_path: Path)
     importlib.invalidate_caches()
     assert "strange_sum" not in schemes.names()
     with pytest.raises(ConfigError, match="there is no protocol 'strange_sum'"):
-        Study(BOOK, protocol="strange_sum")
+        RowStudy(BOOK, protocol="strange_sum")
 
 
 def test_the_papers_wheel_has_their_pages_and_its_metadata_the_names(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Naive Bayes on data that must not be pooled.
 
 The public surface: `Codebook` (public facts about the columns), `NaiveBayes` (one table), `PrivateNaiveBayes` (one
-table, with differential privacy), `Study` (several parties), `load` (a model file).
+table, with differential privacy), `RowStudy`, `ColumnStudy` and `JoinStudy` (several parties), `load` (a model file).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from blindbayes.report.leakage import About, LeakReport
     from blindbayes.simulation.columns import JointModel
     from blindbayes.simulation.joined import HiddenScores
-    from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, Study
-    from blindbayes.study.fields import Model, Privacy, Thresholds
+    from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
+    from blindbayes.study.fields import Estimation, Limits, Privacy
     from blindbayes.study.tasks.result import JointResult, Prediction, Result
     from blindbayes.wire.transcript import Keep
 
@@ -46,8 +46,8 @@ _LAZY = {
     **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.study.tasks.result"),
     "JointModel": "blindbayes.simulation.columns",
     "HiddenScores": "blindbayes.simulation.joined",
-    **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy", "Study"), "blindbayes.study"),
-    **dict.fromkeys(("Model", "Privacy", "Thresholds"), "blindbayes.study.fields"),
+    **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy"), "blindbayes.study"),
+    **dict.fromkeys(("Estimation", "Limits", "Privacy"), "blindbayes.study.fields"),
     "Vanish": "blindbayes.protocols.memory",
     "Keep": "blindbayes.wire.transcript",
 }
@@ -61,6 +61,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Deployment",
+    "Estimation",
     "Explanation",
     "HiddenScores",
     "JoinStudy",
@@ -69,7 +70,7 @@ __all__ = [
     "Keep",
     "LeakReport",
     "Ledger",
-    "Model",
+    "Limits",
     "NaiveBayes",
     "Numeric",
     "Prediction",
@@ -80,9 +81,7 @@ __all__ = [
     "ProtocolError",
     "Result",
     "RowStudy",
-    "Study",
     "Text",
-    "Thresholds",
     "Vanish",
     "__version__",
     "count_new",

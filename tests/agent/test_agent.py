@@ -19,7 +19,7 @@ from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLo
 from blindbayes.io.chain import ChainFormat
 from blindbayes.net.envelope import Offer, unpack
 from blindbayes.net.identity import framed
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from support.hub import MemoryHub
 from support.sites import BOOK, CANARY, Gate, Office, bounded, paper_policy
 
@@ -61,7 +61,7 @@ def test_agents_give_exactly_the_result_of_the_memory_driver(tmp_path: Path, pro
 def test_an_exact_sum_of_four_then_three_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         async with Office(tmp_path, (*NAMES, "east")) as office:
-            everybody = study_of(office, thresholds=Thresholds(quorum=4))
+            everybody = study_of(office, limits=Limits(quorum=4))
             office.net.approve(everybody, runs=2)
             assert (await office.run(everybody))["north"].state == "done"
             again = await office.run(everybody)
@@ -245,7 +245,7 @@ def test_a_quorum_survives_a_lost_site(tmp_path: Path) -> None:
     async def test() -> None:
         hub = MemoryHub()
         async with Office(tmp_path, (*NAMES, "east"), hub=hub) as office:
-            study = study_of(office, thresholds=Thresholds(quorum=3), deadlines=Deadlines(step=3, join=10, run=30))
+            study = study_of(office, limits=Limits(quorum=3), deadlines=Deadlines(step=3, join=10, run=30))
             office.net.approve(study)
             hub.alter = Gate("east", 2)  # keys and shares leave, the masked vector does not
             runs = {name: run for name, run in (await office.run(study)).items() if name != "east"}

@@ -12,7 +12,7 @@ from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.store import backup as backups
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError, LedgerError, PeerProtocolError, PrivacyError
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -20,7 +20,7 @@ PHRASE = "correct horse battery"
 
 
 def study_of(office: Office, **fields: Any) -> StudyFile:
-    given = {"deadlines": Deadlines(step=20, join=20, run=35), "thresholds": Thresholds(quorum=3), **fields}
+    given = {"deadlines": Deadlines(step=20, join=20, run=35), "limits": Limits(quorum=3), **fields}
     study: StudyFile = office.net.make_study(BOOK, **given)
     return study
 

@@ -274,8 +274,7 @@ def test_rows_matched_by_an_identifier_survive_a_kill(tmp_path: Path, who: str) 
     with Loopback(tmp_path / "sites", rows, policy=EASY) as net:
         study = net.make_study(
             book,
-            partition="columns",
-            aligned=False,
+            kind="join",
             key=("id",),
             duplicates="first",
             columns=Holdings({"bank": ("income",), "telecom": ("minutes",)}, ("bank",)),

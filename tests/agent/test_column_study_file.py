@@ -14,6 +14,7 @@ from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Party, Privacy, StudyFile
+from blindbayes.testing.loopback import make_study_file
 
 SITES = {name: Identity.generate(name) for name in ("hospital", "insurer")}
 PARTIES = tuple(Party(name, site.card.identity.hex()) for name, site in SITES.items())
@@ -24,14 +25,14 @@ HELD = Holdings({"hospital": ("age",), "insurer": ("colour",)}, ("hospital",), 1
 
 
 def make(**changes: Any) -> StudyFile:
-    fields: dict[str, Any] = {"title": "test", "parties": PARTIES, "codebook": BOOK.to_dict(), "partition": "columns"}
-    return StudyFile(**{**fields, "protocol": "class_sums", "columns": HELD, "options": {"queries": 50}, **changes})
+    fields: dict[str, Any] = {"title": "test", "parties": PARTIES, "codebook": BOOK, "kind": "columns"}
+    return make_study_file(**{**fields, "protocol": "class_sums", "columns": HELD, "options": {"queries": 50}, **changes})
 
 
 def unaligned(**changes: Any) -> StudyFile:
     bounds = {"hospital": 4096, "insurer": 4096}
     held = Holdings(HELD.holds, ("hospital",))
-    fields: dict[str, Any] = {"protocol": "joined_sums", "aligned": False, "key": ("id",), "columns": held}
+    fields: dict[str, Any] = {"protocol": "joined_sums", "kind": "join", "key": ("id",), "columns": held}
     return make(**{**fields, "options": {"bounds": bounds, "queries": 50}, **changes})
 
 
@@ -50,8 +51,8 @@ def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     assert again == study
     assert again.sha256 == study.sha256
     assert again.seats == ("hospital", "insurer")
-    assert isinstance(again.agreement.public, ColumnsSetup if again.aligned else JoinSetup)
-    assert again.study.reveal_to == study.reveal_to
+    assert isinstance(again.agreement.public, ColumnsSetup if again.study.aligned else JoinSetup)
+    assert again.study == study.study
     assert again.study.sha256 == study.study.sha256
 
 
@@ -92,19 +93,21 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ({"columns": Holdings(HELD.holds, ("bank",), 100)}, "names parties"),
         ({"columns": Holdings(HELD.holds, ("hospital",))}, "how many rows"),
         ({"columns": Holdings(HELD.holds, ("hospital",), 1001)}, "max_rows"),
-        ({"codebook": msgspec.structs.replace(BOOK, variance_floor=None).to_dict()}, "needs variance_floor"),
+        ({"codebook": msgspec.structs.replace(BOOK, variance_floor=None)}, "needs variance_floor"),
         ({"reveal_to": "bank"}, "'bank' is not one"),
         ({"options": {"speed": 3}}, "'speed'"),
         ({"options": {"queries": "many"}}, "queries"),
         ({"options": {"queries": True}}, "queries"),
-        ({"protocol": "masked_sum"}, "no protocol for columns"),
-        ({"protocol": "private_ratio"}, "no protocol for columns"),
-        ({"aligned": False}, "change one of the two"),
-        ({"key": ("id",)}, "leave them out"),
+        ({"protocol": "masked_sum"}, "no columns protocol"),
+        ({"protocol": "private_ratio"}, "no columns protocol"),
+        ({"kind": "join"}, "is for rows that line up"),
         ({"hosts": {"server": "hospital"}}, "no role 'server' to host"),
         ({"options": {"audit_rate": 0.7}}, "audit_rate"),
         ({"privacy": Privacy(epsilon=1.0, unit="party", party_rows=5)}, "one record"),
-        ({"partition": "rows"}, "for partition = 'columns'"),
+        (
+            {"kind": "rows", "protocol": "masked_sum", "options": {}, "hosts": {"server": "hospital"}},
+            r"\[columns\] is for kind",
+        ),
     ],
 )
 def test_a_study_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
@@ -131,3 +134,14 @@ def test_an_unaligned_study_that_does_not_fit_is_refused(change: dict[str, Any],
 def test_a_codebook_in_place_of_a_study_is_named() -> None:
     with pytest.raises(ConfigError, match="this is a codebook, not a study"):
         StudyFile.from_text(BOOK.to_toml())
+
+
+def test_fields_of_another_kind_are_refused_in_a_file() -> None:
+    text = make().to_toml()
+    for line, message in (
+        ('kind = "diagonal"', "kind is one of rows, columns, join"),
+        ('kind = "columns"\nkey = ["id"]', "key does not apply to kind = 'columns'"),
+        ('kind = "rows"\nreveal_to = "all"', "reveal_to does not apply to kind = 'rows'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            StudyFile.from_text(text.replace('reveal_to = "all"', "# reveal_to", 1).replace('kind = "columns"', line, 1))

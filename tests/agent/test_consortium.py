@@ -13,7 +13,7 @@ from blindbayes.agent.store.tables import Tables
 from blindbayes.disclosure.charges import max_moved
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.study.file import Deadlines, Privacy, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy
 from support.consortium import EVERYBODY, Consortium, done, edit, office
 from support.sites import bounded
 
@@ -91,9 +91,11 @@ def test_whoever_missed_the_base_is_not_counted_twice(tmp_path: Path, drawn: lis
 
     async def test() -> None:
         async with office(tmp_path, EVERYBODY) as here:
-            quorum = Thresholds(min_parties=2, quorum=4)
+            quorum = Limits(min_parties=2, quorum=4)
             limits = Deadlines(step=3, join=3, run=30)
-            club = Consortium(here, EVERYBODY, thresholds=quorum, deadlines=limits, privacy=Privacy(epsilon=1.0, gamma=0.9))
+            club = Consortium(
+                here, EVERYBODY, limits=quorum, deadlines=limits, privacy=Privacy(epsilon=1.0, honest_fraction=0.9)
+            )
             first = done(await club.run())
             await here.stop("west")
             second = done(await club.run(base=first))
@@ -129,7 +131,7 @@ def test_what_one_record_can_move(since: list[int | None], most: int) -> None:
 def test_an_exact_sum_of_changes_is_refused_where_it_could_be_one_sites(tmp_path: Path) -> None:
     async def test() -> None:
         async with office(tmp_path) as here:
-            club = Consortium(here, EVERYBODY[:4], privacy=Privacy(), thresholds=Thresholds())
+            club = Consortium(here, EVERYBODY[:4], privacy=Privacy(), limits=Limits())
             first = done(await club.run())
             same = done(await club.run(base=first))  # nothing changed: nothing is told
             assert (club.total(same).statistics.words == club.recount()).all()

@@ -18,32 +18,32 @@ import pytest
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.net.identity import Identity
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy
 from blindbayes.study.roster import Change, Party
-from blindbayes.study.study import Study
+from blindbayes.study.tasks.sum_plan import Sum
+from blindbayes.testing.loopback import make_study_file
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, most_rekeyed
 from support.consortium import BOOK, Consortium, done, edit, office
 from support.sites import bounded
 
 POOL = tuple(f"site{at:02}" for at in range(16))
-LIVING = {"protocol": "oblivious_sum", "privacy": Privacy(epsilon=1.0), "thresholds": Thresholds(min_parties=2)}
+LIVING = {"protocol": "oblivious_sum", "privacy": Privacy(epsilon=1.0), "limits": Limits(min_parties=2)}
 
 
 @pytest.fixture
 def noise(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """By site, the noise of its latest contribution. A run that is taken up after a crash draws the same again."""
     found: dict[str, Any] = {}
-    real = Study.contribution
+    real = Sum.contribution
 
-    def contribution(self: Study, statistics: Any, setting: Any, coins: Coins, removed: Any = None, name: Any = None) -> Any:
-        vector = real(self, statistics, setting, coins, removed, name)
-        plan = self.plan(setting)
-        if plan is not None:
+    def contribution(self: Sum, statistics: Any, coins: Coins, removed: Any = None, name: Any = None) -> Any:
+        vector = real(self, statistics, coins, removed, name)
+        if self.plan is not None:
             changed = statistics if removed is None else statistics - removed
-            found[name] = vector.view(np.int64) - plan.vector(changed)
+            found[name] = vector.view(np.int64) - self.plan.vector(changed)
         return vector
 
-    monkeypatch.setattr(Study, "contribution", contribution)
+    monkeypatch.setattr(Sum, "contribution", contribution)
     return found
 
 
@@ -66,8 +66,10 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
     sparse = {"width": 2}  # four segments and more
     options = {"scheme": "ristretto", "keys": "standing", "views": True, **sparse}
     founders = POOL[:10]
-    parties, book = tuple(map(party, founders)), BOOK.to_dict()
-    study = StudyFile(title="living", parties=parties, codebook=book, hosts={"miner": "site00"}, options=options, **LIVING)
+    parties = tuple(map(party, founders))
+    study = make_study_file(
+        title="living", parties=parties, codebook=BOOK, hosts={"miner": "site00"}, options=options, **LIVING
+    )
     held = {name: rows(chance, 30) for name in founders}
     result = study.simulate({name: table(held[name]) for name in founders}, coins=Coins.seeded(bytes(32)))
     total = sum(noise.values())
@@ -94,7 +96,7 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
         public = study.agreement.public
         counted = sum(public.plan.vector(count_table(table(each), public.counting, lenient=True)) for each in held.values())
         assert (result.total == counted + total).all()
-        copies = sum(1 / study.study.honest_of(name, public.setting) for name in members) * public.plan.noise.honest
+        copies = sum(1 / public.honest_of(name) for name in members) * public.plan.noise.honest
         assert len(members) <= copies <= 2 * len(members) + 2  # Huai's Theorem 2, with whole numbers of honest sites
         if leaver is None:
             name = chance.choice([name for name in POOL if name not in members])

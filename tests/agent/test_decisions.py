@@ -22,7 +22,7 @@ from blindbayes.errors import ConfigError, PeerLost, PrivacyError
 from blindbayes.net.control import ABORT
 from blindbayes.net.envelope import Ended, Refused, Sealed, fresh_key, pack, unpack
 from blindbayes.net.sessions import Timing
-from blindbayes.study.file import Deadlines, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, StudyFile
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
@@ -31,7 +31,7 @@ LONG = Deadlines(step=30, join=60, run=90)  # whoever waits for one of these fai
 
 
 def study_of(office: Office, **fields: Any) -> StudyFile:
-    study: StudyFile = office.net.make_study(BOOK, **{"deadlines": LONG, "thresholds": Thresholds(quorum=3), **fields})
+    study: StudyFile = office.net.make_study(BOOK, **{"deadlines": LONG, "limits": Limits(quorum=3), **fields})
     return study
 
 

@@ -13,7 +13,7 @@ from blindbayes.agent.runs import role_runner
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.net.envelope import Offer, Sealed, unpack
 from blindbayes.net.journal import SentDigest
-from blindbayes.study.file import Deadlines, Privacy, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
@@ -75,9 +75,9 @@ def test_nobody_pays_if_a_site_cannot(tmp_path: Path, monkeypatch: pytest.Monkey
                 path = site.home.folder / "ledger.jsonl"
                 path.unlink(missing_ok=True)
                 Ledger.create(path, epsilon=0.5 if name == "west" else 5.0)
-            all_of_them = Thresholds(quorum=len(NAMES))
+            all_of_them = Limits(quorum=len(NAMES))
             study = office.net.make_study(
-                BOOK, protocol="masked_sum", privacy=Privacy(epsilon=1.0), thresholds=all_of_them, deadlines=SHORT
+                BOOK, protocol="masked_sum", privacy=Privacy(epsilon=1.0), limits=all_of_them, deadlines=SHORT
             )
             office.net.approve(study)
             runs = await office.run(study)

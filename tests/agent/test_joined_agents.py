@@ -34,8 +34,7 @@ def study_of(office: Office, **options: Any) -> StudyFile:
     given = {"bounds": dict.fromkeys(HOLDS, MIN_BOUND), "queries": 20_000, "min_overlap": 10, **options}
     return office.net.make_study(
         BOOK,
-        partition="columns",
-        aligned=False,
+        kind="join",
         key=("id",),
         duplicates="first",
         columns=Holdings(HOLDS, ("bank",)),

@@ -18,7 +18,7 @@ from blindbayes.crypto.signatures import verify
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import IntegrityError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
-from blindbayes.study.file import Privacy, Thresholds
+from blindbayes.study.file import Limits, Privacy
 from support.column_sites import Split, classes, errors, office_of, predict, shares, small, train, trained
 from support.sites import bounded
 
@@ -50,7 +50,7 @@ def test_noise_in_shares_is_paid_by_both_ledgers_once(tmp_path: Path) -> None:
     split = declared()
 
     async def test() -> None:
-        guards = {"privacy": Privacy(epsilon=2.0), "thresholds": Thresholds(min_cell=3)}
+        guards = {"privacy": Privacy(epsilon=2.0), "limits": Limits(min_cell=3)}
         async with trained(tmp_path, split, **guards) as (
             office,
             study,
@@ -127,8 +127,8 @@ def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_th
             said = {"holds": holds, "labelled": ("hospital",), "n_rows": 400, "queries": 100, "options": ("audit_rate=0.1",)}
             study = make_study("T", BOOK, cards, {**said, "epsilon": 1.0, "delta": 1e-6, "min_cell": 4})
             assert (study.protocol, study.privacy.epsilon, study.privacy.delta) == ("class_sums", 1.0, 1e-6)
-            assert (study.thresholds.min_cell, study.options["audit_rate"]) == (4, 0.1)
-            facts = study.study.scheme.shown(study.agreement)
+            assert (study.study.limits.min_cell, study.options["audit_rate"]) == (4, 0.1)
+            facts = study.scheme.shown(study.agreement)
             assert (facts["noise"], facts["min_cell"]) == ("of every party, in the shares", 4)
             both = {"holds": holds, "labelled": ("hospital", "insurer"), "epsilon": 1.0, "protocol": "noisy_histograms"}
             binned = BOOK.with_features(
@@ -150,13 +150,13 @@ def test_a_policy_may_ask_for_noise_and_for_audits(tmp_path: Path) -> None:
                 require_study(Policy(noise_in_shares=True), exact)
             with pytest.raises(PrivacyError, match="audit_rate of at least"):
                 require_study(Policy(min_audit_rate=0.1, min_cell=0), exact)
-            with pytest.raises(PrivacyError, match=r"or for thresholds\.min_cell of at least 10"):
+            with pytest.raises(PrivacyError, match=r"or for limits\.min_cell of at least 10"):
                 require_study(Policy(), exact)
-            for guarded in ({"thresholds": Thresholds(min_cell=10)}, {"privacy": Privacy(epsilon=1.0)}):
+            for guarded in ({"limits": Limits(min_cell=10)}, {"privacy": Privacy(epsilon=1.0)}):
                 require_study(Policy(), split.study(office.net, **guarded))
             with pytest.raises(PrivacyError, match=r"min_cell of at least 11"):  # the strictest site decides
-                require_study(Policy(min_cell=11), split.study(office.net, thresholds=Thresholds(min_cell=10)))
-            dear = split.study(office.net, privacy=Privacy(epsilon=20.0), thresholds=Thresholds(min_cell=10))
+                require_study(Policy(min_cell=11), split.study(office.net, limits=Limits(min_cell=10)))
+            dear = split.study(office.net, privacy=Privacy(epsilon=20.0), limits=Limits(min_cell=10))
             with pytest.raises(PrivacyError, match="at most 10"):
                 require_study(Policy(), dear)
 

@@ -27,7 +27,7 @@ from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.simulation.site import key_of
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.study.tasks.prediction import prediction_run
 from support.column_sites import predict, small
 from support.sites import Office, bounded
@@ -82,14 +82,14 @@ def columns_study(
     labelled: tuple[str, ...] = ("bank",), rows: int | None = 120, **fields: Any
 ) -> Callable[[Office], StudyFile]:
     held = Holdings({"bank": ("age", "colour"), "shop": ("smokes",)}, labelled, rows)
-    given = {"partition": "columns", "columns": held, "deadlines": PATIENT, "options": {"queries": 100}, **fields}
+    given = {"kind": "columns", "columns": held, "deadlines": PATIENT, "options": {"queries": 100}, **fields}
     return lambda office: office.net.make_study(WIDE, **given)
 
 
 def three_study(office: Office, **more: Any) -> StudyFile:
     held = Holdings({"bank": ("age",), "shop": ("smokes",), "club": ("colour",)}, ("bank",), 120)
     options = {"queries": 300, "compare_all": True, **more}
-    return office.net.make_study(WIDE, partition="columns", columns=held, deadlines=PATIENT, options=options)
+    return office.net.make_study(WIDE, kind="columns", columns=held, deadlines=PATIENT, options=options)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Case:
 
 
 BOUNDS = {"bounds": {"bank": MIN_BOUND, "shop": MIN_BOUND}, "queries": 20_000, "min_overlap": 10}
-KEYED = {"aligned": False, "key": ("id",), "duplicates": "first"}
+KEYED = {"kind": "join", "key": ("id",), "duplicates": "first"}
 CASES = {
     **{name: Case(by_rows, rows_study(protocol=name)) for name in ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")},
     "reference": Case(by_rows, rows_study(protocol="reference")),
@@ -124,7 +124,7 @@ CASES = {
     "aligned": Case(by_columns, columns_study()),
     "aligned with noise": Case(by_columns, columns_study(privacy=Privacy(epsilon=2.0))),
     "aligned with randomised labels": Case(by_columns, columns_study(privacy=Privacy(label_epsilon=2.0))),
-    "aligned with small cells at zero": Case(by_columns, columns_study(thresholds=Thresholds(min_cell=5))),
+    "aligned with small cells at zero": Case(by_columns, columns_study(limits=Limits(min_cell=5))),
     "aligned and audited": Case(by_columns, columns_study(options={"queries": 100, "audit_rate": 0.2})),
     "aligned and audited, with noise": Case(
         by_columns, columns_study(options={"queries": 100, "audit_rate": 0.2}, privacy=Privacy(epsilon=2.0))
@@ -134,7 +134,7 @@ CASES = {
     "joined": Case(by_people, columns_study(rows=None, options=BOUNDS, **KEYED)),
     "joined with noise and small cells at zero": Case(
         by_people,
-        columns_study(rows=None, options=BOUNDS, privacy=Privacy(epsilon=2.0), thresholds=Thresholds(min_cell=3), **KEYED),
+        columns_study(rows=None, options=BOUNDS, privacy=Privacy(epsilon=2.0), limits=Limits(min_cell=3), **KEYED),
     ),
     "matched": Case(
         by_people,
@@ -143,7 +143,7 @@ CASES = {
     "joined and audited": Case(by_people, columns_study(rows=None, options={**BOUNDS, "audit_rate": 0.2}, **KEYED)),
     "joined and audited, with small cells at zero": Case(
         by_people,
-        columns_study(rows=None, options={**BOUNDS, "audit_rate": 0.2}, thresholds=Thresholds(min_cell=3), **KEYED),
+        columns_study(rows=None, options={**BOUNDS, "audit_rate": 0.2}, limits=Limits(min_cell=3), **KEYED),
     ),
     "matched and audited": Case(
         by_people,
@@ -205,9 +205,9 @@ def test_agents_and_simulate_show_people_the_same(name: str, tmp_path: Path, mon
                 paid = {site: charges(home.ledger) for site, home in homes.items()}
                 tmp_path.joinpath(str(number)).mkdir()
                 result = compare(study, sources, releases, paid, tmp_path / str(number))
-            if study.study.scheme.facts.shares and study.partition == "columns":  # what people were told before they approved
+            if study.scheme.facts.shares and study.study.partition == "columns":  # what people were told before they approved
                 words, labels = (
-                    study.study.scheme.opened(study.agreement),
+                    study.scheme.opened(study.agreement),
                     {*chain(*(leak.opened for leak in result.leakage.values()))},
                 )
                 assert (words == ["nothing"]) == (not labels)
@@ -249,7 +249,7 @@ def compare(
             assert statement == result.statement.rstrip("\n") + "\n", site
         if (release / "model.json").exists():
             assert (release / "model.json").read_bytes() == result.files()["model.json"], site
-    if study.study.scheme.facts.shares:
+    if study.scheme.facts.shares:
         for site, share in result.model.shares.items():
             kept = ModelShare.load(next((releases[site].parents[1] / "shares").glob("*.share")))
             assert unsigned(kept).body() == unsigned(share).body(), site
@@ -301,7 +301,7 @@ async def compare_predictions(
             own = own if "to" in question else own[:20].drop(columns="id", errors="ignore")
             asked[site] = own
             own.to_csv(folder / f"{site}-{at}.csv", index=False)
-        whole = study.partition == "rows"  # one site brings whole instances, the others know their number
+        whole = study.study.partition == "rows"  # one site brings whole instances, the others know their number
         fields = {site: {"rows": str(folder / f"{site}-{at}.csv"), **question} for site in frames}
         if whole:
             count = len(asked[question["to"]])

@@ -18,7 +18,7 @@ from blindbayes.net.driver import RECEIPT
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack
 from blindbayes.report.verification import Vouched
-from blindbayes.study.file import Deadlines, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, StudyFile
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
@@ -43,7 +43,7 @@ def test_a_site_that_was_lost_is_left_out_by_every_receipt(tmp_path: Path) -> No
     async def test() -> None:
         hub = MemoryHub()
         async with Office(tmp_path, (*NAMES, "east"), hub=hub) as office:
-            study = study_of(office, thresholds=Thresholds(quorum=3))
+            study = study_of(office, limits=Limits(quorum=3))
             hub.alter = Gate("east", 2)  # keys and shares leave, the masked vector does not
             runs = await office.run(study)
             for name in NAMES:

@@ -13,7 +13,7 @@ from blindbayes.agent.config import SiteConfig
 from blindbayes.errors import ConfigError
 from blindbayes.net.grpc_courier import GrpcCourier
 from blindbayes.net.identity import Identity, pin, pinned
-from blindbayes.study.file import Deadlines, Privacy, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy
 from blindbayes.study.roster import Party
 from support.sites import BOOK, Office, bounded
 
@@ -24,7 +24,7 @@ def test_a_changed_policy_counts_at_once_and_stands_in_the_log(tmp_path: Path) -
     async def test() -> None:
         async with Office(tmp_path, NAMES) as office:
             north = office.agents["north"]
-            study = office.net.make_study(BOOK, deadlines=Deadlines(step=5, join=5, run=20), thresholds=Thresholds(quorum=3))
+            study = office.net.make_study(BOOK, deadlines=Deadlines(step=5, join=5, run=20), limits=Limits(quorum=3))
             path = north.home.folder / "site.toml"
             kept = path.read_text()
             path.write_text(
@@ -123,7 +123,7 @@ def test_what_a_study_costs_and_leaves_is_said_before_it_is_approved(tmp_path: P
             found = preview.dry_run(north.home, "north", study)
             assert found["refused_because"] == []
             assert found["cost"]["left_after"] == 4.0
-            exact = office.net.make_study(BOOK, thresholds=Thresholds(quorum=3), deadlines=Deadlines(step=20, join=20, run=35))
+            exact = office.net.make_study(BOOK, limits=Limits(quorum=3), deadlines=Deadlines(step=20, join=20, run=35))
             office.net.approve(exact, runs=2)
             assert (await office.run(exact))["north"].state == "done"
             assert "If the rows change in between" in " ".join(preview.again(north.home, exact))

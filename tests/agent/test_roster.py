@@ -12,8 +12,9 @@ from blindbayes.agent.approvals.decisions import Approvals
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity
-from blindbayes.study.file import Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Limits, Privacy, StudyFile
 from blindbayes.study.roster import Change, Party
+from blindbayes.testing.loopback import make_study_file
 from support.sites import BOOK
 
 SITES = {name: Identity.generate(name) for name in ("north", "south", "west", "east", "eve")}
@@ -26,9 +27,9 @@ def party(name: str, **fields: Any) -> Party:
 
 
 def founded(**fields: Any) -> StudyFile:
-    given = {"privacy": Privacy(epsilon=1.0), "thresholds": Thresholds(min_parties=2, quorum=None), **fields}
+    given = {"privacy": Privacy(epsilon=1.0), "limits": Limits(min_parties=2, quorum=None), **fields}
     parties = tuple(map(party, FOUNDERS))
-    return StudyFile(title="living", parties=parties, codebook=BOOK.to_dict(), hosts={"server": "north"}, **given)
+    return make_study_file(title="living", parties=parties, codebook=BOOK, hosts={"server": "north"}, **given)
 
 
 def changed(study: StudyFile, *, signers: tuple[str, ...] | None = None, **fields: Any) -> StudyFile:
@@ -171,9 +172,9 @@ def test_a_study_over_columns_keeps_its_roster() -> None:
     from blindbayes.study.agreement import Holdings
 
     holds = {"north": ("colour",), "south": ("age",), "west": ()}
-    given = {"partition": "columns", "protocol": "class_sums", "columns": Holdings(holds, ("west",), 10)}
+    given = {"kind": "columns", "protocol": "class_sums", "columns": Holdings(holds, ("west",), 10)}
     parties = tuple(map(party, FOUNDERS))
-    book = msgspec.json.decode(msgspec.json.encode(BOOK.to_dict()))
-    study = StudyFile(title="columns", parties=parties, codebook=book | {"variance_floor": 0.1}, **given)
+    book = msgspec.structs.replace(BOOK, variance_floor=0.1)
+    study = make_study_file(title="columns", parties=parties, codebook=book, **given)
     with pytest.raises(ConfigError, match="only sums over rows"):
         study.change(Change(study.sha256, remove=("west",)))

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes.cli import root
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.testing.loopback import Loopback
 from support.consortium import BOOK, edit, make_rows
 from support.sites import paper_policy
@@ -57,7 +57,7 @@ def test_a_consortium_lives_by_commands_between_processes(tmp_path: Path) -> Non
             options={"scheme": "ristretto", "keys": "standing", "views": True},
             hosts={"miner": "north"},
             privacy=Privacy(epsilon=1.0),
-            thresholds=Thresholds(min_parties=2),
+            limits=Limits(min_parties=2),
             deadlines=Deadlines(step=40, join=60, run=120),
         )
         path.write_text(study.to_toml())

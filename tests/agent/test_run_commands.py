@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes.cli import root
-from blindbayes.study.file import Deadlines, Thresholds
+from blindbayes.study.file import Deadlines, Limits
 from blindbayes.testing.loopback import Loopback
 from support.sites import BOOK, make_rows
 
@@ -37,7 +37,7 @@ def said(*words: str, code: int = 0) -> str:
 
 
 def test_a_second_year_is_said_before_and_after(net: Loopback, tmp_path: Path) -> None:
-    limits = {"deadlines": Deadlines(step=40, join=60, run=120), "thresholds": Thresholds(quorum=3)}
+    limits = {"deadlines": Deadlines(step=40, join=60, run=120), "limits": Limits(quorum=3)}
     study = net.make_study(BOOK, title="yearly", **limits)
     path = tmp_path / "study.toml"
     path.write_text(study.to_toml())
@@ -68,7 +68,7 @@ def test_a_second_year_is_said_before_and_after(net: Loopback, tmp_path: Path) -
 
 
 def test_a_run_is_stopped_from_the_command_line_and_a_refusal_is_read_at_the_other_site(net: Loopback, tmp_path: Path) -> None:
-    limits = {"deadlines": Deadlines(step=40, join=60, run=120), "thresholds": Thresholds(quorum=3)}
+    limits = {"deadlines": Deadlines(step=40, join=60, run=120), "limits": Limits(quorum=3)}
     study = net.make_study(BOOK, title="to be stopped", **limits)
     net.approve(study, runs=5)
     path = tmp_path / "study.toml"

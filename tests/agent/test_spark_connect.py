@@ -94,8 +94,7 @@ def test_a_table_behind_spark_connect_is_counted_and_joined_like_a_file(
             site.start(timeout=120, environment=environment)
         study = net.make_study(
             BOOK,
-            partition="columns",
-            aligned=False,
+            kind="join",
             key=("id",),
             duplicates="first",
             columns=Holdings(HOLDS, ("bank",)),

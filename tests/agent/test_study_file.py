@@ -12,8 +12,9 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.net.identity import Identity
-from blindbayes.study.fields import Model
-from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile, Thresholds
+from blindbayes.study.fields import Estimation
+from blindbayes.study.file import Deadlines, Limits, Party, Privacy, StudyFile
+from blindbayes.testing.loopback import make_study_file
 
 SITES = {name: Identity.generate(name) for name in ("north", "south", "west")}
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")), Numeric("age", 0, 120)))
@@ -21,14 +22,14 @@ BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")), Nu
 
 def make(**changes: Any) -> StudyFile:
     parties = tuple(Party(name, site.card.identity.hex()) for name, site in SITES.items())
-    fields: dict[str, Any] = {"title": "test", "parties": parties, "codebook": BOOK.to_dict(), "hosts": {"server": "north"}}
-    return StudyFile(**{**fields, **changes})
+    fields: dict[str, Any] = {"title": "test", "parties": parties, "codebook": BOOK, "hosts": {"server": "north"}}
+    return make_study_file(**{**fields, **changes})
 
 
 def test_a_study_survives_its_file(tmp_path: Path) -> None:
     study = make(
         privacy=Privacy(epsilon=1),
-        thresholds=Thresholds(min_rows=10),
+        limits=Limits(min_rows=10),
         deadlines=Deadlines(step=5, join=10, run=60),
         options={"publish": True},
     )
@@ -58,9 +59,9 @@ def test_comments_and_signatures_do_not_change_the_hash() -> None:
         {"protocol": "ring_sum", "hosts": {}},
         {"hosts": {"server": "south"}},
         {"deadlines": Deadlines(step=61)},
-        {"thresholds": Thresholds(min_rows=1)},
+        {"limits": Limits(min_rows=1)},
         {"privacy": Privacy(epsilon=2.0)},
-        {"codebook": BOOK.with_features(BOOK.features[:1]).to_dict()},
+        {"codebook": BOOK.with_features(BOOK.features[:1])},
         {"options": {"publish": False}},
     ],
 )
@@ -100,7 +101,7 @@ def test_an_exact_sum_of_two_is_refused_by_the_file_already() -> None:
     parties = tuple(Party(name, SITES[name].card.identity.hex()) for name in ("north", "south"))
     with pytest.raises(PrivacyError, match="at least 3"):
         make(parties=parties)
-    assert make(parties=parties, privacy=Privacy(epsilon=1.0), thresholds=Thresholds(min_parties=2, quorum=2)).setting.noisy
+    assert make(parties=parties, privacy=Privacy(epsilon=1.0), limits=Limits(min_parties=2, quorum=2)).setting.noisy
 
 
 def test_unknown_fields_are_refused() -> None:
@@ -111,20 +112,20 @@ def test_unknown_fields_are_refused() -> None:
 def test_a_party_without_rows_hosts_by_default() -> None:
     study = make()
     parties = (*study.parties, Party("office", Identity.generate("office").card.identity.hex(), contributes=False))
-    assert StudyFile.of(study.study, "hosts", parties).hosts == {"server": "office"}
-    assert StudyFile.of(study.study, "hosts", study.parties).hosts == {"server": "north"}
-    assert StudyFile.of(study.study.replace(protocol="ring_sum"), "hosts", study.parties).hosts == {}
+    assert StudyFile.make(study.study, "hosts", parties).hosts == {"server": "office"}
+    assert StudyFile.make(study.study, "hosts", study.parties).hosts == {"server": "north"}
+    assert StudyFile.make(study.study.replace(protocol="ring_sum"), "hosts", study.parties).hosts == {}
 
 
 def test_small_cells_are_hidden_in_noisy_sums_only(tmp_path: Path) -> None:
-    study = make(privacy=Privacy(epsilon=1.0), thresholds=Thresholds(min_cell=5))
+    study = make(privacy=Privacy(epsilon=1.0), limits=Limits(min_cell=5))
     text = study.to_toml()
     assert "min_cell = 5 # with epsilon: noisy counts below it" in text
     assert StudyFile.from_text(text) == study
-    assert study.study.min_cell == 5
+    assert study.study.limits.min_cell == 5
     assert study.sha256 != make(privacy=Privacy(epsilon=1.0)).sha256
     with pytest.raises(ConfigError, match="exact sum"):
-        make(thresholds=Thresholds(min_cell=5))
+        make(limits=Limits(min_cell=5))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_options_that_the_protocol_cannot_work_with_are_refused_before_approval(
 
 
 def test_a_file_names_no_setting_that_earlier_releases_cannot_read_unless_it_is_used(tmp_path: Path) -> None:
-    plain, weighed = make(), make(model=Model(class_weight={BOOK.classes[0]: 2.0}))
+    plain, weighed = make(), make(estimation=Estimation(class_weight={BOOK.classes[0]: 2.0}))
 
     def read(study: StudyFile) -> StudyFile:
         (tmp_path / "study.toml").write_text(study.to_toml())

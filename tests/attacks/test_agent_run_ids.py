@@ -26,9 +26,9 @@ from blindbayes.disclosure.charges import max_moved
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.statistics import Statistics
 from blindbayes.study import schemes
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.study.schemes import Facts
-from blindbayes.study.study import Study
+from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes.study.tasks.sums import SumJob
 from support import noisy_columns
 from support.consortium import EVERYBODY, Consortium, done, office
@@ -56,7 +56,7 @@ async def chosen(here: Office, by: str, study: StudyFile, run_id: str, kind: typ
     agent = here.agents[by]
     site = kind(agent.home, agent.identity, study)
     site.run_id, site.base = run_id, run_id[:32] if len(run_id) == 64 else None
-    run = agent._launch(run_id, Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id), by)
+    run = agent._launch(run_id, Work(study, site, study.scheme.job(study.agreement, site, run_id), run_id), by)
     await run.done.wait()
     return await here.ended(run_id)
 
@@ -69,15 +69,16 @@ def people(home: Any, *words: str) -> Any:
 def moved(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """By study: how much of south's table each of its vectors told, before noise."""
     found: dict[str, list[int]] = {}
-    real = Study.contribution
+    real = Sum.contribution
 
-    def contribution(self: Study, statistics: Any, setting: Any, coins: Any, removed: Any = None, name: Any = None) -> Any:
+    def contribution(self: Sum, statistics: Any, coins: Any, removed: Any = None, name: Any = None) -> Any:
         if name == "south":
             changed = statistics if removed is None else statistics - removed
-            found.setdefault(str(self.gamma), []).append(int(np.abs(self.plan(setting).vector(changed)).sum()))
-        return real(self, statistics, setting, coins, removed, name)
+            fraction = str(self.study.privacy.honest_fraction)
+            found.setdefault(fraction, []).append(int(np.abs(self.plan.vector(changed)).sum()))
+        return real(self, statistics, coins, removed, name)
 
-    monkeypatch.setattr(Study, "contribution", contribution)
+    monkeypatch.setattr(Sum, "contribution", contribution)
     return found
 
 
@@ -126,7 +127,7 @@ def test_a_run_of_another_study_takes_no_runs_place(tmp_path: Path, monkeypatch:
     async def test() -> None:
         names = EVERYBODY[:4]
         async with office(tmp_path, names, paper_policy()) as here:
-            s1 = Consortium(here, names, privacy=Privacy(), thresholds=Thresholds(), title="exact")
+            s1 = Consortium(here, names, privacy=Privacy(), limits=Limits(), title="exact")
             s2 = Consortium(here, names, privacy=Privacy(epsilon=1.0), title="noisy")
             x, z = done(await s1.run()), done(await s2.run())
             files = {path: path.read_bytes() for path in (s1.home("south").folder / "bases").iterdir()}
@@ -163,7 +164,7 @@ def test_two_studies_cannot_make_each_others_changes_whole_tables(tmp_path: Path
         names = EVERYBODY[:3]
         async with office(tmp_path, names) as here:
             s1 = Consortium(here, names, privacy=Privacy(epsilon=1.0), title="one")
-            s2 = Consortium(here, names, privacy=Privacy(epsilon=1.0, gamma=0.9), title="two")
+            s2 = Consortium(here, names, privacy=Privacy(epsilon=1.0, honest_fraction=0.9), title="two")
             x, z = done(await s1.run()), done(await s2.run())
             people(s2.home("south"), "withdraw", s2.study.sha256)
             await chosen(here, "north", s2.study, z := z + x)
@@ -171,7 +172,7 @@ def test_two_studies_cannot_make_each_others_changes_whole_tables(tmp_path: Path
                 await chosen(here, "north", s1.study, x := x[-32:] + fresh())
                 await chosen(here, "north", s2.study, z := z[-32:] + fresh())  # a step of its own: the two ids must differ
                 await chosen(here, "north", s2.study, z := z[-32:] + x[-32:])  # once took the place of the run of S1
-            told = moved[str(s1.study.privacy.gamma)]
+            told = moved[str(s1.study.privacy.honest_fraction)]
             assert sum(map(bool, told)) <= s1.spent("south")
 
     bounded(test, 90)

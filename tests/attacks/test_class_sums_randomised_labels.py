@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from blindbayes import Study
+from blindbayes import JoinStudy, Privacy
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.coins import Coins
@@ -20,6 +20,7 @@ from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.protocols.shared_training import columns as roles
 from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.study.tasks.labels import randomised
+from support.studies import make_columns_study
 from support.two_party import coins
 
 TARGETS, ROWS = 100, 2000
@@ -28,7 +29,7 @@ ALPHA = 1e-4
 
 def study(classes, **facts):
     book = Codebook("hiv", tuple("abcde"[:classes]), tuple(Categorical(f"x{at}", ("0", "1")) for at in range(TARGETS)))
-    return Study(book, partition="columns", min_rows=1000, options={"queries": 10}, **facts)
+    return make_columns_study(book, options={"queries": 10}, **facts, min_rows=1000)
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_the_site_s_secret_decides_the_coins(filling):
 def test_people_who_move_among_the_rows_of_their_class_are_another_draw_that_is_paid_for():
     """Sorted by class, in another order within: coins by row let 25 trainings tell 98% of classes for one payment."""
     book = Codebook("risk", ("no", "yes"), (Categorical("x", ("0", "1")),))
-    made = Study(book, partition="columns", aligned=False, key="id", duplicates="first", label_epsilon=1.0)
+    made = JoinStudy(book, key="id", duplicates="first", privacy=Privacy(label_epsilon=1.0))
     risk, votes, draws = np.repeat([0, 1], 200), np.zeros(400), []
     for at in [*range(25), 0]:
         rng = np.random.default_rng(at)

@@ -19,6 +19,7 @@ import pytest
 from scipy.stats import beta
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+from blindbayes import ColumnStudy, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
@@ -30,8 +31,9 @@ from blindbayes.dp.release.forecast import private_forecast
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
-from blindbayes.study import Study
+from blindbayes.study.tasks.sum_plan import Sum
 from support.mechanisms import fit_by
+from support.studies import make_study
 
 MARKED = Codebook(
     "y",
@@ -83,8 +85,8 @@ def test_a_record_of_a_list_does_not_change_how_the_others_are_read() -> None:
 
 
 def test_a_record_of_a_frame_of_objects_does_not_change_how_a_study_reads_the_others() -> None:
-    study = Study(MARKED, epsilon=1.0)
-    book = study.counting(study.setting(("p", "q", "r")))
+    study = RowStudy(MARKED, privacy=Privacy(epsilon=1.0))
+    book = Sum.make(study, ("p", "q", "r")).counting
     moved = [count_table(as_frame(more), book, lenient=True).vector for more in (False, True)]
     assert int(np.abs(moved[1] - moved[0]).sum()) == 1  # the class count; both values are missing
 
@@ -106,9 +108,9 @@ def test_fits_of_lists_stay_below_their_epsilon() -> None:
 
 def test_shares_of_a_study_of_frames_stay_below_their_epsilon() -> None:
     """Was 7.18, with all three parties' noise in the sum."""
-    study = Study(MARKED, epsilon=1.0)
-    setting = study.setting(("p", "q", "r"))
-    plan = study.plan(setting)
+    study = RowStudy(MARKED, privacy=Privacy(epsilon=1.0))
+    planned = Sum.make(study, ("p", "q", "r"))
+    plan = planned.plan
     assert plan is not None
     coins, samples = Coins.seeded(bytes(32)), []
     for more in (False, True):
@@ -178,7 +180,7 @@ def test_the_type_of_labels_does_not_tell_an_empty_table_from_one_with_a_record(
 
 
 def test_a_study_counts_what_does_not_fit_without_a_word() -> None:
-    study = Study(BOOK, epsilon=2.0)
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=2.0))
     good = pd.DataFrame({"c": ["u"] * 5, "x": [1.0] * 5, "z": [1.0] * 5, "y": ["0"] * 5})
     bad = pd.DataFrame({"c": ["CANARY"] * 5, "x": [1e9] * 5, "z": [np.nan] * 5, "y": ["0", "1", None, "q", "0"]})
     result = study.simulate({"p": good, "q": bad, "r": good[:0]}, coins=Coins.seeded(bytes(32)))
@@ -212,7 +214,7 @@ def test_a_charge_without_its_unit_cannot_be_made(tmp_path: Path) -> None:
 
 
 def test_noisy_histograms_pay_like_the_rest(tmp_path: Path) -> None:
-    study = Study(COLUMNS, partition="columns", protocol="noisy_histograms", epsilon=1.0)
+    study = ColumnStudy(COLUMNS, protocol="noisy_histograms", privacy=Privacy(epsilon=1.0))
     frame = pd.DataFrame({"c": ["u", "v"] * 5, "d": ["u", "v"] * 5, "y": ["a", "b"] * 5})
     tables = {"p": frame[["c", "y"]], "q": frame[["d", "y"]]}
     ledgers = {name: Ledger.create(tmp_path / name, epsilon=Fraction(1, 2)).path for name in tables}
@@ -229,12 +231,12 @@ def test_noisy_histograms_pay_like_the_rest(tmp_path: Path) -> None:
 def test_a_delta_that_would_show_a_record_is_refused(delta: float, rows: int | None) -> None:
     """Study(delta=0.5) was accepted, and a central 0.01 with 1000 declared rows."""
     with pytest.raises(PrivacyError, match="delta"):
-        Study(BOOK, epsilon=1.0, delta=delta, expected_rows=rows)
+        RowStudy(BOOK, privacy=Privacy(epsilon=1.0, delta=delta, expected_rows=rows))
     with pytest.raises(PrivacyError, match="delta"):
         PrivateNaiveBayes(BOOK, epsilon=1.0, delta=delta, expected_rows=rows).fit([["u", 1, 2]], ["0"])
     with pytest.raises(PrivacyError, match="delta"):
         private_forecast(BOOK, epsilons=(1.0,), delta=delta, rows=rows)
-    Study(BOOK, epsilon=1.0, delta=1e-3, expected_rows=1000)
+    RowStudy(BOOK, privacy=Privacy(epsilon=1.0, delta=1e-3, expected_rows=1000))
 
 
 def test_a_statement_does_not_assert_what_the_software_cannot_know() -> None:
@@ -244,31 +246,38 @@ def test_a_statement_does_not_assert_what_the_software_cannot_know() -> None:
     assert search.best_estimator_.statement_.tuning.startswith("Assumed, not checked")
     told = PrivateNaiveBayes(BOOK, epsilon=0.5, tuning_note="bounds from the ministry's tables").fit(X, y).statement_.tuning
     assert told == "Declared by those who hold the tables, not checked: bounds from the ministry's tables"
-    assert "Nothing was tuned" not in Study(BOOK, epsilon=1.0).simulate({name: _whole(X, y) for name in "pqr"}).statement
+    assert (
+        "Nothing was tuned"
+        not in RowStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate({name: _whole(X, y) for name in "pqr"}).statement
+    )
 
 
 def test_a_study_says_how_settings_were_chosen_and_that_nobody_checked() -> None:
     X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, [0] * 20 + [1] * 20
-    study = Study(BOOK, epsilon=1.0, tuning="bounds from the ministry's tables")
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0, tuning_note="bounds from the ministry's tables"))
     told = study.simulate({name: _whole(X, y) for name in "pqr"}).statement
     assert "Declared by those who hold the tables, not checked: bounds from the ministry's tables" in told
-    assert Study(BOOK, epsilon=1.0).sha256 == Study(BOOK, epsilon=1.0, tuning=None).sha256 != study.sha256
-    columns = Study(COLUMNS, partition="columns", protocol="noisy_histograms", epsilon=1.0)
+    assert (
+        RowStudy(BOOK, privacy=Privacy(epsilon=1.0)).sha256
+        == RowStudy(BOOK, privacy=Privacy(epsilon=1.0, tuning_note=None)).sha256
+        != study.sha256
+    )
+    columns = ColumnStudy(COLUMNS, protocol="noisy_histograms", privacy=Privacy(epsilon=1.0))
     frame = pd.DataFrame({"c": ["u", "v"] * 5, "d": ["u", "v"] * 5, "y": ["a", "b"] * 5})
     assert "Assumed, not checked" in columns.simulate({"p": frame[["c", "y"]], "q": frame[["d", "y"]]}).statement
     with pytest.raises(PrivacyError, match="tuning is about noise"):
-        Study(BOOK, tuning="nothing")
+        RowStudy(BOOK, privacy=Privacy(tuning_note="nothing"))
 
 
 def test_every_private_study_says_what_its_promise_rests_on() -> None:
     """Of ratios with noise it was not said that cryptography, and two parties' steps, carry it; of histograms, nothing."""
     X, y = [["u", 1, 2]] * 20 + [["v", 3, 4]] * 20, [0] * 20 + [1] * 20
-    ratios = Study(BOOK, protocol="opened_ratio", epsilon=1.0, options={"opening": "noisy", "minimum": 2})
+    ratios = RowStudy(BOOK, protocol="opened_ratio", options={"opening": "noisy", "minimum": 2}, privacy=Privacy(epsilon=1.0))
     told = " ".join(ratios.simulate({name: _whole(X, y) for name in "pqr"}).statement.split())
     assert "is computational" in told
     assert "two computing parties follow the protocol and do not collude" in told
     assert "it does so by its exact number of rows" in told
-    columns = Study(COLUMNS, partition="columns", protocol="noisy_histograms", epsilon=1.0)
+    columns = ColumnStudy(COLUMNS, protocol="noisy_histograms", privacy=Privacy(epsilon=1.0))
     frame = pd.DataFrame({"c": ["u", "v"] * 5, "d": ["u", "v"] * 5, "y": ["a", "b"] * 5})
     told = columns.simulate({"p": frame[["c", "y"]], "q": frame[["d", "y"]]}).statement
     assert "it does so by its exact number of rows" in told
@@ -373,15 +382,15 @@ def test_the_type_of_classes_follows_from_the_array_or_the_codebook() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"partition": "columns"}, "one entity"),
-        ({"partition": "columns", "aligned": False}, "identifier with all its rows"),
+        ({"kind": "columns"}, "one entity"),
+        ({"kind": "join"}, "identifier with all its rows"),
         ({"unit": "party", "party_rows": 10}, "all rows of a party"),
         ({"epsilon": None}, "without epsilon"),
     ],
 )
 def test_a_bound_on_persons_that_would_do_nothing_is_refused_with_the_reason(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        Study(BOOK, **{"epsilon": 1.0, "rows_per_person": 3, **settings})
+        make_study(BOOK, **{"epsilon": 1.0, "rows_per_person": 3, **settings})
 
 
 def _whole(X: list[list[Any]], y: list[int]) -> pd.DataFrame:
@@ -396,7 +405,7 @@ def test_noise_beyond_64_bits_is_refused_by_class_too() -> None:
 def test_a_study_over_columns_with_noise_counts_what_does_not_fit_without_a_word() -> None:
     """Rows stand beside others' rows and cannot be left out: what is not listed counts as the first class, value or cell."""
     book = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")), Numeric("x", 0, 9, 1.0, bins=3)), max_rows=100)
-    study = Study(book, partition="columns", epsilon=1.0)
+    study = ColumnStudy(book, privacy=Privacy(epsilon=1.0))
     hostile: dict[str, list[Any]] = {
         "c": ["u", "CANARY", None, 7] * 3,
         "x": [1, 1e9, np.nan, "CANARY"] * 3,

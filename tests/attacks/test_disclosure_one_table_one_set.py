@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from blindbayes import RowStudy
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.context import contribution, request_of
@@ -31,10 +32,10 @@ from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.distributed.noisy_sum import WHOLE_SITE
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.load import load
-from blindbayes.study import Study
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.study.tasks.job import State
+from blindbayes.testing.loopback import make_study_file
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
@@ -48,10 +49,10 @@ def study_of(
     cards = [(name, office.net.sites[name].identity.card) for name in names]
     parties = tuple(Party(name, card.identity.hex(), True, card.agreement.hex()) for name, card in cards)
     quorum = len(names) if quorum == 0 else quorum
-    hosts = StudyFile.of(Study(book, quorum=quorum), title, parties).hosts
-    made = {"title": title, "parties": parties, "codebook": book.to_dict(), "hosts": hosts}
-    given = {"thresholds": Thresholds(quorum=quorum), "deadlines": Deadlines(step=30, join=30, run=60)}
-    return StudyFile(**{**made, **given, **fields})
+    hosts = StudyFile.make(RowStudy(book, limits=Limits(quorum=quorum)), title, parties).hosts
+    made = {"title": title, "parties": parties, "codebook": book, "hosts": hosts}
+    given = {"limits": Limits(quorum=quorum), "deadlines": Deadlines(step=30, join=30, run=60)}
+    return make_study_file(**{**made, **given, **fields})
 
 
 async def run(office: Office, study: StudyFile) -> np.ndarray | None:
@@ -324,9 +325,7 @@ def test_after_a_restore_a_sum_that_may_have_come_to_nothing_binds_no_table(tmp_
     """Bound to {a, b, c} by a run that had not ended at the backup; it failed, and the lost log had a sum over {a, x, y}."""
     home, made = SiteFolder.create(tmp_path / "a", "a", config=SiteConfig(), epsilon="10")
     parties = (Party("a", made.card.identity.hex()), Party("b", "b" * 64), Party("c", "c" * 64))
-    study = StudyFile(
-        title="t", parties=parties, codebook=BOOK.to_dict(), hosts={"server": "a"}, thresholds=Thresholds(quorum=3)
-    )
+    study = make_study_file(title="t", parties=parties, codebook=BOOK, hosts={"server": "a"}, limits=Limits(quorum=3))
     sites, about = [party.identity for party in parties], {"run": "ab" * 16, "study": study.sha256}
     home.audit.append("computing", **about, exact=True, table="rows", rows="d0", fewest=3, contributors=sites, moments=True)
     home.audit.append("vector left", **about)

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from blindbayes import Study
+from blindbayes import RowStudy
 from blindbayes.agent.runs.commit_points import CONFIRMED, LEFT
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
@@ -20,7 +20,7 @@ from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import receive_all
 from blindbayes.protocols.secure_sum import graph, keys, server
-from blindbayes.study.file import Deadlines, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, StudyFile
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded, make_rows
 
@@ -39,11 +39,9 @@ def test_no_site_is_read_by_leaving_it_out_of_the_next_sum(tmp_path: Path, proto
         async with Office(tmp_path, (), rows=rows, policy=policy) as office:
             fields: dict[str, Any] = {"protocol": protocol, "hosts": hosts, "deadlines": Deadlines(step=20, join=20, run=40)}
             fields["options"] = {"scheme": "ristretto"} if protocol == "oblivious_sum" else {}
-            whole = office.net.make_study(BOOK, thresholds=Thresholds(quorum=quorum), **fields)
+            whole = office.net.make_study(BOOK, limits=Limits(quorum=quorum), **fields)
             parties = tuple(party for party in whole.parties if party.name != "east")
-            fewer = office.net.make_study(
-                BOOK, title="without east", parties=parties, thresholds=Thresholds(quorum=3), **fields
-            )
+            fewer = office.net.make_study(BOOK, title="without east", parties=parties, limits=Limits(quorum=3), **fields)
             for study in (whole, fewer):
                 for name in study.names:
                     office.net.sites[name].home.approvals.approve(study)
@@ -82,7 +80,7 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
                 protocol="masked_sum",
                 options={"publish": False},
                 hosts={"server": "lab"},
-                thresholds=Thresholds(quorum=8),
+                limits=Limits(quorum=8),
                 deadlines=Deadlines(step=4, join=20, run=30),
             )
             office.net.approve(study, runs=3)
@@ -107,4 +105,4 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
 def test_no_author_of_a_study_chooses_the_bounds_that_a_table_must_fit() -> None:
     """Before, `bounds` of a chain made a site give up, seen by all, where one of its counts was larger than a guess."""
     with pytest.raises(ConfigError, match="bounds"):
-        Study(BOOK, partition="rows", protocol="chain_sum", options={"bounds": [[0, 16, 1], [-99, 99, 7]]})
+        RowStudy(BOOK, protocol="chain_sum", options={"bounds": [[0, 16, 1], [-99, 99, 7]]})

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, Study
+from blindbayes import Codebook, RowStudy
 from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical
 from blindbayes.crypto import limbs
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.study.file import Deadlines, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, StudyFile
 from support.consortium import BOOK, EVERYBODY, done, edit, office
 from support.sites import Office, bounded, paper_policy
 from support.two_party import coins
@@ -75,7 +75,7 @@ def test_answers_tell_every_count_and_two_models_the_table_of_whoever_left() -> 
     }
     read = []
     for names in ("acb", "ab"):
-        study = Study(SMALL, protocol="private_ratio", min_parties=2, options={"queries": 66})
+        study = RowStudy(SMALL, protocol="private_ratio", options={"queries": 66}, limits=Limits(min_parties=2))
         model: Any = study.simulate({name: frames[name] for name in names}, coins=coins(names)).model
         read.append(tables_of(differences(model, "a", "b"), 40))
     assert [len(each) for each in read] == [1, 1]
@@ -163,7 +163,7 @@ def test_two_sites_refuse_a_model_in_shares_as_they_refuse_a_sum(tmp_path: Path)
     """The one would read the other's table off its answers."""
     here = office(tmp_path, EVERYBODY[:2])
     study = here.net.make_study(
-        BOOK, protocol="private_ratio", options={"queries": 100}, hosts={}, thresholds=Thresholds(min_parties=2)
+        BOOK, protocol="private_ratio", options={"queries": 100}, hosts={}, limits=Limits(min_parties=2)
     )
     with pytest.raises(PrivacyError, match="at least 3 sites"):
         require_study(Policy(), study)

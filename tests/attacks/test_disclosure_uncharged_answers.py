@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.errors import PrivacyError
 from blindbayes.protocols.shared_inference import references
 from support.column_sites import errors, office_of, pair, predict, small, train
 from support.sites import bounded
+from support.studies import make_columns_study
 from support.two_party import coins
 
 ROWS = 300
@@ -42,9 +42,9 @@ def simulate(kind: str, queries: int, rate: float, classes: int = 3, **fields: A
     tables = {party: pd.DataFrame({name: rng.choice(["0", "1"], ROWS) for name in held}) for party, held in holds.items()}
     tables["clinic"]["y"] = label
     if options:
-        fields |= {"aligned": False, "key": "id", "duplicates": "first"}
+        fields |= {"kind": "join", "key": "id", "duplicates": "first"}
         tables = {party: frame.assign(id=[f"p{at}" for at in range(ROWS)]) for party, frame in tables.items()}
-    study = Study(book, partition="columns", options={"queries": queries, "audit_rate": rate, **options}, **fields)
+    study = make_columns_study(book, options={"queries": queries, "audit_rate": rate, **options}, **fields)
     return study.simulate(tables, coins=coins(f"{kind} {rate}"))
 
 

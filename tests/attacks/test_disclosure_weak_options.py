@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from blindbayes import RowStudy
 from blindbayes.agent.approvals.summary import approval_of, colluders_of, require_study
 from blindbayes.cli.commands.site import command as site_command
 from blindbayes.cli.commands.study import command as study_command
 from blindbayes.datasets import hospitals
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.study import Study
-from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
-from blindbayes.testing.loopback import Loopback
+from blindbayes.study.file import Limits, Party, Privacy, StudyFile
+from blindbayes.testing.loopback import Loopback, make_study_file
 from support.sites import paper_policy
 
 BOOK = hospitals(60).codebook
@@ -38,10 +38,10 @@ def study(
     parties = tuple(Party(f"site{number}", f"{number:064x}") for number in range(1, sites + 1))
     hosts = {"server": "site1"}
     if protocol != "masked_sum":
-        hosts = StudyFile.of(Study(BOOK, protocol=protocol, options=options or {}), "x", parties).hosts
-    return StudyFile(
-        "weak", parties, BOOK.to_dict(), protocol=protocol, hosts=hosts, options=options or {},
-        thresholds=Thresholds(quorum=quorum), **fields,
+        hosts = StudyFile.make(RowStudy(BOOK, protocol=protocol, options=options or {}), "x", parties).hosts
+    return make_study_file(
+        BOOK, title="weak", parties=parties, protocol=protocol, hosts=hosts, options=options or {},
+        limits=Limits(quorum=quorum), **fields,
     )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_a_site_may_lower_the_floor_knowingly_and_then_allows_it() -> None:
 
 def test_a_quorum_so_low_that_the_servers_host_could_read_a_site_is_refused() -> None:
     assert colluders_of(study(sites=9, quorum=5)) == 0
-    with pytest.raises(PrivacyError, match=r"thresholds\.quorum = 5"):
+    with pytest.raises(PrivacyError, match=r"limits\.quorum = 5"):
         require_study(Policy(), study(sites=9, quorum=5))
     require_study(Policy(), study(sites=9))
 
@@ -92,14 +92,14 @@ def test_the_dealer_is_named_as_one_who_reads_all_with_the_miner() -> None:
 
 
 def test_the_promise_is_told_whole() -> None:
-    private = study(privacy=Privacy(epsilon=2.0, delta=1e-6, gamma=0.5, unit="party", party_rows=100))
+    private = study(privacy=Privacy(epsilon=2.0, delta=1e-6, honest_fraction=0.5, unit="party", party_rows=100))
     told = approval_of(private).promise
     assert (told["epsilon"], told["delta"]) == (2.0, 1e-6)
     assert "at most 100" in told["unit"]
     assert "two-sided geometric" in told["mechanism"] or "Skellam" in told["mechanism"]
-    assert "0.5" in told["gamma"]
+    assert "0.5" in told["honest_fraction"]
     changed = {each.name for each in approval_of(private).changed}
-    assert changed == {f"privacy.{name}" for name in ("epsilon", "delta", "gamma", "unit", "party_rows")}
+    assert changed == {f"privacy.{name}" for name in ("epsilon", "delta", "honest_fraction", "unit", "party_rows")}
 
 
 def test_a_plain_study_changes_nothing() -> None:

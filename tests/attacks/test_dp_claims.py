@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from blindbayes import Limits, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
@@ -28,6 +29,7 @@ from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
+from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes.study.tasks.sums import scheme
 from support.mechanisms import fit_by
 from support.sites import BOOK as SITES_BOOK
@@ -185,7 +187,12 @@ def test_a_party_with_more_rows_than_declared_is_refused() -> None:
     big, small = X.assign(y=labels), X.assign(y=labels)[:1]
 
     def study(rows: int) -> Study:
-        return Study(BOOK, protocol="reference", epsilon=1.0, unit="party", party_rows=rows, min_parties=2, gamma=1.0)
+        return RowStudy(
+            BOOK,
+            protocol="reference",
+            privacy=Privacy(epsilon=1.0, unit="party", party_rows=rows, honest_fraction=1.0),
+            limits=Limits(min_parties=2),
+        )
 
     study(3).simulate({"p": big, "q": small, "r": small})
     with pytest.raises(PrivacyError, match="party_rows"):
@@ -197,14 +204,14 @@ def test_a_party_with_more_rows_than_declared_is_refused() -> None:
 def test_two_vectors_on_the_same_coins_do_not_share_their_noise() -> None:
     """Their difference was the exact change of the statistics; a replay from the same seed still gives the same vector."""
     X, labels = frame(3)
-    study = Study(BOOK, epsilon=0.1, expected_rows=1000)
-    setting = study.setting(("p", "q", "r"))
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=0.1, expected_rows=1000))
+    planned = Sum.make(study, ("p", "q", "r"))
     table = X.assign(y=labels)
-    more, fewer = (count_table(each, study.counting(setting)) for each in (table, table[:2]))
+    more, fewer = (count_table(each, planned.counting) for each in (table, table[:2]))
     coins = Coins.seeded(bytes(32))
-    first, second = (study.contribution(each, setting, coins).view(np.int64) for each in (more, fewer))
+    first, second = (planned.contribution(each, coins).view(np.int64) for each in (more, fewer))
     assert np.abs(first - second).max() > 1
-    replayed = study.contribution(more, setting, Coins.seeded(bytes(32))).view(np.int64)
+    replayed = planned.contribution(more, Coins.seeded(bytes(32))).view(np.int64)
     assert np.array_equal(first, replayed)
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from blindbayes import ColumnStudy, RowStudy
 from blindbayes.agent.runs.context import FolderSite
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -33,7 +34,6 @@ from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.dp.release.staged import StagedPlan
 from blindbayes.naive_bayes.load import load
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
-from blindbayes.study import Study
 from blindbayes.study.file import Privacy
 from blindbayes.study.tasks.part import CheckedTable
 from support.sites import Office, bounded
@@ -201,7 +201,7 @@ def contributed(run: Callable[[], Any]) -> list[tuple[NoisySum, tuple[int, ...]]
 
 @pytest.mark.parametrize("path", STUDY)
 def test_every_path_of_a_study_adds_the_same_noise_to_the_same_integers(path: str, tmp_path: Path) -> None:
-    study = Study(BOOK, epsilon=1.0)
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0))
     for rows in NEIGHBOURS:
         want = contributed(lambda rows=rows: study.simulate(STUDY["frames"](rows, tmp_path)))  # type: ignore[misc]
         assert len(want) == len(PARTIES)
@@ -220,7 +220,7 @@ def test_agents_add_the_noise_of_the_study_to_the_integers_of_the_study(path: st
             await office.run(study)
 
     found = contributed(lambda: bounded(run))
-    want = contributed(lambda: Study(BOOK, epsilon=1.0).simulate(STUDY["frames"](NEIGHBOURS[1], tmp_path)))
+    want = contributed(lambda: RowStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate(STUDY["frames"](NEIGHBOURS[1], tmp_path)))
     assert found == want
 
 
@@ -242,7 +242,7 @@ def test_what_agents_add_keeps_its_epsilon(tmp_path: Path) -> None:
                 for at in range(60):
                     job = file.study.scheme.job(file.agreement, FolderSite(site.home, site.identity, file), f"{at:016x}")
                     job.read()
-                    noisy = file.study.contribution(job.statistics, public.setting, coins).view(np.int64)
+                    noisy = public.contribution(job.statistics, coins).view(np.int64)
                     others = [public.plan.noise.share(coins) for _ in range(public.plan.noise.honest - 1)]
                     drawn.append(noisy + sum(others))
 
@@ -256,7 +256,7 @@ def test_what_agents_add_keeps_its_epsilon(tmp_path: Path) -> None:
 
 
 def test_columns_of_frames_and_files_are_coded_alike_and_get_the_noise_of_one_plan(tmp_path: Path) -> None:
-    study = Study(BOOK, partition="columns", epsilon=1.0)
+    study = ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0))
     plans: list[Any] = []
     codes = []
     for path in STUDY:

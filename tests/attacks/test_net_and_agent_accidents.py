@@ -27,7 +27,7 @@ from blindbayes.net.envelope import Ended, EnvelopePair, Sealed, fresh_key, pack
 from blindbayes.net.link import Link
 from blindbayes.net.states import Peer
 from blindbayes.protocols import link_bytes
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.testing.loopback import Loopback
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
@@ -134,7 +134,7 @@ def test_an_aborted_run_counts_as_what_it_can_have_opened(tmp_path: Path, kind: 
             hub.alter = None
             shutil.rmtree(office.net.sites["north"].home.runs.folder(run_id))  # its disk is gone with it
             await office.start("north")
-            again = study_of(office, deadlines=SHORT, thresholds=Thresholds(quorum=4))
+            again = study_of(office, deadlines=SHORT, limits=Limits(quorum=4))
             office.net.approve(again)
             if state == "any":
                 runs = await office.run(again, by="west")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, Study
+from blindbayes import Codebook
 from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
@@ -21,6 +21,7 @@ from blindbayes.protocols.private_join.scores.roles import JoinedScoresSetup
 from blindbayes.simulation import run as simulated
 from support.column_sites import office_of, pair
 from support.sites import bounded
+from support.studies import make_columns_study
 
 MIXED: tuple[Feature, ...] = (
     Categorical("a", tuple("pqrst")),
@@ -48,8 +49,8 @@ FORMS: dict[str, tuple[tuple[Feature, ...], int, int, dict[str, Any]]] = {
     "three, audited": (MIXED, 3, 3, {"options": {"audit_rate": 0.2}}),
     "all compare": (PLAIN, 2, 3, {"options": {"compare_all": True}}),
     "seven classes, noise, audited": (PLAIN, 7, 2, {"epsilon": 9.0, "options": {"audit_rate": 0.1}}),
-    "left join": (PLAIN, 2, 2, {"key": "id", "aligned": False, "options": {"join": "left"}}),
-    "inner join, audited": (PLAIN, 2, 2, {"key": "id", "aligned": False, "options": {"audit_rate": 0.2, "min_overlap": 5}}),
+    "left join": (PLAIN, 2, 2, {"key": "id", "kind": "join", "options": {"join": "left"}}),
+    "inner join, audited": (PLAIN, 2, 2, {"key": "id", "kind": "join", "options": {"audit_rate": 0.2, "min_overlap": 5}}),
 }
 
 
@@ -77,7 +78,7 @@ def test_what_honest_parties_send_lies_below_the_bound_and_not_far(form: str, mo
 
     monkeypatch.setattr(simulated, "run_in_memory", watched(simulated.run_in_memory))
     rows = table(features, classes, 300)
-    result = Study(book, partition="columns", **fields).simulate(
+    result = make_columns_study(book, **fields).simulate(
         {name: rows[key + own] for name, own in held.items()}, coins=Coins.seeded(bytes(32))
     )
     asked = table(features, classes, 70, seed=2)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import JoinStudy
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.garbling import circuits as c
 from blindbayes.crypto.garbling.garbling import Garbler, Plain
@@ -27,9 +27,7 @@ BOOK = Codebook("y", ("no", "yes"), (Categorical("plan", ("s", "m")), Categorica
 
 
 def train(**options):
-    study = Study(
-        BOOK, partition="columns", key="id", aligned=False, duplicates="first", options={"min_overlap": 10, **options}
-    )
+    study = JoinStudy(BOOK, key="id", duplicates="first", options={"min_overlap": 10, **options})
     return study.simulate({"bank": BANK, "telecom": TELECOM}, coins=coins("train"))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.psi import cuckoo
 from blindbayes.errors import IntegrityError
@@ -19,6 +18,7 @@ from blindbayes.protocols.private_join.sums.inputs import Entries
 from blindbayes.protocols.shared_training.shared_model import roles as model
 from blindbayes.study.tasks import joined as scheme
 from support.columns import without_missing_cells
+from support.studies import make_columns_study, make_study
 from support.two_party import coins
 
 MANY, CHOSEN = 3000, 40
@@ -28,8 +28,8 @@ BANK = pd.DataFrame({"id": TELECOM["id"], "own": "0", "y": ["yes"] * CHOSEN + ["
 
 
 def train(telecom=TELECOM, **options):
-    facts = {"key": "id", "aligned": False, "duplicates": "first", "epsilon": 0.05, "label_epsilon": False}  # noise alone
-    study = Study(BOOK, partition="columns", **facts, options=options)
+    facts = {"key": "id", "kind": "join", "duplicates": "first", "epsilon": 0.05, "label_epsilon": False}  # noise alone
+    study = make_columns_study(BOOK, **facts, options=options)
     return study.simulate({"bank": BANK, "telecom": telecom}, coins=coins("train"))
 
 
@@ -161,7 +161,7 @@ def test_a_row_holder_that_asks_for_everybody_in_several_bins_is_caught(why, cla
     bank = BANK[:60].drop(columns="own") if class_alone else BANK[:60]
     noise = {"epsilon": 5.0} if fields.pop("epsilon", None) else {}
     options = {"join": "inner" if class_alone else "left", **fields}
-    study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options, **noise)
+    study = make_study(book, kind="join", key="id", duplicates="first", options=options, **noise)
     with pytest.raises(IntegrityError):
         study.simulate({"bank": bank, "telecom": TELECOM[:60]}, coins=coins("tripled"))
     monkeypatch.setattr(roles, "_placed", genuine)

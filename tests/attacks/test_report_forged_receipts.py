@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from blindbayes import Study
+from blindbayes import RowStudy
 from blindbayes.cli.commands.report import command
 from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError
@@ -25,7 +25,7 @@ from blindbayes.report.checksums import seal_files
 from blindbayes.report.manifest import COMMON, COMMON_SIGNATURES, INDEX
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack, receipts_text
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import StudyFile, Thresholds
+from blindbayes.study.file import Limits, StudyFile
 from blindbayes.testing.loopback import Loopback
 from support.consoles import Consoles
 from support.releases import RUN, release_of, released_sites, signed_by_all
@@ -42,7 +42,7 @@ OF_PROTOCOL: dict[str, dict[str, Any]] = {
         "protocol": "masked_sum",
         "hosts": HOST,
         "options": {"publish": False},
-        "thresholds": Thresholds(quorum=3),
+        "limits": Limits(quorum=3),
     },
     "chain_sum": {"protocol": "chain_sum", "hosts": {"builder": "mallory"}},
     "oblivious_sum": {"protocol": "oblivious_sum"},
@@ -58,7 +58,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Loopback:
 
 @pytest.fixture(scope="module")
 def made_up() -> dict[str, bytes]:
-    return Study(BOOK).simulate(DATA.tables).files()
+    return RowStudy(BOOK).simulate(DATA.tables).files()
 
 
 def verify(net: Loopback, folder: Path, *options: str) -> Result:
@@ -119,7 +119,7 @@ def test_a_made_up_training_over_columns_does_not_verify(net: Loopback, made_up:
     first, *others = BOOK.names
     parties = tuple(party for party in net.make_study(BOOK, hosts=HOST).parties if party.name in ("north", "south"))
     held = Holdings({"north": (first,), "south": tuple(others)}, ("north",), 600)
-    study = net.make_study(BOOK, partition="columns", columns=held, parties=parties, hosts={}, options={"queries": 10})
+    study = net.make_study(BOOK, kind="columns", columns=held, parties=parties, hosts={}, options={"queries": 10})
     folder = forge(net, study, made_up, ("north",), tmp_path / "release", included=None)
     assert "south has not signed" in refused(verify(net, folder, "--everyone"))
 

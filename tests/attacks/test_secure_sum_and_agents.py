@@ -139,7 +139,7 @@ def test_a_card_holds_one_certificate_and_nothing_that_its_words_leave_out() -> 
 
 
 @pytest.mark.parametrize(
-    "change", [{"title": "harmless\x1b[2K\rApproved"}, {"title": "two\nlines"}, {"model": {"alpha": math.nan}}]
+    "change", [{"title": "harmless\x1b[2K\rApproved"}, {"title": "two\nlines"}, {"estimation": {"alpha": math.nan}}]
 )
 def test_a_study_cannot_write_over_the_screen_of_who_approves_it(change: dict[str, Any]) -> None:
     parties = [{"name": name, "identity": f"{number:064x}"} for number, name in enumerate(("a", "b", "c"), 1)]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindbayes import Study
+from blindbayes import RowStudy
 from blindbayes.codebook import Codebook
 from blindbayes.data import count_table
 from blindbayes.errors import ProtocolError
@@ -87,5 +87,5 @@ def test_in_one_process_the_reader_fails_likewise(protocol: str, tmp_path: Path,
     rows: dict[str, Any] = make_rows(tmp_path, SITES)
     guess(monkeypatch, counted(rows) - 1)
     with pytest.raises(ProtocolError) as caught:
-        Study(BOOK, protocol=protocol, options=READERS[protocol][1]).simulate(rows)
+        RowStudy(BOOK, protocol=protocol, options=READERS[protocol][1]).simulate(rows)
     assert set(caught.value.suspects) == set(SITES)

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, Privacy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto import merkle, signatures
@@ -30,6 +30,7 @@ from blindbayes.protocols.shared_inference import audit, comparing, decoys
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.simulation.run import identity_of
 from blindbayes.study.tasks.audits import caught
+from support.studies import make_columns_study
 
 BOOK = Codebook(
     "risk",
@@ -81,7 +82,7 @@ def _train(split, rate, seed, epsilon, **fields):
     table = frame()
     options = {"audit_rate": rate} if rate else {}
     key = ["id"] if fields.get("aligned") is False else []
-    study = Study(BOOK, partition="columns", epsilon=epsilon, options=options | fields.pop("options", {}), **fields)
+    study = make_columns_study(BOOK, options=options | fields.pop("options", {}), **fields, epsilon=epsilon)
     return study.simulate({name: table[key + held] for name, held in split.items()}, coins=coins(seed))
 
 
@@ -115,7 +116,7 @@ def test_without_audits_the_edit_reads_the_others_column():
     assert (said.to_numpy() == table["hiv"].to_numpy()).mean() > 0.98
 
 
-JOINED = {"key": "id", "aligned": False, "duplicates": "first"}
+JOINED = {"key": "id", "kind": "join", "duplicates": "first"}
 FORMS = {
     "two": (TWO, "clinic", "hiv", {}),
     "other feature": (TWO, "clinic", "pet", {}),
@@ -415,7 +416,7 @@ def test_audits_need_a_sensible_rate():
     parts = {name: table[held] for name, held in TWO.items()}
     for rate in (0.9, -0.1, "often", True):
         with pytest.raises(ConfigError, match="audit_rate"):
-            Study(BOOK, partition="columns", epsilon=6.0, options={"audit_rate": rate}).simulate(parts)
+            ColumnStudy(BOOK, options={"audit_rate": rate}, privacy=Privacy(epsilon=6.0)).simulate(parts)
 
 
 def test_the_statement_says_how_often_a_deviation_is_caught_and_what_is_not():

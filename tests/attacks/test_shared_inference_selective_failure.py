@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy
 from blindbayes.agent.offers import Answers
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.garbling.garbling import Garbler
@@ -130,7 +130,7 @@ def test_in_one_process_the_learner_fails_likewise(monkeypatch):
     split, genuine = pair(), Garbler.tags
     brought = {name: (*held, *(["class"] if name in split.labelled else [])) for name, held in split.holds.items()}
     frames = {name: split.frame[list(columns)] for name, columns in brought.items()}
-    result = Study(split.book, partition="columns", reveal_to="insurer", options={"queries": 100}).simulate(frames)
+    result = ColumnStudy(split.book, reveal_to="insurer", options={"queries": 100}).simulate(frames)
 
     def spoilt(self, wires):
         tags = genuine(self, wires)

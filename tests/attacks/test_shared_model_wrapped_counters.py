@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, Privacy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.garbling import circuits as c
@@ -82,7 +82,7 @@ def test_a_changed_share_does_not_show_one_person_through_the_others_noise(liar,
             "bank": pd.DataFrame({"plan": rng.choice(["s", "m", "l"], ROWS), "risk": risk}),
             "clinic": pd.DataFrame({"job": job}),
         }
-        joint = Study(BOOK, partition="columns", epsilon=0.3).simulate(frames, coins=coins(f"wrapped {seed}"))
+        joint = ColumnStudy(BOOK, privacy=Privacy(epsilon=0.3)).simulate(frames, coins=coins(f"wrapped {seed}"))
         return shared_tables(joint, "job", joint.model.columns.plan)[0, 3, 0]  # ln P(c | yes) - ln P(c | no)
 
     monkeypatch.setattr(columns_roles.shared_model, liar, with_lies(getattr(shared_model, liar), to_all_rows))
@@ -107,7 +107,7 @@ def test_words_that_no_row_has_pass_the_class_holders_noise_alone(monkeypatch):
             "bank": pd.DataFrame({"plan": ["s", "m", "l"] * (ROWS // 3), "risk": [risk, *["no", "yes"] * (ROWS // 2)][:ROWS]}),
             "clinic": pd.DataFrame({"job": ["c"] + ["a"] * (ROWS - 1)}),
         }
-        joint = Study(BOOK, partition="columns", epsilon=0.3, label_epsilon=False).simulate(frames, coins=coins("limit"))
+        joint = ColumnStudy(BOOK, privacy=Privacy(epsilon=0.3, label_epsilon=False)).simulate(frames, coins=coins("limit"))
         return shared_tables(joint, "job", joint.model.columns.plan)[0, 3, 0]
 
     monkeypatch.setattr(columns_roles.class_sums, "attribute_holder", lying)

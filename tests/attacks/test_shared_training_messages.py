@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, JoinStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
@@ -56,7 +56,7 @@ def test_a_holder_that_knows_the_class_does_not_hand_its_scores_in_clear(frames_
         {name: rng.choice(values, 300, p=[0.6, 0.3, 0.1]) for name in names} | {"y": rng.choice(["n", "p"], 300)}
     )
     book = Codebook("y", ("n", "p"), tuple(Categorical(name, values) for name in names))
-    joint = Study(book, partition="columns").simulate({name: frame[[name, "y"]] for name in names}, coins=coins("train"))
+    joint = ColumnStudy(book).simulate({name: frame[[name, "y"]] for name in names}, coins=coins("train"))
     asked = frame[:120]
     found = joint.model.predict({name: asked[[name]] for name in names}, coins=coins("ask"))
     pooled = joint.model.combine()
@@ -229,7 +229,7 @@ def about(person, telecom, **options):
         "bank": pd.DataFrame({"id": [person], "y": ["yes"]}),
         "telecom": pd.DataFrame({"id": telecom, "plan": ["s", "m"] * (len(telecom) // 2)}),
     }
-    study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options)
+    study = JoinStudy(book, key="id", duplicates="first", options=options)
     asked = {"bank": pd.DataFrame({"id": ["nobody"]}), "telecom": frames["telecom"][:0]}
     result = study.simulate(frames)
     assert "No minimum was set" in result.statement
@@ -277,7 +277,7 @@ def test_no_tweak_and_no_stream_is_used_twice_in_training_and_all_that_follows(m
     }
     book = Codebook("y", ("no", "yes"), (Categorical("a", ("0", "1")), Categorical("b", ("0", "1"))))
     options = {"min_overlap": 3, "overlap_epsilon": 1.0}
-    study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options)
+    study = JoinStudy(book, key="id", duplicates="first", options=options)
     model = study.simulate(frames, coins=coins("life")).model
     source = coins("queries")
     for _ in range(2):
@@ -302,7 +302,7 @@ def test_some_answers_about_one_person_tell_what_the_others_columns_add_to_the_s
     frame = pd.DataFrame({"x": rng.normal(3 * y, 2, 400).clip(-9, 9), "v": values, "y": y.astype(str)})
     book = Codebook("y", ("0", "1"), (Numeric("x", -10, 10, 0.001), Categorical("v", ("0", "1", "2"))), variance_floor=0.01)
     parts = {"class": frame[["x", "y"]], "attributes": frame[["v"]]}
-    model = Study(book, partition="columns").simulate(parts, coins=coins("training")).model
+    model = ColumnStudy(book).simulate(parts, coins=coins("training")).model
     plain, source = model.combine(), coins("queries")
     for person in ("0", "1", "2"):
         low, high = -9.0, 9.0

@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 from audits.columns import attack_columns
-from blindbayes import Study
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource, open_columns
@@ -25,6 +24,7 @@ from blindbayes.dp.audit.lower_bounds import epsilon_lower
 from blindbayes.dp.distributed.column_noise import ColumnNoise, draws
 from blindbayes.statistics import MISSING, Layout, count_block
 from support.columns import without_missing_cells
+from support.studies import make_columns_study
 
 WAYS = ("aligned", "left", "inner")
 NAMES = tuple(f"x{at}" for at in range(8))
@@ -169,9 +169,9 @@ def test_a_missing_value_of_an_instance_to_classify_stays_missing() -> None:
 
 STUDIES = {
     "aligned": {"min_rows": 5},
-    "matched": {"aligned": False, "key": "id", "duplicates": "first", "options": {"reveal": "matching", "min_overlap": 5}},
-    "left": {"aligned": False, "key": "id", "duplicates": "first", "options": {"join": "left", "min_overlap": 5}},
-    "inner": {"aligned": False, "key": "id", "duplicates": "first", "options": {"join": "inner", "min_overlap": 5}},
+    "matched": {"kind": "join", "key": "id", "duplicates": "first", "options": {"reveal": "matching", "min_overlap": 5}},
+    "left": {"kind": "join", "key": "id", "duplicates": "first", "options": {"join": "left", "min_overlap": 5}},
+    "inner": {"kind": "join", "key": "id", "duplicates": "first", "options": {"join": "inner", "min_overlap": 5}},
 }
 
 
@@ -203,5 +203,5 @@ def test_a_study_with_epsilon_enters_a_cell_for_every_null(way: str, holder: str
             frame["id"] = [f"p{at}" for at in range(rows)]
         tables[party] = frame
     parties = tables if holder == "first" else dict(reversed(tables.items()))
-    Study(book, partition="columns", epsilon=5.0, **STUDIES[way]).simulate(parties)
+    make_columns_study(book, **STUDIES[way], epsilon=5.0).simulate(parties)
     assert seen == set(NAMES[:4])

@@ -11,15 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
 from blindbayes.agent import preview
 from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError
+from blindbayes.study import Study
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import StudyFile
 from blindbayes.study.roster import Party
+from support.studies import make_columns_study
 from support.two_party import coins
 
 PEOPLE, ROWS = 60, 1200
@@ -36,10 +37,10 @@ def study_of(classes: int, way: str, **fields: Any) -> Study:
     options: dict[str, Any] = {"queries": 1000}
     if way != "aligned":
         options |= {"join": way, "min_overlap": 10}
-        fields |= {"aligned": False, "key": "id", "duplicates": "first"}
+        fields |= {"kind": "join", "key": "id", "duplicates": "first"}
     sizes = {f"c{at}": ROWS // 8 if at else ROWS - ROWS // 8 * (classes - 1) for at in range(classes)}
     weights = {name: (size + PEOPLE + 1) / size for name, size in sizes.items()}
-    return Study(book_of(classes), partition="columns", class_weight=weights, options=options, **fields)
+    return make_columns_study(book_of(classes), options=options, **fields, class_weight=weights)
 
 
 def as_file(study: Study, way: str) -> StudyFile:
@@ -47,7 +48,7 @@ def as_file(study: Study, way: str) -> StudyFile:
     held = Holdings({"clinic": (), "gym": ("room", "ward")}, ("clinic",), ROWS if way == "aligned" else None)
     if way != "aligned":
         study = study.replace(options={**study.options, "bounds": {"clinic": 4096, "gym": 4096}})
-    return StudyFile.of(study, "rooms", parties, columns=held)
+    return StudyFile.make(study, "rooms", parties, columns=held)
 
 
 def read(classes: int, way: str, holder: str, **fields: Any) -> tuple[int, float]:
@@ -82,7 +83,7 @@ def test_a_least_cell_leaves_the_reader_of_answers_at_chance(classes: int, way: 
 
 @pytest.mark.parametrize("way", ["aligned", "left", "inner"])
 def test_a_site_refuses_a_study_without_noise_or_a_least_cell_and_names_both_ways_out(way: str) -> None:
-    with pytest.raises(PrivacyError, match=r"an epsilon, of at most 3, or for thresholds\.min_cell of at least 10"):
+    with pytest.raises(PrivacyError, match=r"an epsilon, of at most 3, or for limits\.min_cell of at least 10"):
         require_study(Policy(), as_file(study_of(2, way), way))
     for fields in ({"min_cell": 10}, {"epsilon": 1.0}, {"epsilon": 10.0, "min_cell": 10}):
         require_study(Policy(), as_file(study_of(2, way, **fields), way))

@@ -21,6 +21,7 @@ from blindbayes.protocols import registry
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.roster import Change, Party
+from blindbayes.testing.loopback import make_study_file
 from blindbayes_papers.huai2015.oblivious_sum.session import KeySession
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousSumSetup
 from support.consortium import Consortium, office
@@ -124,7 +125,7 @@ def test_a_newcomer_with_another_sites_standing_key_is_refused_everywhere(tmp_pa
                     options=club.study.options,
                     hosts={"miner": "north"},
                     privacy=club.study.privacy,
-                    thresholds=club.study.thresholds,
+                    limits=club.study.study.limits,
                 )
                 for each in ("north", "south", "west"):
                     with pytest.raises(ConfigError, match="pinned here is not the one in the study"):
@@ -177,7 +178,7 @@ def test_a_forged_signature_of_a_member_is_refused() -> None:
 
     sites = {name: Identity.generate(name) for name in ("north", "south", "west", "eve")}
     parties = tuple(Party(name, sites[name].card.identity.hex()) for name in ("north", "south", "west"))
-    study = StudyFile(title="t", parties=parties, codebook=BOOK.to_dict(), hosts={"server": "north"})
+    study = make_study_file(title="t", parties=parties, codebook=BOOK, hosts={"server": "north"})
     bad = study.change(Change(study.sha256, (Party("eve", sites["eve"].card.identity.hex()),)))
     for name in ("north", "eve"):
         bad = bad.sign_change(name, sites[name].signing)

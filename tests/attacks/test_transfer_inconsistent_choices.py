@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, JoinStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.garbling.garbling import Evaluator
 from blindbayes.crypto.ot import softspoken
@@ -323,7 +323,7 @@ TABLE = pd.DataFrame(
 def aligned(class_first):
     parts = {"bank": TABLE[["a", "y"]], "clinic": TABLE[["b", "x"]]}
     frames = parts if class_first else dict(reversed(parts.items()))
-    model = Study(BOOK, partition="columns").simulate(frames, coins=coins("train")).model
+    model = ColumnStudy(BOOK).simulate(frames, coins=coins("train")).model
     model.predict(
         {party: frame[[name for name in frame if name != "y"]][:3] for party, frame in frames.items()}, coins=coins("q")
     )
@@ -331,7 +331,7 @@ def aligned(class_first):
 
 def three_together():
     frames = {"bank": TABLE[["a", "y"]], "clinic": TABLE[["b"]], "gym": TABLE[["x"]]}
-    model = Study(BOOK, partition="columns", options={"compare_all": True}).simulate(frames, coins=coins("train")).model
+    model = ColumnStudy(BOOK, options={"compare_all": True}).simulate(frames, coins=coins("train")).model
     model.predict(
         {party: frame[[name for name in frame if name != "y"]][:2] for party, frame in frames.items()}, coins=coins("q")
     )
@@ -341,7 +341,7 @@ def joined(to):
     frames = {"bank": TABLE[["id", "a", "y"]][:30], "telecom": TABLE[["id", "b"]][10:]}
     book = Codebook("y", ("k0", "k1", "k2"), (Categorical("a", ("0", "1")), Categorical("b", ("0", "1", "2"))))
     options = {"min_overlap": 3, "overlap_epsilon": 1.0}
-    study = Study(book, partition="columns", key="id", aligned=False, duplicates="first", options=options)
+    study = JoinStudy(book, key="id", duplicates="first", options=options)
     model = study.simulate(frames, coins=coins("train")).model
     model.score(frames, to=to, scope="shared", coins=coins("q"))
 

@@ -128,8 +128,7 @@ def test_a_site_that_leaves_is_logged_as_caught_and_the_next_run_needs_an_approv
         async with Office(tmp_path, tuple(rows), rows=rows) as office:
             study = office.net.make_study(
                 BOOK,
-                partition="columns",
-                aligned=False,
+                kind="join",
                 key=("id",),
                 duplicates="first",
                 columns=Holdings(HOLDS, ("bank",)),

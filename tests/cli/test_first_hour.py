@@ -14,7 +14,18 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import blindbayes
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, Study
+from blindbayes import (
+    Categorical,
+    Codebook,
+    ColumnStudy,
+    JoinStudy,
+    Limits,
+    NaiveBayes,
+    Numeric,
+    Privacy,
+    PrivateNaiveBayes,
+    RowStudy,
+)
 from blindbayes.agent.config import SiteConfig
 from blindbayes.cli import root
 from blindbayes.codebook import IdPart, IdRecipe
@@ -85,7 +96,7 @@ def test_an_absurd_epsilon_is_refused_before_the_ledger_pays() -> None:
     assert "epsilon lies between" in refused.output
     assert [entry.kind for entry in Ledger("ledger.jsonl").entries()] == ["budget"]
     with pytest.raises(PrivacyError, match="epsilon lies between"):
-        Study(BOOK, epsilon=1e6)
+        RowStudy(BOOK, privacy=Privacy(epsilon=1e6))
     with pytest.raises(PrivacyError, match="epsilon lies between"):
         PrivateNaiveBayes(BOOK, epsilon=1e6).fit(ROWS.drop(columns="bought"), ROWS["bought"])
 
@@ -137,11 +148,11 @@ def test_a_misspelt_setting_is_met_with_the_nearest_one(folder: Path) -> None:
 def test_wrong_kinds_of_arguments_are_refused_by_name() -> None:
     for wrong in ("book.toml", None, {"target": "bought"}):
         with pytest.raises(ConfigError, match="must be a Codebook"):
-            Study(wrong)  # type: ignore[arg-type]
+            RowStudy(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="maps the name of each party"):
-        Study(BOOK).simulate(["rows.csv"])  # type: ignore[arg-type]
+        RowStudy(BOOK).simulate(["rows.csv"])  # type: ignore[arg-type]
     with pytest.raises(PrivacyError, match="positive number"):
-        Study(BOOK, epsilon="1")  # type: ignore[arg-type]
+        RowStudy(BOOK, privacy=Privacy(epsilon="1"))  # type: ignore[arg-type]
 
 
 def test_completion_finds_the_public_names() -> None:
@@ -185,10 +196,13 @@ def test_a_data_dictionary_declares_the_identifier() -> None:
 
 
 def test_a_study_shows_what_is_not_the_default() -> None:
-    assert repr(Study(BOOK)) == "RowStudy(<codebook of 'bought'>)"
-    assert repr(Study(BOOK, epsilon=1.0, min_rows=7)) == "RowStudy(<codebook of 'bought'>, epsilon=1.0, min_rows=7)"
-    assert repr(Study(BOOK, partition="columns")) == "ColumnStudy(<codebook of 'bought'>)"
-    assert repr(Study(BOOK, partition="columns", aligned=False, duplicates="first")).endswith(", duplicates='first')")
+    assert repr(RowStudy(BOOK)) == "RowStudy(<codebook of 'bought'>)"
+    assert (
+        repr(RowStudy(BOOK, privacy=Privacy(epsilon=1.0), limits=Limits(min_rows=7)))
+        == "RowStudy(<codebook of 'bought'>, privacy=Privacy(epsilon=1.0), limits=Limits(min_rows=7))"
+    )
+    assert repr(ColumnStudy(BOOK)) == "ColumnStudy(<codebook of 'bought'>)"
+    assert repr(JoinStudy(BOOK, duplicates="first")).endswith(", duplicates='first')")
 
 
 def test_a_lazy_frame_is_a_table() -> None:
@@ -201,7 +215,7 @@ def test_a_lazy_frame_is_a_table() -> None:
         assert [*found.predict(lazy.drop("bought"))] == [*expected.predict(features)]
         assert NaiveBayes().fit(lazy.drop("bought"), ROWS["bought"]).score(lazy.drop("bought"), ROWS["bought"]) > 0.4
         tables = dict.fromkeys(("a", "b", "c"), lazy)
-        assert Study(BOOK).simulate(tables).statistics == Study(BOOK).simulate(dict.fromkeys(tables, ROWS)).statistics
+        assert RowStudy(BOOK).simulate(tables).statistics == RowStudy(BOOK).simulate(dict.fromkeys(tables, ROWS)).statistics
 
 
 def test_a_vote_takes_the_estimator_beside_others() -> None:
@@ -215,7 +229,7 @@ def test_a_vote_takes_the_estimator_beside_others() -> None:
 
 
 def test_a_notebook_shows_the_promise_and_who_learned_what() -> None:
-    result = Study(BOOK).simulate({"<b>north": ROWS, "south": ROWS, "west": ROWS})
+    result = RowStudy(BOOK).simulate({"<b>north": ROWS, "south": ROWS, "west": ROWS})
     assert result.report is not None
     page = result._repr_html_()
     assert "&lt;b&gt;north" in page

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from blindbayes.codebook import Categorical, Codebook
-from blindbayes.study.file import Party, StudyFile
 
 SLOW = ("sklearn", "scipy", "pandas", "ibis", "duckdb", "pyarrow", "narwhals", "matplotlib", "grpc")
 
@@ -19,15 +15,6 @@ SLOW = ("sklearn", "scipy", "pandas", "ibis", "duckdb", "pyarrow", "narwhals", "
 )
 def test_no_slow_library_is_imported_at_the_start(module: str) -> None:
     assert imported(f"import {module}", SLOW) == []
-
-
-def test_the_hash_of_a_study_needs_no_protocol_and_no_arrays(tmp_path: Path) -> None:
-    book = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
-    parties = tuple(Party(name, byte * 32) for name, byte in (("north", "ab"), ("south", "cd"), ("west", "ef")))
-    study, path = StudyFile("test", parties, book.to_dict(), hosts={"server": "north"}), tmp_path / "study.toml"
-    path.write_text(study.to_toml())
-    command = f"import blindbayes.cli; blindbayes.cli.root(['study', 'hash', {str(path)!r}], standalone_mode=False)"
-    assert imported(command, (*SLOW, "numpy", "cryptography", "blindbayes.cli.commands.study")) == [study.sha256]
 
 
 def imported(code: str, modules: tuple[str, ...]) -> list[str]:

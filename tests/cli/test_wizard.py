@@ -64,13 +64,13 @@ def test_defaults_give_a_study_that_check_accepts_and_a_codebook(place: Path) ->
     assert call(["check", "study.toml"]).exit_code == 0
     study = StudyFile.from_toml("study.toml")
     assert study.names == study.contributors == NAMES
-    assert (study.title, study.protocol, study.privacy.epsilon, study.thresholds.quorum) == (
+    assert (study.title, study.protocol, study.privacy.epsilon, study.study.limits.quorum) == (
         "Readmission",
         "masked_sum",
         None,
         None,
     )
-    assert (study.thresholds.min_parties, study.thresholds.min_rows) == (3, 10)
+    assert (study.study.limits.min_parties, study.study.limits.min_rows) == (3, 10)
     expected = Codebook(
         "outcome", ("no", "yes"), (Categorical("sex", ("f", "m")), Numeric("age", 0, 120, bins=12, optional=True))
     )
@@ -94,7 +94,7 @@ def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
     study = StudyFile.from_toml("study.toml")
     assert study.contributors == ("north", "west")
     assert study.hosts == {"server": "south"}
-    assert (study.privacy.epsilon, study.privacy.expected_rows, study.thresholds.min_cell) == (1.0, 5000, 3)
+    assert (study.privacy.epsilon, study.privacy.expected_rows, study.study.limits.min_cell) == (1.0, 5000, 3)
     assert "south hosts the role server" in done.output
     assert "with noise, epsilon 1: the sum over at least 2 sites, to north, south, west." in done.output
 
@@ -189,7 +189,7 @@ def test_without_columns_there_is_a_template_and_the_call_that_finishes(place: P
     made = StudyFile.from_toml("study.toml")
     assert made.title == "four words of title"
     assert (made.privacy.epsilon, made.privacy.delta, made.privacy.expected_rows) == (2.0, 1e-6, 900)
-    assert (made.thresholds.min_parties, made.thresholds.min_rows, made.thresholds.min_cell) == (2, 5, 4)
+    assert (made.study.limits.min_parties, made.study.limits.min_rows, made.study.limits.min_cell) == (2, 5, 4)
     assert (made.deadlines.step, made.deadlines.join, made.deadlines.run) == (30, 300, 7200)
 
 
@@ -245,11 +245,11 @@ def test_the_rarer_settings_are_asked_for_together_and_end_up_in_the_study(place
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
     privacy = study.privacy
-    assert (privacy.epsilon, privacy.delta, privacy.expected_rows, privacy.gamma) == (2.0, 1e-6, 900, 0.7)
+    assert (privacy.epsilon, privacy.delta, privacy.expected_rows, privacy.honest_fraction) == (2.0, 1e-6, 900, 0.7)
     assert (privacy.unit, privacy.party_rows) == ("party", 400)
-    assert (study.thresholds.min_rows, study.thresholds.quorum, study.thresholds.min_cell) == (20, None, 5)
+    assert (study.study.limits.min_rows, study.study.limits.quorum, study.study.limits.min_cell) == (20, None, 5)
     assert study.hosts == {"server": "west"}
-    assert (study.model.alpha, study.model.var_smoothing) == (0.5, 1e-8)
+    assert (study.study.estimation.alpha, study.study.estimation.var_smoothing) == (0.5, 1e-8)
     assert (study.deadlines.step, study.deadlines.join, study.deadlines.run) == (30, 300, 7200)
     assert call(["check", "study.toml"]).exit_code == 0
 
@@ -271,10 +271,15 @@ def test_two_sites_with_other_columns_of_the_same_people(place: Path) -> None:
     done = ask(answers)
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
-    assert (study.partition, study.protocol, study.aligned, study.key) == ("columns", "joined_sums", False, ("email",))
+    assert (study.study.partition, study.protocol, study.study.aligned, study.study.key) == (
+        "columns",
+        "joined_sums",
+        False,
+        ("email",),
+    )
     assert study.holdings.holds == {"north": ("sex",), "south": ("age",)}
     assert study.holdings.labelled == ("north",)
-    assert study.reveal_to == "north"
+    assert study.study.reveal_to == "north"
     assert study.options == {"bounds": {"north": 4096, "south": 5000}, "min_overlap": 10, "queries": 10000}
     assert study.book.variance_floor == 0.25
     assert study.book == Codebook.from_toml("codebook.toml")
@@ -294,7 +299,12 @@ def test_options_about_columns_are_not_asked_for(place: Path) -> None:
     for question in ("rows or columns", "Columns of", "class column outcome [", "line up", "Who learns", "may be scored"):
         assert question not in done.output
     study = StudyFile.from_toml("study.toml")
-    assert (study.protocol, study.holdings.n_rows, study.reveal_to, study.options) == ("class_sums", 40, "all", {"queries": 7})
+    assert (study.protocol, study.holdings.n_rows, study.study.reveal_to, study.options) == (
+        "class_sums",
+        40,
+        "all",
+        {"queries": 7},
+    )
     wrong = ask(["T", *CARDS[:2], ""], "other.toml", "--codebook", "codebook.toml", "--holds", "west=sex")
     assert "with a site among north, south" in str(wrong.exception)
 
@@ -305,10 +315,10 @@ def test_rows_that_line_up_and_the_rarer_settings_of_columns(place: Path) -> Non
     )
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
-    assert (study.protocol, study.aligned, study.holdings.n_rows) == ("class_sums", True, 300)
+    assert (study.protocol, study.study.aligned, study.holdings.n_rows) == ("class_sums", True, 300)
     assert study.holdings.holds == {"north": ("age",), "south": ("sex",)}
     assert study.holdings.labelled == ("south",)
-    assert (study.options, study.thresholds.min_rows, study.model.alpha) == ({"queries": 50}, 20, 0.5)
+    assert (study.options, study.study.limits.min_rows, study.study.estimation.alpha) == ({"queries": 50}, 20, 0.5)
     assert study.deadlines.run == 7200
 
 
@@ -330,14 +340,14 @@ def test_sites_that_all_know_the_class_may_keep_shares(place: Path) -> None:
     done = ask([*PEOPLE, "columns", "", "all", "sex", "", "", "40", "", "", "", ""])
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
-    assert (study.protocol, study.holdings.labelled, study.reveal_to) == ("class_sums", ("north", "south"), "all")
+    assert (study.protocol, study.holdings.labelled, study.study.reveal_to) == ("class_sums", ("north", "south"), "all")
 
 
 def test_what_a_join_can_be_told_besides(place: Path) -> None:
     done = ask([*PEOPLE, "columns", "", "", "", "", "n", "", "", "", "all", "", "y", "first", "100", "", "", "", "", "", ""])
     assert done.exit_code == 0, done.output
     study = StudyFile.from_toml("study.toml")
-    assert (study.duplicates, study.options["min_overlap"], study.key) == ("first", 100, ("id",))
+    assert (study.study.duplicates, study.options["min_overlap"], study.study.key) == ("first", 100, ("id",))
     assert "one bit per pair of parties: whether at least 100 identifiers match" in done.output
 
 

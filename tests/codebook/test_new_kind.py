@@ -6,7 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, PrivateNaiveBayes, Study
+from blindbayes import (
+    Categorical,
+    Codebook,
+    ColumnStudy,
+    ConfigError,
+    JoinStudy,
+    NaiveBayes,
+    Numeric,
+    Privacy,
+    PrivateNaiveBayes,
+    RowStudy,
+)
 
 
 class Flag(Categorical, frozen=True, forbid_unknown_fields=True, tag="flag", tag_field="kind"):
@@ -38,7 +49,7 @@ def test_one_table_and_its_release() -> None:
 def test_rows_of_three_parties(epsilon: float | None) -> None:
     frame = table(120)
     parts = {name: frame[at::3] for at, name in enumerate(("a", "b", "c"))}
-    result = Study(BOOK, epsilon=epsilon).simulate(parts)
+    result = RowStudy(BOOK, privacy=Privacy(epsilon=epsilon)).simulate(parts)
     if epsilon is None:
         assert np.array_equal(result.model.feature_log_prob_["smokes"], NaiveBayes(SAME).fit(frame).feature_log_prob_["smokes"])
 
@@ -62,4 +73,4 @@ def test_what_does_not_know_the_statistics_of_a_kind_refuses_it_by_name(aligned:
     """As a number it would run there, and end in another model than its own."""
     book = Codebook("ill", ("n", "y"), (Rate("visits", 0, 50), Flag("smokes")), variance_floor=0.01)
     with pytest.raises(ConfigError, match=r"feature 'visits': a study over columns .* does not support statistics of its kind"):
-        Study(book, partition="columns", aligned=aligned, key=None if aligned else "id")
+        ColumnStudy(book) if aligned else JoinStudy(book, key="id")

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from blindbayes import Privacy, RowStudy
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.crypto.coins import Coins
@@ -25,7 +26,8 @@ from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.naive_bayes.load import load
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
-from blindbayes.study import Study
+from blindbayes.study.tasks.sum_plan import Sum
+from support.studies import make_study
 
 BOOK = Codebook(
     "y",
@@ -162,18 +164,18 @@ def test_a_telephone_number_or_no_identifier_is_refused() -> None:
     phone = Codebook("y", ("a", "b"), BOOK.features, identifier=IdRecipe((IdPart("tel", "phone", "GB"),)))
     for book, message in ((phone, "telephone"), (PLAIN, r"\[identifier\]")):
         with pytest.raises(ConfigError, match=message):
-            Study(book, epsilon=1.0, rows_per_person=2)
+            RowStudy(book, privacy=Privacy(epsilon=1.0, rows_per_person=2))
     with pytest.raises(DataError, match="identifier column 'name'"):
         count_table(visits().drop(columns="name"), BOOK, bound=ContributionBound(1, bytes(32)))
     for wrong in ({"epsilon": None}, {"unit": "party", "party_rows": 5}, {"rows_per_person": 0}):
         with pytest.raises(ConfigError):
-            Study(BOOK, **{"epsilon": 1.0, "rows_per_person": 2, **wrong})
+            make_study(BOOK, **{"epsilon": 1.0, "rows_per_person": 2, **wrong})
 
 
 def test_a_study_protects_persons_and_says_where_not(tmp_path: Path) -> None:
-    study = Study(BOOK, epsilon=5.0, rows_per_person=2)
-    plan = study.plan(study.setting(("p", "q", "r")))
-    alone = Study(BOOK, epsilon=5.0).plan(Study(BOOK, epsilon=5.0).setting(("p", "q", "r")))
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=5.0, rows_per_person=2))
+    plan = Sum.make(study, ("p", "q", "r")).plan
+    alone = Sum.make(RowStudy(BOOK, privacy=Privacy(epsilon=5.0)), ("p", "q", "r")).plan
     assert plan is not None and alone is not None  # noqa: PT018
     assert plan.price.unit == "one person with at most 2 records"
     assert (plan.noise.reach, alone.noise.reach) == (2, 1)
@@ -183,12 +185,12 @@ def test_a_study_protects_persons_and_says_where_not(tmp_path: Path) -> None:
     assert ledger.balance().basic_epsilon == 5
     assert "at k sites the loss is up to k times epsilon" in " ".join(result.statement.split())
     with pytest.raises(PrivacyError, match="one unit"):
-        Study(BOOK, epsilon=5.0).simulate({name: visits() for name in "pqr"}, ledgers={"p": ledger.path})
+        RowStudy(BOOK, privacy=Privacy(epsilon=5.0)).simulate({name: visits() for name in "pqr"}, ledgers={"p": ledger.path})
 
 
 def test_releases_that_tell_changes_add_up_for_a_person(tmp_path: Path) -> None:
     """A record moves two of them, however many; a person may bring other rows to each, and the statement said two."""
-    study, result = Study(BOOK, epsilon=1.0, rows_per_person=2), None
+    study, result = RowStudy(BOOK, privacy=Privacy(epsilon=1.0, rows_per_person=2)), None
     for _ in range(4):
         result = study.simulate({name: visits() for name in "pqr"}, base=result)
     assert result is not None
@@ -198,8 +200,8 @@ def test_releases_that_tell_changes_add_up_for_a_person(tmp_path: Path) -> None:
 
 
 def test_a_study_says_record_where_it_protects_records() -> None:
-    study = Study(BOOK, epsilon=1.0)
-    noise = study.noise(study.setting(("p", "q", "r")))
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0))
+    noise = Sum.make(study, ("p", "q", "r")).noise
     assert noise is not None
     assert "any one record" in noise.statement()
 
@@ -230,7 +232,7 @@ def test_fits_and_train_bound_the_rows_of_a_person(tmp_path: Path) -> None:
 
 
 def test_coins_of_a_party_draw_its_rows() -> None:
-    study = Study(BOOK, epsilon=1.0, rows_per_person=1)
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0, rows_per_person=1))
     first, again, other = (study.contribution_bound(Coins.seeded(bytes([seed]) * 32)) for seed in (1, 1, 2))
     assert first == again
     assert first != other

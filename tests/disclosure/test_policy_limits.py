@@ -15,7 +15,8 @@ from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_rate
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
 from blindbayes.study import schemes
-from blindbayes.study.file import Party, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Limits, Party, Privacy, StudyFile
+from blindbayes.testing.loopback import make_study_file
 from support.sites import paper_policy
 
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
@@ -26,10 +27,10 @@ def study(names: tuple[str, ...] = ("north", "south", "west"), **changes: Any) -
     fields: dict[str, Any] = {
         "title": "t",
         "parties": tuple(Party(name, IDS[name]) for name in names),
-        "codebook": BOOK.to_dict(),
+        "codebook": BOOK,
         "hosts": {"server": names[0]},
     }
-    return StudyFile(**{**fields, **changes})
+    return make_study_file(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(
@@ -56,15 +57,15 @@ def test_what_no_rule_allows_is_refused(policy: Policy, change: dict[str, Any], 
 
 def test_the_strict_defaults_allow_the_default_study() -> None:
     require_study(Policy(), study())
-    require_rows(Policy(), study().study.min_rows, 10)
+    require_rows(Policy(), study().study.limits.min_rows, 10)
 
 
 def test_too_few_rows_and_too_many_runs_are_refused() -> None:
     with pytest.raises(PrivacyError, match="fewer rows") as caught:
-        require_rows(Policy(), study().study.min_rows, 7)
+        require_rows(Policy(), study().study.limits.min_rows, 7)
     assert "7" not in str(caught.value)
     with pytest.raises(PrivacyError, match="fewer rows"):
-        require_rows(Policy(), study(thresholds=Thresholds(min_rows=100)).study.min_rows, 50)
+        require_rows(Policy(), study(limits=Limits(min_rows=100)).study.limits.min_rows, 50)
     require_rate(Policy(max_runs_per_day=2), [0.0, 99_000.0], 100_000.0)
     with pytest.raises(PrivacyError, match="runs a day"):
         require_rate(Policy(max_runs_per_day=2), [99_000.0, 99_001.0], 100_000.0)

@@ -230,15 +230,16 @@ def test_every_command_line_that_is_shown_could_be_typed() -> None:
 def test_every_setting_of_a_study_and_of_the_estimator_is_described() -> None:
     import inspect
 
-    from blindbayes import NaiveBayes, Study
+    from blindbayes import ColumnStudy, Estimation, JoinStudy, Limits, NaiveBayes, Privacy, RowStudy
 
-    for kind in (Study, NaiveBayes):
+    for kind in (RowStudy, ColumnStudy, JoinStudy, Privacy, Limits, Estimation, NaiveBayes):
         described = inspect.cleandoc(kind.__doc__ or "").split("Parameters\n----------\n")[1]  # indented up to Python 3.12
-        for name in inspect.signature(kind.__init__).parameters:
-            assert name == "self" or re.search(rf"\b{name}\b", described), f"{kind.__name__}: {name}"
+        for name in inspect.signature(kind).parameters:
+            assert re.search(rf"\b{name}\b", described), f"{kind.__name__}: {name}"
 
 
-FILE_TABLES = {"parties", "privacy", "thresholds", "deadlines", "model", "columns"}
+FILE_TABLES = {"study", "parties", "privacy", "limits", "estimation", "deadlines", "columns"}
+STUDY = "blindbayes.study.file:StudyFile blindbayes.study.file:RowStudy blindbayes.study.file:JoinStudy"
 
 
 def settings(section: str, below: str) -> dict[str, str]:
@@ -258,45 +259,41 @@ def settings(section: str, below: str) -> dict[str, str]:
         ("site.toml", "[courier]", "blindbayes.agent.config:AddedCourier", set()),
         ("site.toml", "[tls]", "blindbayes.agent.config:Tls", set()),
         ("site.toml", "[policy]", "blindbayes.disclosure.policy:Policy", set()),
-        ("study.toml", "x", "blindbayes.study.file:StudyFile", FILE_TABLES),
+        ("study.toml", "x", STUDY, FILE_TABLES),
         ("study.toml", "[columns]", "blindbayes.study.file:Holdings", set()),
         ("study.toml", "[[parties]]", "blindbayes.study.file:Party", set()),
         ("study.toml", "[privacy]", "blindbayes.study.file:Privacy", set()),
-        ("study.toml", "[thresholds]", "blindbayes.study.file:Thresholds", set()),
+        ("study.toml", "[limits]", "blindbayes.study.file:Limits", set()),
         ("study.toml", "[deadlines]", "blindbayes.study.file:Deadlines", set()),
-        ("study.toml", "[model]", "blindbayes.study.file:Model", set()),
+        ("study.toml", "[estimation]", "blindbayes.study.file:Estimation", set()),
     ],
 )
 def test_every_setting_of_a_file_is_on_its_page_with_its_default(
     section: str, below: str, kind: str, elsewhere: set[str]
 ) -> None:
-    module, _, name = kind.partition(":")
-    struct = getattr(importlib.import_module(module), name)
-    told = settings(section, below)
-    fields = {field.name: field for field in msgspec.structs.fields(struct)}
+    told, fields = settings(section, below), dict[str, msgspec.structs.FieldInfo]()
+    for module, _, name in (each.partition(":") for each in kind.split()):
+        for field in msgspec.structs.fields(getattr(importlib.import_module(module), name)):
+            fields.setdefault(field.name, field)
+    assert told.pop("kind", "`rows`") == "`rows`"  # the tag of the study's struct
     assert set(told) == set(fields) - elsewhere
     for field, text in told.items():
         default = fields[field].default
         assert (text == "required") == (fields[field].required), field
         if isinstance(default, bool):
             assert text == f"`{str(default).lower()}`", field
-        elif isinstance(default, str | int) or (isinstance(default, float) and field != "gamma"):
+        elif isinstance(default, str | int) or (isinstance(default, float) and field != "honest_fraction"):
             assert text == f"`{default}`", field
         elif isinstance(default, tuple):
             assert text == (", ".join(f"`{item}`" for item in default) or "none"), field
 
 
 def test_the_settings_page_is_made_from_the_one_table() -> None:
-    from blindbayes.cli.commands.settings import STRUCTS, page
+    from blindbayes.cli.commands.settings import FIELDS, page
     from blindbayes.study.settings import SETTINGS
 
     assert (DOCS / "settings.md").read_text(encoding="utf-8") == page(), "run `blindbayes settings > docs/settings.md`"
-    named = {
-        f"{section}.{field.name}"
-        for section, struct in STRUCTS.items()
-        for field in msgspec.structs.fields(struct)
-        if f"{section}.{field.name}" not in STRUCTS
-    }
+    named = {f"{section}.{name}" for section, fields in FIELDS.items() for name in fields}
     protocol = {path for path in SETTINGS if path.startswith(("study.options.", "study.hosts."))}
     assert named == set(SETTINGS) - protocol
 

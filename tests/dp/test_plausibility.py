@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from blindbayes import Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.table import count_table
@@ -16,6 +17,7 @@ from blindbayes.errors import DataError, PeerProtocolError
 from blindbayes.protocols.memory import Replace
 from blindbayes.protocols.secure_sum.messages import MaskedVectorSent
 from blindbayes.study import Study
+from blindbayes.study.tasks.sum_plan import Sum
 
 BOOK = Codebook(
     "ill",
@@ -46,22 +48,22 @@ def table(rows: int, seed: int) -> pd.DataFrame:
 
 def opened(study: Study, seed: int, rows: int = 500) -> tuple[Any, np.ndarray]:
     """The plan, and an honest total of four sites."""
-    setting = study.setting(SITES)
-    plan = study.plan(setting)
+    planned = Sum.make(study, SITES)
+    plan = planned.plan
     assert plan is not None
     coins = Coins.seeded(seed.to_bytes(32, "big"))
     parts = [
-        study.contribution(count_table(table(rows, 10 * seed + at), plan.codebook, lenient=True), setting, coins.derive(name))
+        planned.contribution(count_table(table(rows, 10 * seed + at), plan.codebook, lenient=True), coins.derive(name))
         for at, name in enumerate(SITES)
     ]
     return plan, np.sum([part.view(np.int64) for part in parts], axis=0)
 
 
 STUDIES = {
-    "pure": Study(BOOK, epsilon=1.0, expected_rows=2000),
-    "little noise": Study(BOOK, epsilon=8.0, expected_rows=2000),
-    "with delta": Study(BOOK, epsilon=1.0, delta=1e-6, expected_rows=2000),
-    "moments": Study(BOOK, epsilon=8.0, expected_rows=100_000),
+    "pure": RowStudy(BOOK, privacy=Privacy(epsilon=1.0, expected_rows=2000)),
+    "little noise": RowStudy(BOOK, privacy=Privacy(epsilon=8.0, expected_rows=2000)),
+    "with delta": RowStudy(BOOK, privacy=Privacy(epsilon=1.0, delta=1e-6, expected_rows=2000)),
+    "moments": RowStudy(BOOK, privacy=Privacy(epsilon=8.0, expected_rows=100_000)),
 }
 
 

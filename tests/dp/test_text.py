@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from audits.releases import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
-from blindbayes import Codebook, ConfigError, NaiveBayes, PrivacyError, PrivateNaiveBayes, Study, Text
+from blindbayes import Codebook, ConfigError, Limits, NaiveBayes, Privacy, PrivacyError, PrivateNaiveBayes, RowStudy, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import Query, Sensitivity, SensitivityBlock
 from blindbayes.dp.audit.empirical import Check, audit_sensitivity
@@ -85,7 +85,7 @@ def test_words_are_not_rounded_on_the_way_to_the_grid() -> None:
 def test_without_a_bound_there_is_no_private_release() -> None:
     with pytest.raises(PrivacyError, match="declare max_words"):
         PrivateNaiveBayes(book(most=None), epsilon=1.0).fit(mails(50))
-    study = Study(book(most=None), epsilon=1.0)
+    study = RowStudy(book(most=None), privacy=Privacy(epsilon=1.0))
     with pytest.raises(PrivacyError, match="declare max_words"):
         study.simulate({name: mails(30) for name in "abc"})
 
@@ -155,7 +155,7 @@ def test_a_noisy_total_with_words_that_nobody_wrote_is_refused() -> None:
 def test_providers_release_a_private_filter_together() -> None:
     frame = mails(3000)
     parts = {name: frame[at::3] for at, name in enumerate("abc")}
-    result = Study(book(), epsilon=4.0, expected_rows=3000, min_cell=20).simulate(parts)
+    result = RowStudy(book(), privacy=Privacy(epsilon=4.0, expected_rows=3000), limits=Limits(min_cell=20)).simulate(parts)
     assert (result.model.predict(frame[["body"]]) == frame["class"]).mean() > 0.9
     told = result.model.explain(frame[["body"]][:2]).interval("spam")
     assert (told[0] <= told[1]).all()

@@ -325,8 +325,8 @@ def test_a_codebook_of_a_stranger_is_refused_at_once(tmp_path: Path, text: str, 
 @pytest.mark.parametrize(
     "privacy",
     ["delta = 1e-320", "delta = 5e-324\nmechanism = 'skellam'", "epsilon = 1e20", "epsilon = 1e-320",
-     "epsilon = 1e8\ndelta = 1e-6", "epsilon = 1e-5\ndelta = 1e-9", f"rows = {'9' * 400}", "gamma = nan", "delta = nan",
-     "rows = 0", "party_rows = 3"],
+     "epsilon = 1e8\ndelta = 1e-6", "epsilon = 1e-5\ndelta = 1e-9", f"rows = {'9' * 400}", "honest_fraction = nan",
+     "delta = nan", "rows = 0", "party_rows = 3"],
 )  # fmt: skip
 def test_a_budget_that_means_nothing_neither_hangs_nor_divides_by_zero(readers: Readers, privacy: str) -> None:
     lines = readers.good["study"].decode().splitlines()

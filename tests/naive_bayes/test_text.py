@@ -19,12 +19,13 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import BernoulliNB, ComplementNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 
-from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, Study, Text, load
+from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, RowStudy, Text, load
 from blindbayes.data.bag_of_words import read_matrix
 from blindbayes.data.draft import draft_codebook
 from blindbayes.naive_bayes.export.onnx import to_onnx
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
+from support.studies import make_study
 
 WORDS = ("free", "offer", "meeting", "minutes", "win", "café", "the")
 MODELS = {"multinomial": MultinomialNB, "bernoulli": BernoulliNB, "complement": ComplementNB}
@@ -314,7 +315,7 @@ def test_onnx_scores_a_matrix_of_counts_alike(model: str) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_providers_that_share_no_mail_get_the_pooled_model(model: str) -> None:
     frame = pd.DataFrame({"body": MAILS * 20, "class": LABELS * 20})
-    result = Study(book(model)).simulate({"a": frame[:40], "b": frame[40:90], "c": frame[90:]})
+    result = RowStudy(book(model)).simulate({"a": frame[:40], "b": frame[40:90], "c": frame[90:]})
     assert result.statistics == NaiveBayes(book(model)).fit(frame).statistics_
 
 
@@ -322,7 +323,7 @@ def test_fifty_thousand_words_cost_eight_bytes_a_cell() -> None:
     X, y = drawn(300, 50_000, 2, seed=6, density=1e-3)
     codebook = Codebook("class", ("0", "1"), (Text("body", buckets=50_000),), max_rows=10**6)
     parts = {name: NaiveBayes(codebook).fit(X[at::3], y[at::3]).statistics_ for at, name in enumerate("abc")}
-    result = Study(codebook).simulate(parts)
+    result = RowStudy(codebook).simulate(parts)
     assert result.statistics == NaiveBayes(codebook).fit(X, y).statistics_
     sent = max(result.cost.parties[name].sent_bytes for name in "abc")
     assert sent < 1.01 * 8 * (100_000 + 2)
@@ -331,12 +332,12 @@ def test_fifty_thousand_words_cost_eight_bytes_a_cell() -> None:
 @pytest.mark.parametrize(
     "study",
     [
-        {"partition": "columns", "protocol": "class_sums"},
-        {"partition": "columns", "protocol": "noisy_histograms", "epsilon": 1.0},
-        {"partition": "columns", "aligned": False, "key": "id"},
+        {"kind": "columns", "protocol": "class_sums"},
+        {"kind": "columns", "protocol": "noisy_histograms", "epsilon": 1.0},
+        {"kind": "join", "key": "id"},
         {"protocol": "private_ratio"},
     ],
 )
 def test_where_a_row_needs_one_value_text_is_refused_in_plain_words(study: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"'body' is text: a study over .* a document has many words"):
-        Study(book(), **study)
+        make_study(book(), **study)

@@ -144,7 +144,7 @@ def test_protocol_3_opened_is_a_model_at_every_site(
 @pytest.mark.slow
 def test_histograms_of_numbers_without_bins(columns_net: Loopback) -> None:
     held = Holdings({name: (column,) for name, column in zip(NAMES, FEATURES, strict=True)}, NAMES)
-    given: dict[str, Any] = {"partition": "columns", "columns": held, "protocol": "noisy_histograms", "deadlines": QUICK}
+    given: dict[str, Any] = {"kind": "columns", "columns": held, "protocol": "noisy_histograms", "deadlines": QUICK}
     study = columns_net.make_study(BOOK, privacy=Privacy(epsilon=8.0), hosts={"miner": "north"}, **given)
     [model] = models(run(columns_net, study))
     assert (model.predict(FRAME[FEATURES]) == POOLED.predict(FRAME[FEATURES])).mean() > 0.9
@@ -160,7 +160,7 @@ def test_kikuchis_classifier_among_three(columns_net: Loopback, tmp_path: Path) 
         (BOOK.features[0], Numeric("age", 0, 99, bins=3, optional=True), Numeric("dose", 0, 9, 0.5, bins=3))
     )
     held = Holdings({name: (column,) for name, column in zip(NAMES, FEATURES, strict=True)}, ("north",))
-    given: dict[str, Any] = {"partition": "columns", "columns": held, "aligned": False, "key": ("id",), "duplicates": "first"}
+    given: dict[str, Any] = {"kind": "join", "columns": held, "key": ("id",), "duplicates": "first"}
     given |= {"protocol": "distorted_intersection", "options": {"queries": 1000}, "deadlines": QUICK}
     study = columns_net.make_study(binned, **given)
     releases = run(columns_net, study)
@@ -204,7 +204,7 @@ def test_algorithm_4_between_two_sites_classifies_as_pooled_training_does(tmp_pa
     tables = {"bank": frame[["ill"]], "shop": frame[["smoker"]]}
     with Loopback(tmp_path / "sites", write(tmp_path / "tables", tables), policy=POLICY) as sites:
         held = Holdings({"bank": (), "shop": ("smoker",)}, ("bank",), 40)
-        given: dict[str, Any] = {"partition": "columns", "columns": held, "protocol": "scalar_product", "deadlines": SLOW}
+        given: dict[str, Any] = {"kind": "columns", "columns": held, "protocol": "scalar_product", "deadlines": SLOW}
         study = sites.make_study(TINY, options={"queries": 10}, **given)
         sites.approve(study)
         ended = sites.run(study)

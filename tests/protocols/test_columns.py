@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes import Codebook, ColumnStudy, Estimation, NaiveBayes, Privacy
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto import limbs as lm
 from blindbayes.data.columns import open_columns
@@ -19,6 +19,7 @@ from blindbayes.report.spec import read_spec
 from blindbayes.simulation.columns import JointModel
 from blindbayes.study.tasks.classify import scoring
 from support.oracles import layer_count, near_tie
+from support.studies import make_columns_study
 from support.two_party import coins
 
 
@@ -46,7 +47,7 @@ def split(frame, target, at):
 def compare(frame, target, parts, *, missing=(), test=None, **options):
     """Train jointly and pooled; every class must be equal outside near ties. Returns (result, disagreements)."""
     book = codebook_of(frame, target, missing)
-    joint = Study(book, partition="columns", **options).simulate(parts, coins=coins("study"))
+    joint = make_columns_study(book, **options).simulate(parts, coins=coins("study"))
     names = [name for name in frame.columns if name != target]
     pooled = NaiveBayes(book).fit(frame[names], frame[target].astype(str))
     assert joint.model.combine().statistics_ == pooled.statistics_
@@ -172,7 +173,7 @@ def test_what_comparing_together_costs_is_as_the_spec_says(holders):
     names, table = ["x", "v", "w", "u"], read_spec("shared_argmax").table["compare_all"]
     owned = {f"p{at}": names[at:] if at == holders else names[at : at + 1] for at in range(holders + 1)}
     parts = {party: frame[[*own, *(["y"] if party == "p0" else [])]] for party, own in owned.items()}
-    joint = Study(codebook_of(frame, "y"), partition="columns", options={"compare_all": True}).simulate(parts, coins=coins("s"))
+    joint = ColumnStudy(codebook_of(frame, "y"), options={"compare_all": True}).simulate(parts, coins=coins("s"))
     asked = {party: frame[own][:6] for party, own in owned.items()}
     cost, setup = joint.model.classify(asked).cost, setup_of(joint, asked, compare_all=True)
     layers = layer_count(holders + 1, joint.model.columns.plan.bits, 3)
@@ -222,7 +223,7 @@ def test_a_class_without_rows_is_never_predicted():
     frame = small()
     book = codebook_of(frame, "y")
     fewer = frame[frame["y"] != "a"]
-    joint = Study(book, partition="columns").simulate(split(fewer, "y", 2), coins=coins("s"))
+    joint = ColumnStudy(book).simulate(split(fewer, "y", 2), coins=coins("s"))
     names = ["x", "v", "w", "u"]
     got = joint.model.predict({"hospital": frame[names[:2]], "insurer": frame[names[2:]]})
     assert "a" not in got
@@ -233,7 +234,7 @@ def test_a_class_without_rows_is_never_predicted():
 def test_queries_out_of_bounds_unknown_or_missing_are_as_in_pooled_prediction():
     frame = small()
     book = codebook_of(frame, "y")
-    joint = Study(book, partition="columns").simulate(split(frame, "y", 2), coins=coins("s"))
+    joint = ColumnStudy(book).simulate(split(frame, "y", 2), coins=coins("s"))
     pooled = NaiveBayes(book).fit(frame[["x", "v", "w", "u"]], frame["y"])
     odd = pd.DataFrame({"x": [99.0, None, 0.0], "v": ["a", "new", None], "w": ["p", "zzz", "q"], "u": [None, -99.0, None]})
     got = joint.model.predict({"hospital": odd[["x", "v"]], "insurer": odd[["w", "u"]]})
@@ -244,7 +245,7 @@ def test_queries_out_of_bounds_unknown_or_missing_are_as_in_pooled_prediction():
 def test_other_smoothing(alpha):
     frame = small()
     book = codebook_of(frame, "y")
-    joint = Study(book, partition="columns", alpha=alpha).simulate(split(frame, "y", 2), coins=coins("s"))
+    joint = ColumnStudy(book, estimation=Estimation(alpha=alpha)).simulate(split(frame, "y", 2), coins=coins("s"))
     names = ["x", "v", "w", "u"]
     pooled = NaiveBayes(book, alpha=alpha).fit(frame[names], frame["y"])
     got = joint.model.predict({"hospital": frame[names[:2]], "insurer": frame[names[2:]]})
@@ -257,7 +258,7 @@ def test_other_smoothing(alpha):
 
 def trained(**options):
     frame = small()[["v", "w", "y"]]
-    joint = Study(codebook_of(frame, "y"), partition="columns", **options).simulate(split(frame, "y", 1), coins=coins("s"))
+    joint = make_columns_study(codebook_of(frame, "y"), **options).simulate(split(frame, "y", 1), coins=coins("s"))
     return joint, {"hospital": frame[["v"]], "insurer": frame[["w"]]}
 
 
@@ -292,7 +293,7 @@ def test_a_share_file_alone_is_uniform_and_its_size_does_not_depend_on_the_data(
     sizes = {"one": set(), "two": set()}
     for name, value, number in (("low", "p", 0), ("high", "r", 1000)):
         frame = pd.DataFrame({"v": [value] * 40, "x": [number] * 40, "y": ["a", "b"] * 20})
-        study = Study(book, partition="columns")
+        study = ColumnStudy(book)
         where = study.simulate({"one": frame[["y"]], "two": frame[["v", "x"]]}, coins=coins(name)).save(tmp_path / name)
         shares = {party: ModelShare.load(where / f"{party}.share") for party in ("one", "two")}
         plan = JointModel.load({party: where / f"{party}.share" for party in shares}).columns.plan
@@ -324,7 +325,7 @@ def test_shares_of_two_trainings_of_one_study_do_not_mix(tmp_path):
     own share alone."""
     frame = small()
     parts = {"one": frame[["x", "y"]], "two": frame[["v", "w", "u"]]}
-    study = Study(codebook_of(frame, "y"), partition="columns")
+    study = ColumnStudy(codebook_of(frame, "y"))
     first, second = (study.simulate(parts, coins=coins(f"training {at}")) for at in range(2))
     files = {"one": first.save(tmp_path / "a") / "one.share", "two": second.save(tmp_path / "b") / "two.share"}
     with pytest.raises(ConfigError, match="not of one study"):
@@ -366,7 +367,7 @@ def test_a_large_batch_is_cut_and_gives_the_same_classes(monkeypatch):
 def test_one_stream_of_coins_for_two_runs_repeats_no_message():
     """Seeded coins serve several runs of a simulation; every run derives its own."""
     frame = small()[["v", "w", "y"]]
-    study, source = Study(codebook_of(frame, "y"), partition="columns"), coins("shared")
+    study, source = ColumnStudy(codebook_of(frame, "y")), coins("shared")
     one, two = (study.simulate(split(frame, "y", 1), coins=source) for _ in range(2))
     first, second = (joint.model.shares["insurer"].tables["hospital"]["w"][:, 1:] for joint in (one, two))
     assert not (first == second).all(axis=-1).any()
@@ -391,7 +392,7 @@ def test_the_query_budget_is_enforced_by_each_side(tmp_path):
 def test_what_is_refused():
     frame = small()
     book = codebook_of(frame, "y")
-    study = Study(book, partition="columns")
+    study = ColumnStudy(book)
     with pytest.raises(ConfigError, match="class column"):
         study.simulate({"a": frame[["x", "v"]], "b": frame[["w", "u"]]})
     with pytest.raises(ConfigError, match="held by a and by b"):
@@ -403,14 +404,14 @@ def test_what_is_refused():
     with pytest.raises(ConfigError, match="two parties"):
         study.simulate({"a": frame})
     with pytest.raises(ConfigError, match="one party alone counts the class"):
-        Study(book, partition="columns", epsilon=1.0).simulate({"a": frame[["x", "v", "y"]], "b": frame[["w", "u", "y"]]})
+        ColumnStudy(book, privacy=Privacy(epsilon=1.0)).simulate({"a": frame[["x", "v", "y"]], "b": frame[["w", "u", "y"]]})
     with pytest.raises(ConfigError, match="unknown protocol option"):
-        Study(book, partition="columns", options={"query": 3}).simulate(split(frame, "y", 2))
+        ColumnStudy(book, options={"query": 3}).simulate(split(frame, "y", 2))
     with pytest.raises(ConfigError, match="reveal_to"):
-        Study(book, partition="columns", reveal_to="nobody").simulate(split(frame, "y", 2))
+        ColumnStudy(book, reveal_to="nobody").simulate(split(frame, "y", 2))
     no_floor = msgspec.structs.replace(book, variance_floor=None)
     with pytest.raises(ConfigError, match="variance_floor"):
-        Study(no_floor, partition="columns").simulate(split(frame, "y", 2))
+        ColumnStudy(no_floor).simulate(split(frame, "y", 2))
 
 
 def test_training_from_files_streams_them_in_order(tmp_path):
@@ -421,7 +422,7 @@ def test_training_from_files_streams_them_in_order(tmp_path):
         paths[party] = str(tmp_path / f"{party}.csv")
         part.to_csv(paths[party], index=False)
     book = codebook_of(frame, "y")
-    joint = Study(book, partition="columns").simulate(paths, coins=coins("s"))
+    joint = ColumnStudy(book).simulate(paths, coins=coins("s"))
     pooled = NaiveBayes(book).fit(frame[["x", "v", "w", "u"]], frame["y"])
     assert joint.model.combine().statistics_ == pooled.statistics_
 
@@ -430,7 +431,7 @@ def test_canary_values_stand_in_no_share_and_no_error(tmp_path):
     book = Codebook("y", ("0", "1"), (Numeric("x", 0, 10**6), Categorical("v", ("a", "b"))), variance_floor=1.0)
     frame = pd.DataFrame({"x": [314159] * 20, "v": ["a", "b"] * 10, "y": ["0", "1"] * 10})
     parts = {"c": frame[["v", "y"]], "d": frame[["x"]]}
-    joint = Study(book, partition="columns").simulate(parts, coins=coins("s"))
+    joint = ColumnStudy(book).simulate(parts, coins=coins("s"))
     joint.save(tmp_path / "r")
     code = 314159 - book.feature("x").centre
     for value in (code, 10 * code, 10 * code * code, 20 * code):

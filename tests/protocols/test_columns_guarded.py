@@ -4,11 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, JoinStudy, Limits, Privacy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, PrivacyError
+from support.studies import make_columns_study
 
 BOOK = Codebook(
     "risk",
@@ -61,16 +62,16 @@ def ask(model, table, parties):
     [
         (2, {}),
         (3, {}),
-        (2, {"key": "id", "aligned": False, "duplicates": "reject"}),
-        (3, {"key": "id", "aligned": False, "duplicates": "first"}),
-        (2, {"key": "id", "aligned": False, "duplicates": "first", "options": {"join": "left"}}),
+        (2, {"key": "id", "kind": "join", "duplicates": "reject"}),
+        (3, {"key": "id", "kind": "join", "duplicates": "first"}),
+        (2, {"key": "id", "kind": "join", "duplicates": "first", "options": {"join": "left"}}),
     ],
     ids=["aligned", "aligned three", "inner", "left three", "left"],
 )
 @pytest.mark.parametrize("guard", [{"epsilon": 1.0}, {"min_cell": 20}, {"epsilon": 1.0, "min_cell": 20}], ids=str)
 def test_a_guarded_model_classifies_almost_as_an_exact_one(parties, ways, guard):
     table, fresh = frame(1200), frame(200, seed=2)
-    study = Study(BOOK, partition="columns", **ways, **guard)
+    study = make_columns_study(BOOK, **ways, **guard)
     coins = Coins.seeded(bytes(32)).derive(f"{parties}{ways}{guard}")
     result = study.simulate(cut(table, parties, key=bool(ways)), coins=coins)
     assert all(not leak.opened for leak in result.leakage.values())
@@ -87,7 +88,7 @@ def test_a_guarded_model_classifies_almost_as_an_exact_one(parties, ways, guard)
 
 def test_the_class_holder_keeps_noisy_counts_only():
     table = frame(1500)
-    result = Study(BOOK, partition="columns", epsilon=1.0).simulate(cut(table, 2))
+    result = ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate(cut(table, 2))
     counts = [each / result.model.columns.guard.units for each in result.model.shares["bank"].local["class_counts"]]
     exact = [int((table["risk"] == label).sum()) for label in BOOK.classes]
     assert counts != exact
@@ -101,7 +102,7 @@ def test_both_ledgers_pay_once_and_answers_cost_nothing_more(tmp_path):
     paths = {name: tmp_path / f"{name}.ledger" for name in SPLITS[2]}
     for path in paths.values():
         Ledger.create(path, epsilon=1.5)
-    study = Study(BOOK, partition="columns", epsilon=1.0)
+    study = ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0))
     result = study.simulate(cut(table, 2), ledgers=paths)
     for _ in range(3):
         ask(result.model, table[:20], 2)
@@ -117,7 +118,7 @@ def test_noise_and_an_estimate_of_the_overlap_are_paid_in_one_entry(tmp_path):
     path = tmp_path / "bank.ledger"
     Ledger.create(path, epsilon=3)
     options = {"overlap_epsilon": 0.5, "join": "left"}
-    study = Study(BOOK, partition="columns", key="id", aligned=False, duplicates="first", epsilon=1.0, options=options)
+    study = JoinStudy(BOOK, key="id", duplicates="first", options=options, privacy=Privacy(epsilon=1.0))
     study.simulate(cut(frame(600), 3, key=True), ledgers={"bank": path})
     assert Ledger(path).balance().spent_epsilon == 1.0 + 2 * 0.5
     assert sum(entry.kind == "charge" for entry in Ledger(path).entries()) == 1
@@ -127,12 +128,12 @@ def test_a_ledger_of_another_unit_is_refused(tmp_path):
     path = tmp_path / "bank.ledger"
     Ledger.create(path, epsilon=3, unit="one person with at most 9 records")
     with pytest.raises(PrivacyError, match="the release one record"):
-        Study(BOOK, partition="columns", epsilon=1.0).simulate(cut(frame(600), 2), ledgers={"bank": path})
+        ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate(cut(frame(600), 2), ledgers={"bank": path})
 
 
 def test_a_share_with_noise_survives_its_file(tmp_path):
     table, fresh = frame(800), frame(60, seed=3)
-    result = Study(BOOK, partition="columns", epsilon=2.0).simulate(cut(table, 2))
+    result = ColumnStudy(BOOK, privacy=Privacy(epsilon=2.0)).simulate(cut(table, 2))
     result.save(tmp_path / "out")
     loaded = type(result.model).load({name: tmp_path / "out" / f"{name}.share" for name in SPLITS[2]})
     assert np.array_equal(ask(loaded, fresh, 2), ask(result.model, fresh, 2))
@@ -146,7 +147,7 @@ def test_a_share_with_noise_survives_its_file(tmp_path):
 )
 def test_what_noise_in_shares_does_not_take(fields, match):
     with pytest.raises((ConfigError, PrivacyError), match=match):
-        Study(BOOK, partition="columns", epsilon=1.0, **fields).simulate(cut(frame(300), 2))
+        make_columns_study(BOOK, **fields, epsilon=1.0).simulate(cut(frame(300), 2))
 
 
 # -- tables made up to single out one person, with unchanged software ----------------------------------------------------------
@@ -162,7 +163,7 @@ def single_out(person, nulls, **guard):
     column = np.full(rows, None if nulls else "0", dtype=object)
     column[7] = "1"
     gym = pd.DataFrame(dict.fromkeys(book.names, column))
-    study = Study(book, partition="columns", min_rows=100, **guard)
+    study = make_columns_study(book, **guard, min_rows=100)
     result = study.simulate({"clinic": pd.DataFrame({"hiv": labels}), "gym": gym})
     asked = 20 if nulls else 2
     instance = pd.DataFrame({name: ["1" if at < asked else "0"] for at, name in enumerate(book.names)})
@@ -180,7 +181,7 @@ def test_nobody_passes_a_least_cell_by_writing_one_person_several_times():
     tables = {"clinic": pd.DataFrame({"id": ["p1"], "hiv": ["neg"]}), "gym": pd.DataFrame({"id": ["p1"] * 4, "x": ["1"] * 4})}
     book = Codebook("hiv", ("neg", "pos"), (Categorical("x", ("0", "1"), optional=True),))
     with pytest.raises(ConfigError, match="min_cell an identifier stands for one record"):
-        Study(book, partition="columns", key="id", aligned=False, duplicates="join", min_cell=4).simulate(tables)
+        JoinStudy(book, key="id", duplicates="join", limits=Limits(min_cell=4)).simulate(tables)
 
 
 def test_a_least_cell_falls_to_whoever_brings_the_others_as_the_page_says():
@@ -194,7 +195,7 @@ def test_a_least_cell_falls_to_whoever_brings_the_others_as_the_page_says():
         column = np.full(rows, None, dtype=object)
         column[[299, 396, 397, 398, 399]] = "1"  # four known to be positive, and the target
         gym = pd.DataFrame(dict.fromkeys(book.names, column))
-        result = Study(book, partition="columns", min_cell=least).simulate(
+        result = ColumnStudy(book, limits=Limits(min_cell=least)).simulate(
             {"clinic": pd.DataFrame({"hiv": labels}), "gym": gym}
         )
         instance = pd.DataFrame({name: ["1"] for name in book.names})

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError
@@ -122,7 +122,7 @@ def kept(folder):
     label = rng.choice(["a", "b"], 80)
     frame = pd.DataFrame({"v": rng.choice(["0", "1", "2"], 80), "x": rng.integers(0, 21, 80), "y": label})
     parts = {"class": frame[["y"]], "attributes": frame[["v", "x"]]}
-    result = Study(BOOK, partition="columns", options={"queries": 100}).simulate(parts, coins=coins("kept"))
+    result = ColumnStudy(BOOK, options={"queries": 100}).simulate(parts, coins=coins("kept"))
     where = result.save(folder)
     return {name: where / f"{name}.share" for name in NAMES}, result.model, frame[["v", "x"]][:12]
 

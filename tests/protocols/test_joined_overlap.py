@@ -14,7 +14,7 @@ import pytest
 
 import blindbayes.protocols.private_join.joined as protocol
 import blindbayes.study.tasks.joined as joined
-from blindbayes import Study
+from blindbayes import JoinStudy
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.garbling.garbling import Evaluator, Garbler
 from blindbayes.crypto.kernels import Kernels, active
@@ -51,7 +51,7 @@ def names(first, last):
 
 def study(policy="join", three=False, **options):
     book = BOOK if three else BOOK.with_features(BOOK.features[:2])
-    return Study(book, partition="columns", key="id", aligned=False, duplicates=policy, options=options)
+    return JoinStudy(book, key="id", duplicates=policy, options=options)
 
 
 # -- the minimum -------------------------------------------------------------------------------------------------------------

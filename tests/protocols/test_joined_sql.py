@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from blindbayes import Study
+from blindbayes import JoinStudy
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
@@ -42,7 +42,7 @@ def codebook(parties, **more):
 
 
 def study(parties, policy, book=None, **options):
-    return Study(book or codebook(parties), partition="columns", key="id", aligned=False, duplicates=policy, options=options)
+    return JoinStudy(book or codebook(parties), key="id", duplicates=policy, options=options)
 
 
 def table(party, rows):
@@ -313,7 +313,7 @@ def test_parties_with_other_recipes_stop_before_anything_leaves(kind):
     runs = local_runs(("bob", "alice"), coins=coins("recipes"), signed=False)
     roles = {}
     for name, book in (("bob", ours), ("alice", theirs)):
-        agreed = Study(book, partition="columns", aligned=False, duplicates="reject", options={"join": kind})
+        agreed = JoinStudy(book, duplicates="reject", options={"join": kind})
         join = joined.join_of(agreed, owners, "bob", bounds)
         source = open_columns(table(name, GOOD[name]), book, ignore=("id",))
         roles[name] = joined.training(agreed, join, name, source).role(runs[name], coins(name))

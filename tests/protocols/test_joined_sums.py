@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import blindbayes.protocols.private_join.sums as package
-from blindbayes import Study
+from blindbayes import JoinStudy, Privacy
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocols.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
@@ -329,7 +329,7 @@ def check(statistics, rows):
 
 
 def study(policy="join", book=BOOK, **options):
-    return Study(book, partition="columns", key="id", aligned=False, duplicates=policy, options=options)
+    return JoinStudy(book, key="id", duplicates=policy, options=options)
 
 
 def tables(left, right):
@@ -569,14 +569,14 @@ def test_bad_options_are_refused():
     with pytest.raises(DataError, match="more than 1 rows"):
         study(multiplicity=1).simulate(TABLE_2)
     with pytest.raises(ConfigError, match="one record at each party"):
-        Study(BOOK, partition="columns", key="id", aligned=False, epsilon=1.0).simulate(TABLE_2)
+        JoinStudy(BOOK, key="id", privacy=Privacy(epsilon=1.0)).simulate(TABLE_2)
     recipe = Codebook(
         BOOK.target, BOOK.classes, BOOK.features, variance_floor=0.25, identifier=IdRecipe((IdPart("id", "text"),))
     )
     with pytest.raises(ConfigError, match="recipe"):
-        Study(recipe, partition="columns", key="other", aligned=False).simulate(TABLE_2)
+        JoinStudy(recipe, key="other").simulate(TABLE_2)
     with pytest.raises(ConfigError, match="identifiers"):
-        Study(BOOK, partition="columns", aligned=False).simulate(TABLE_2)
+        JoinStudy(BOOK).simulate(TABLE_2)
 
 
 def test_one_side_may_score_alone_with_the_others_columns_missing(joint):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import blindbayes.protocols.private_join.matching as package
-from blindbayes import Study
+from blindbayes import JoinStudy
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.psi.cuckoo import MIN_ITEMS
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
@@ -136,12 +136,10 @@ def test_a_study_that_reveals_the_matching_lines_rows_up():
     frames = {"alice": left, "bob": right}
 
     def study(duplicates, **options):
-        return Study(
-            BOOK, partition="columns", key="id", aligned=False, duplicates=duplicates, options={"reveal": "matching", **options}
-        )
+        return JoinStudy(BOOK, key="id", duplicates=duplicates, options={"reveal": "matching", **options})
 
     result = study("first").simulate(frames)
-    hidden = Study(BOOK, partition="columns", key="id", aligned=False, duplicates="first").simulate(frames)
+    hidden = JoinStudy(BOOK, key="id", duplicates="first").simulate(frames)
     assert result.model.statistics() == hidden.model.statistics()
     assert result.model.statistics().class_counts.sum() == 200
     assert all(leak.opened == ("matching",) for leak in result.leakage.values())

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Study
+from blindbayes import ColumnStudy, Estimation, JoinStudy, Limits, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.garbling import circuits as c
@@ -22,6 +22,7 @@ from blindbayes.protocols.shared_training.shared_model.circuit import guarded
 from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.study.tasks.aligned import training as aligned_training
+from support.studies import make_columns_study
 
 BOOK = Codebook(
     "risk",
@@ -34,7 +35,7 @@ BOOK = Codebook(
     ),
     variance_floor=1.0,
 )
-KEYED = {"key": "id", "aligned": False, "duplicates": "first"}
+KEYED = {"key": "id", "kind": "join", "duplicates": "first"}
 WAYS = {
     "aligned": (2, {}),
     "aligned three": (3, {}),
@@ -147,7 +148,7 @@ def test_priors_in_shares_are_those_of_debiased_counts():
 def test_a_model_of_randomised_labels_classifies_almost_as_an_exact_one(way, seat, guard):
     parties, facts = WAYS[way]
     table, fresh = frame(1500), frame(200, seed=2)
-    study = Study(BOOK, partition="columns", **facts, **guard)
+    study = make_columns_study(BOOK, **facts, **guard)
     result = study.simulate(cut(table, parties, seat, bool(facts)), coins=Coins.seeded(bytes(32)).derive(way + seat))
     asked = {name: part.drop(columns="risk", errors="ignore") for name, part in cut(fresh, parties, seat).items()}
     assert (result.model.predict(asked) == fresh["risk"].to_numpy()).mean() > 0.88
@@ -174,9 +175,9 @@ def test_another_training_enters_the_same_labels_and_so_does_another_study(enter
     table = frame(800)
     true = (table["risk"] == "yes").to_numpy().astype(int)
     for study in (
-        Study(BOOK, partition="columns", label_epsilon=1.0),
-        Study(BOOK, partition="columns", label_epsilon=1.0, min_cell=10, alpha=2.0),
-        Study(BOOK, partition="columns", epsilon=0.5),  # twice that, by default
+        ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0)),
+        ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0), limits=Limits(min_cell=10), estimation=Estimation(alpha=2.0)),
+        ColumnStudy(BOOK, privacy=Privacy(epsilon=0.5)),  # twice that, by default
     ):
         study.simulate(cut(table, 3))
     assert len(entered) == 6
@@ -185,7 +186,7 @@ def test_another_training_enters_the_same_labels_and_so_does_another_study(enter
 
 
 def test_a_table_with_another_label_gets_new_coins(entered):
-    table, study = frame(800), Study(BOOK, partition="columns", label_epsilon=1.0)
+    table, study = frame(800), ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0))
     study.simulate(cut(table, 2))
     table.loc[0, "risk"] = {"no": "yes", "yes": "no"}[table.loc[0, "risk"]]
     study.simulate(cut(table, 2))
@@ -194,7 +195,7 @@ def test_a_table_with_another_label_gets_new_coins(entered):
 
 def test_what_the_class_holder_keeps_is_counted_from_the_same_labels(entered):
     table = frame(800)
-    result = Study(BOOK, partition="columns", label_epsilon=1.0).simulate(cut(table, 2))
+    result = ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0)).simulate(cut(table, 2))
     local, guard = result.model.shares["bank"].local, result.model.columns.guard
     assert local["class_counts"] == [int(each) for each in guard.debiased(np.bincount(entered[0], minlength=2))]
     plans = table["plan"].map({"s": 0, "m": 1, "l": 2}).to_numpy()
@@ -207,7 +208,7 @@ def test_labels_are_never_counted_before_they_are_randomised():
     from blindbayes.data.columns import open_columns
     from blindbayes.study.tasks.aligned import columns_for
 
-    study = Study(BOOK, partition="columns", label_epsilon=1.0)
+    study = ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0))
     table = cut(frame(100), 2)
     agreed = columns_for(study, 100, {"bank": ("plan",), "clinic": ("smoker", "age", "job")}, ("bank",))
     with pytest.raises(LocalProtocolError, match="randomised"):
@@ -215,31 +216,31 @@ def test_labels_are_never_counted_before_they_are_randomised():
 
 
 def test_by_default_labels_cost_twice_epsilon_and_beyond_what_they_can_protect_nothing():
-    assert Study(BOOK, partition="columns", epsilon=0.5).label_budget == 1.0
-    assert Study(BOOK, partition="columns", epsilon=6.0).label_budget == 12.0
-    assert Study(BOOK, partition="columns", epsilon=7.0).label_budget is None
-    assert Study(BOOK, partition="columns").label_budget is None
-    assert Study(BOOK, partition="columns", epsilon=1.0, label_epsilon=False).label_budget is None
-    assert Study(BOOK, epsilon=1.0).label_budget is None
-    hashes = {Study(BOOK, partition="columns", epsilon=1.0, label_epsilon=each).sha256 for each in (None, False, 2.0, 3.0)}
+    assert ColumnStudy(BOOK, privacy=Privacy(epsilon=0.5)).label_budget == 1.0
+    assert ColumnStudy(BOOK, privacy=Privacy(epsilon=6.0)).label_budget == 12.0
+    assert ColumnStudy(BOOK, privacy=Privacy(epsilon=7.0)).label_budget is None
+    assert ColumnStudy(BOOK).label_budget is None
+    assert ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0, label_epsilon=False)).label_budget is None
+    assert RowStudy(BOOK, privacy=Privacy(epsilon=1.0)).label_budget is None
+    hashes = {ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0, label_epsilon=each)).sha256 for each in (None, False, 2.0, 3.0)}
     assert len(hashes) == 4
 
 
 @pytest.mark.parametrize("wrong", [0, -1.0, 13, True, "2", float("nan")])
 def test_a_label_epsilon_that_is_no_budget_is_refused(wrong):
     with pytest.raises((PrivacyError, ConfigError)):
-        Study(BOOK, partition="columns", label_epsilon=wrong)
+        ColumnStudy(BOOK, privacy=Privacy(label_epsilon=wrong))
 
 
 def test_label_epsilon_does_not_apply_over_rows_and_asks_for_one_class_holder():
     with pytest.raises(ConfigError, match="label_epsilon"):
-        Study(BOOK, label_epsilon=1.0)
+        RowStudy(BOOK, privacy=Privacy(label_epsilon=1.0))
     table = frame(200)
     both = {"bank": table[["plan", "risk"]], "clinic": table[["smoker", "age", "job", "risk"]]}
     with pytest.raises(ConfigError, match="one party alone"):
-        Study(BOOK, partition="columns", label_epsilon=1.0).simulate(both)
+        ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0)).simulate(both)
     with pytest.raises(ConfigError, match="one record"):
-        Study(BOOK, partition="columns", label_epsilon=1.0, key="id", aligned=False).simulate(cut(table, 2, key=True))
+        JoinStudy(BOOK, key="id", privacy=Privacy(label_epsilon=1.0)).simulate(cut(table, 2, key=True))
 
 
 # -- the ledger --------------------------------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ def test_a_draw_of_labels_is_charged_once(tmp_path):
     table, paths = frame(500), {name: tmp_path / name for name in SPLITS[2, "first"]}
     for path in paths.values():
         Ledger.create(path, epsilon=1.1)
-    study = Study(BOOK, partition="columns", label_epsilon=1.0)
+    study = ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0))
     for _ in range(3):
         study.simulate(cut(table, 2), ledgers=paths)
     assert Ledger(paths["bank"]).balance().spent_epsilon == 0.5
@@ -268,7 +269,7 @@ def test_a_draw_of_labels_is_charged_once(tmp_path):
 def test_noise_is_charged_in_every_training_and_covers_labels_of_twice_as_much(labels, costs, tmp_path):
     path = tmp_path / "bank"
     Ledger.create(path, epsilon=5)
-    table, study = frame(500), Study(BOOK, partition="columns", epsilon=1.0, label_epsilon=labels)
+    table, study = frame(500), ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0, label_epsilon=labels))
     for cost in costs:
         study.simulate(cut(table, 2), ledgers={"bank": path})
         assert Ledger(path).balance().spent_epsilon == cost

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from blindbayes import Categorical, Codebook, Study
+from blindbayes import Categorical, Codebook, ColumnStudy, Privacy, RowStudy
 from blindbayes.datasets import hospitals
 from blindbayes.protocols.secure_sum.messages import MaskedVectorSent, TotalPublished
 from blindbayes.report.leakage import About, leak_report
@@ -68,7 +68,7 @@ def test_two_companies_and_their_columns_stand_side_by_side() -> None:
     )
     bank = pa.table({"job": ["x", "y", "x", "y"], "late": ["no", "yes", "no", "yes"]})
     telecom = pa.table({"plan": ["a", "b", "a", "a"]})
-    study = Study(book, partition="columns")
+    study = ColumnStudy(book)
     report = study.simulate({"bank": bank, "telecom": telecom}).report
     page = leak_page(report)
     first, second = cards(page)
@@ -87,7 +87,7 @@ def test_two_companies_and_their_columns_stand_side_by_side() -> None:
 @pytest.mark.parametrize(("epsilon", "held"), [(None, "clear"), (1.0, "noisy")])
 def test_a_total_with_noise_is_noisy_wherever_it_travels(epsilon: float | None, held: str) -> None:
     data = hospitals(rows=300)
-    report = Study(data.codebook, epsilon=epsilon).simulate(data.tables).report
+    report = RowStudy(data.codebook, privacy=Privacy(epsilon=epsilon)).simulate(data.tables).report
     assert {flow.trust for flow in report.flows if flow.kind == "TotalPublished"} == {held}
     for view in report.views:
         assert {item.trust for item in view.received if item.kind == "TotalPublished"} <= {held}

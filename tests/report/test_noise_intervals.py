@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from blindbayes import NaiveBayes, PrivateNaiveBayes, Study, load
+from blindbayes import ColumnStudy, Limits, NaiveBayes, Privacy, PrivateNaiveBayes, RowStudy, load
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
@@ -111,7 +111,7 @@ def test_ninety_of_a_hundred_exact_numbers_lie_in_the_intervals(mechanism: str, 
 
 
 def test_noise_that_parties_add_together_is_told_as_large_as_it_is() -> None:
-    study = Study(DATA.codebook, epsilon=1.0, expected_rows=6000)
+    study = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000))
     require_about_ninety([held(study.simulate(DATA.tables).model) for _ in range(RELEASES)])
 
 
@@ -122,7 +122,7 @@ def test_histograms_that_parties_release_each_on_its_own_have_intervals_too() ->
         for feature in DATA.codebook.features
     )
     book = DATA.codebook.with_features(features)
-    study = Study(book, partition="columns", protocol="noisy_histograms", epsilon=1.0)
+    study = ColumnStudy(book, protocol="noisy_histograms", privacy=Privacy(epsilon=1.0))
     sides = {
         "ward": TABLE.select(["admission", "age", "readmitted"]),
         "laboratory": TABLE.select(["diagnosis", "discharge", "length_of_stay", "hba1c", "readmitted"]),
@@ -204,7 +204,7 @@ def test_moments_that_parties_release_together_of_three_classes() -> None:
     book = Codebook("class", ("p", "q", "r"), features, max_rows=10**6)
     query = pa.table({"number": [4000.0, 8000.0, 15000.0], "kind": ["a", "b", None]})
     odds = NaiveBayes(book).fit(table).explain(query).log_odds("r", "p")
-    study = Study(book, epsilon=3.0, expected_rows=15_000)
+    study = RowStudy(book, privacy=Privacy(epsilon=3.0, expected_rows=15_000))
     inside = []
     for _ in range(30):
         model = study.simulate({name: table.slice(5000 * at, 5000) for at, name in enumerate("abc")}).model
@@ -219,7 +219,7 @@ def test_moments_that_parties_release_together_of_three_classes() -> None:
 
 
 def test_a_saved_model_gives_the_same_intervals(tmp_path) -> None:
-    model = Study(DATA.codebook, epsilon=1.0, expected_rows=6000).simulate(DATA.tables).model
+    model = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000)).simulate(DATA.tables).model
     model.save(tmp_path / "model.json")
     one, other = (each.explain(QUERIES).interval("yes") for each in (model, load(tmp_path / "model.json")))
     assert np.array_equal(one[0], other[0])
@@ -251,7 +251,11 @@ def test_features_that_were_not_released_and_counts_that_were_hidden_have_no_end
     assert np.isfinite(low[:, 0]).all()
     page = model_page(drowned.parameters_, noise_interval=drowned._noise_interval(), statistics=drowned._record().statistics)
     assert page.count("stands out of the noise") == len(DATA.codebook.features)
-    hidden = Study(DATA.codebook, epsilon=1.0, expected_rows=6000, min_cell=300).simulate(DATA.tables).model
+    hidden = (
+        RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000), limits=Limits(min_cell=300))
+        .simulate(DATA.tables)
+        .model
+    )
     tables = hidden.privacy_["released"]["tables"]
     assert any(value is None for table in tables for row in table for value in row)
     assert all(value is None or value >= 300 for table in tables for row in table for value in row)
@@ -284,7 +288,7 @@ def test_a_record_that_does_not_fit_is_refused(change: dict) -> None:
 
 def test_the_draws_have_the_deviation_that_the_plan_states() -> None:
     """4,000 draws of every cell: a relative error of a standard deviation of Laplace noise of 0.018; four of them allowed."""
-    study = Study(DATA.codebook, epsilon=1.0, expected_rows=6000)
+    study = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000))
     result = study.simulate(DATA.tables)
     released = Released.of(result.model.privacy_["released"], result.model.codebook_)
     assert released.drawn is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blindbayes import Study, load
+from blindbayes import Privacy, RowStudy, load
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.datasets import hospitals
@@ -55,19 +55,19 @@ DEPLOYMENT = Deployment(
 
 @pytest.fixture(scope="module")
 def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Study(DATA.codebook).simulate(DATA.tables).save(tmp_path_factory.mktemp("exact") / "release")
+    return RowStudy(DATA.codebook).simulate(DATA.tables).save(tmp_path_factory.mktemp("exact") / "release")
 
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    result = Study(DATA.codebook, epsilon=1.0).simulate(DATA.tables)
+    result = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0)).simulate(DATA.tables)
     return result.save(tmp_path_factory.mktemp("private") / "release", deployment=DEPLOYMENT)
 
 
 def test_an_exact_release_is_complete_and_loads(exact: Path) -> None:
     assert set(read_folder(exact)) == ALWAYS | {"plots/numbers.svg"}
     queries = DATA.tables["south"].drop_columns([DATA.codebook.target])
-    expected = Study(DATA.codebook).simulate(DATA.tables).model.predict(queries)
+    expected = RowStudy(DATA.codebook).simulate(DATA.tables).model.predict(queries)
     assert np.array_equal(load(exact / "model.json").predict(queries), expected)
 
 
@@ -95,14 +95,14 @@ def test_the_checksums_are_those_that_sha256sum_checks(exact: Path) -> None:
 
 
 def test_equal_runs_write_equal_papers() -> None:
-    first, second = (Study(DATA.codebook).simulate(DATA.tables, coins=Coins.seeded(bytes(32))).files() for _ in range(2))
+    first, second = (RowStudy(DATA.codebook).simulate(DATA.tables, coins=Coins.seeded(bytes(32))).files() for _ in range(2))
     assert {name for name in first if first[name] != second[name]} <= {"cost.json"}  # which holds seconds
 
 
 @pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "reference"])
 def test_the_leak_report_tells_the_run_as_it_was(protocol: str) -> None:
     options = {"key_bits": 512, "toy_keys": True} if protocol == "chain_sum" else {}
-    result = Study(DATA.codebook, protocol=protocol, options=options).simulate(DATA.tables)
+    result = RowStudy(DATA.codebook, protocol=protocol, options=options).simulate(DATA.tables)
     files = result.files()
     found = json.loads(files["leakage.json"])
     assert found["protocols"] == [protocol]
@@ -139,7 +139,7 @@ def test_pages_load_nothing_and_run_nothing_but_what_their_policy_names(exact: P
 def test_names_are_escaped_on_every_page() -> None:
     nasty = "<script>alert(1)</script>"
     tables = dict(zip((nasty, "b", "c"), DATA.tables.values(), strict=True))
-    files = Study(DATA.codebook).simulate(tables).files()
+    files = RowStudy(DATA.codebook).simulate(tables).files()
     assert nasty.encode() not in files["leakage.html"]
     assert b"&lt;script&gt;" in files["leakage.html"]
     index = seal_files(files)["index.html"]
@@ -149,7 +149,7 @@ def test_names_are_escaped_on_every_page() -> None:
 
 def test_whoever_signs_can_be_checked_and_nobody_else(tmp_path: Path) -> None:
     keys = {name: SigningKey(bytes([at]) * 32) for at, name in enumerate(("north", "south"))}
-    folder = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "release", signers=keys)
+    folder = RowStudy(DATA.codebook).simulate(DATA.tables).save(tmp_path / "release", signers=keys)
     verified = verify_files(read_folder(folder))
     assert verified.signers == {name: key.public for name, key in keys.items()}
     signatures = json.loads((folder / "signatures.json").read_text())
@@ -183,7 +183,7 @@ def test_every_change_is_noticed(change: dict[str, bytes | None], told: str) -> 
 
 def test_a_folder_in_use_and_a_link_are_refused(exact: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="choose another"):
-        Study(DATA.codebook).simulate(DATA.tables).save(exact)
+        RowStudy(DATA.codebook).simulate(DATA.tables).save(exact)
     copy = shutil.copytree(exact, tmp_path / "copy")
     (copy / "link").symlink_to(copy / "model.json")
     with pytest.raises(ConfigError, match="link"):

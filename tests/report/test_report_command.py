@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from blindbayes import Study
+from blindbayes import Privacy, RowStudy
 from blindbayes.cli.commands.report import command
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.signatures import SigningKey
@@ -25,7 +25,7 @@ DATA = hospitals(600)
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     where = tmp_path_factory.mktemp("releases")
-    result = Study(DATA.codebook).simulate(DATA.tables)
+    result = RowStudy(DATA.codebook).simulate(DATA.tables)
     keys = {name: SigningKey(bytes([at]) * 32) for at, name in enumerate(("north", "south"))}
     return {name: result.save(where / name, signers={name: key}) for name, key in keys.items()}
 
@@ -62,7 +62,7 @@ def test_a_changed_file_is_named(folders: dict[str, Path], tmp_path: Path) -> No
 
 def test_sites_that_were_told_different_results_are_noticed(folders: dict[str, Path], tmp_path: Path) -> None:
     files = read_folder(folders["south"])
-    other = Study(DATA.codebook).simulate({**DATA.tables, "west": DATA.tables["north"]}).files()
+    other = RowStudy(DATA.codebook).simulate({**DATA.tables, "west": DATA.tables["north"]}).files()
     kept = {name: content for name, content in files.items() if name not in {"checksums", "signatures.json"}}
     write_folder(tmp_path / "other", seal_files({**kept, "model.json": other["model.json"]}))
     assert "different model.json" in str(refused(str(folders["north"]), str(tmp_path / "other")))
@@ -83,7 +83,7 @@ def test_a_card_must_fit_the_signature(tmp_path: Path) -> None:
     stranger = Identity.generate("north", coins=Coins.seeded(bytes([1]) * 32))
     for name, each in (("north", identity), ("stranger", stranger)):
         (tmp_path / f"{name}.toml").write_text(each.card.to_toml())
-    result = Study(DATA.codebook).simulate(DATA.tables)
+    result = RowStudy(DATA.codebook).simulate(DATA.tables)
     folder = result.save(tmp_path / "release", signers={"north": identity.signing})
     done = called(str(folder), "--card", str(tmp_path / "north.toml"), "--json")
     assert json.loads(done.output)["cards that fit"] == ["north"]
@@ -94,12 +94,12 @@ def test_the_registry_record_is_made_from_the_release_and_the_publishers_facts(t
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "officer.md").read_text(encoding="utf-8")
     facts = page.split("```toml\n")[1].split("```")[0]
     (tmp_path / "publisher.toml").write_text(facts)
-    folder = Study(DATA.codebook, epsilon=1.0).simulate(DATA.tables).save(tmp_path / "private")
+    folder = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0)).simulate(DATA.tables).save(tmp_path / "private")
     done = called(str(folder), "--registry", str(tmp_path / "publisher.toml"))
     assert done.exit_code == 0, done.output
     assert 'name: "Readmission"' in done.output
     assert "epsilon: 1.0" in done.output
     (tmp_path / "gap.toml").write_text(facts.replace('region = "Norway"\n', ""))
     assert "'region' is missing" in str(refused(str(folder), "--registry", str(tmp_path / "gap.toml")))
-    exact = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "exact")
+    exact = RowStudy(DATA.codebook).simulate(DATA.tables).save(tmp_path / "exact")
     assert "not differentially private" in str(refused(str(exact), "--registry", str(tmp_path / "publisher.toml")))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from blindbayes import Study
+from blindbayes import RowStudy
 from blindbayes.cli.commands.report import command
 from blindbayes.errors import BlindbayesError
 from blindbayes.io.files import read_folder, write_folder
@@ -157,5 +157,5 @@ def test_a_stranger_and_a_simulation_are_told_what_is_wrong(sites: Loopback, tmp
     stranger = Loopback(tmp_path / "others", {"north": "rows.duckdb"})
     said = refused("sign", release_of(sites, "south"), "--config", stranger.sites["north"].home.folder)
     assert "another key for north" in said
-    simulated = Study(DATA.codebook).simulate(DATA.tables).save(tmp_path / "simulated")
+    simulated = RowStudy(DATA.codebook).simulate(DATA.tables).save(tmp_path / "simulated")
     assert "no site took part in this release" in refused("verify", simulated)

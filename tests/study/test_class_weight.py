@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, Study
-from blindbayes.study.fields import Model
+from blindbayes import Categorical, Codebook, ConfigError, Estimation, NaiveBayes, Numeric, Privacy, RowStudy
+from support.studies import make_columns_study
 
 BOOK = Codebook(
     "ill",
@@ -43,22 +43,24 @@ def test_weights_find_more_of_a_rare_class() -> None:
 
 def test_rows_open_the_model_that_pooling_gives_with_these_weights() -> None:
     parts = {name: FRAME[at::3].drop(columns="id") for at, name in enumerate("abc")}
-    result = Study(BOOK, class_weight=WEIGHT).simulate(parts)
+    result = RowStudy(BOOK, estimation=Estimation(class_weight=WEIGHT)).simulate(parts)
     assert result.statistics == POOLED.statistics_
     np.testing.assert_allclose(result.model.predict_proba(X), POOLED.predict_proba(X), rtol=1e-12)
-    noisy = Study(BOOK, class_weight=WEIGHT, epsilon=50.0, expected_rows=400).simulate(parts)
-    plain = Study(BOOK, epsilon=50.0, expected_rows=400).simulate(parts)
+    noisy = RowStudy(
+        BOOK, privacy=Privacy(epsilon=50.0, expected_rows=400), estimation=Estimation(class_weight=WEIGHT)
+    ).simulate(parts)
+    plain = RowStudy(BOOK, privacy=Privacy(epsilon=50.0, expected_rows=400)).simulate(parts)
     shift = np.diff(noisy.model.class_log_prior_) - np.diff(plain.model.class_log_prior_)
     assert abs(shift[0] - np.log(12)) < 0.5
 
 
-@pytest.mark.parametrize("keyed", [{}, {"aligned": False, "key": "id"}, {"aligned": False, "key": "id", "left": True}])
+@pytest.mark.parametrize("keyed", [{}, {"kind": "join", "key": "id"}, {"kind": "join", "key": "id", "left": True}])
 def test_classes_over_columns_are_those_of_pooled_training_with_these_weights(keyed: dict[str, Any]) -> None:
     keys = ["id"] if keyed else []
     options: dict[str, Any] = {"queries": 1000}
     if keyed:
         options |= {"bounds": {"clinic": 4096, "insurer": 4096}, "join": "left" if keyed.pop("left", False) else "inner"}
-    study = Study(BOOK, partition="columns", class_weight=WEIGHT, options=options, **keyed)
+    study = make_columns_study(BOOK, options=options, **keyed, class_weight=WEIGHT)
     sides = {"clinic": FRAME[[*keys, "smokes", "ill"]], "insurer": FRAME[[*keys, "age", "sex"]]}
     joint = study.simulate(sides)
     asked = {"clinic": X[["smokes"]][:60], "insurer": X[["age", "sex"]][:60]}
@@ -69,16 +71,20 @@ def test_classes_over_columns_are_those_of_pooled_training_with_these_weights(ke
 
 
 def test_a_study_without_weights_keeps_its_hash_and_one_with_them_has_another() -> None:
-    assert Study(BOOK, class_weight={}).sha256 == Study(BOOK).sha256 == Study(BOOK, model=Model()).sha256
-    assert Study(BOOK, class_weight=WEIGHT).sha256 != Study(BOOK).sha256
+    assert (
+        RowStudy(BOOK, estimation=Estimation(class_weight={})).sha256
+        == RowStudy(BOOK).sha256
+        == RowStudy(BOOK, estimation=Estimation()).sha256
+    )
+    assert RowStudy(BOOK, estimation=Estimation(class_weight=WEIGHT)).sha256 != RowStudy(BOOK).sha256
 
 
 @pytest.mark.parametrize("weight", [{"maybe": 2.0}, {"yes": 0.0}, {"yes": -1.0}, {"yes": float("nan")}, {"yes": 1e9}])
 def test_what_is_no_weight_is_refused(weight: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="class_weight"):
-        Study(BOOK, class_weight=weight)
+        RowStudy(BOOK, estimation=Estimation(class_weight=weight))
 
 
 def test_a_protocol_without_a_place_for_weights_says_so() -> None:
     with pytest.raises(ConfigError, match="class_weight does not apply to private_ratio"):
-        Study(BOOK, protocol="private_ratio", class_weight=WEIGHT)
+        RowStudy(BOOK, protocol="private_ratio", estimation=Estimation(class_weight=WEIGHT))

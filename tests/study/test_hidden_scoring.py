@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from blindbayes import Study
+from blindbayes import JoinStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
@@ -71,7 +71,7 @@ def table(rows, schema):
 
 
 def make(policy="first", book=BOOK, **options):
-    return Study(book, partition="columns", key="id", aligned=False, duplicates=policy, options=options)
+    return JoinStudy(book, key="id", duplicates=policy, options=options)
 
 
 def in_clear(model, frames, to, scope):
@@ -348,7 +348,7 @@ def test_a_second_row_is_an_error_where_the_study_rejects_it():
 
 def test_classes_go_to_whom_the_study_names_alone():
     frames = draw(60, 30)
-    model = Study(BOOK, partition="columns", key="id", aligned=False, reveal_to="bank").simulate(frames).model
+    model = JoinStudy(BOOK, key="id", reveal_to="bank").simulate(frames).model
     with pytest.raises(ConfigError, match="to bank alone"):
         model.score(frames, to="telecom")
     assert len(model.score(frames, to="bank").labels) == 62
@@ -411,7 +411,7 @@ def test_the_words_say_who_learned_what(trained):
 
 def test_the_report_of_training_says_what_each_way_of_scoring_will_tell(trained):
     frames = draw(60, 30)
-    result = Study(BOOK, partition="columns", key="id", aligned=False, reveal_to="bank").simulate(frames)
+    result = JoinStudy(BOOK, key="id", reveal_to="bank").simulate(frames)
     words = " ".join(result.report.follows)
     assert "over the hidden join names nobody" in words
     assert "the same people in one order" in words

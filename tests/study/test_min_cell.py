@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from blindbayes import Limits, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.errors import ConfigError
-from blindbayes.study import Study
+from blindbayes.study.tasks.sum_plan import Sum
+from support.studies import make_study
 
 BOOK = Codebook(
     "class",
@@ -36,7 +38,9 @@ def sources() -> dict[str, pd.DataFrame]:
 
 def test_noisy_counts_below_the_least_are_published_as_zero(tmp_path: Path) -> None:
     found = {
-        least: Study(BOOK, epsilon=4.0, min_cell=least, expected_rows=1500).simulate(sources(), coins=Coins.seeded(bytes(32)))
+        least: RowStudy(BOOK, privacy=Privacy(epsilon=4.0, expected_rows=1500), limits=Limits(min_cell=least)).simulate(
+            sources(), coins=Coins.seeded(bytes(32))
+        )
         for least in (0, LEAST)
     }
     plain, hidden = found[0].statistics, found[LEAST].statistics
@@ -61,21 +65,21 @@ def test_what_each_party_sends_does_not_know_of_it() -> None:
     frame = sources()["north"]
     vectors = []
     for least in (0, LEAST):
-        study = Study(BOOK, epsilon=4.0, min_cell=least, expected_rows=1500)
-        setting = study.setting(("north", "south", "west"))
-        statistics = count_table(frame, study.counting(setting))
-        vectors.append(study.contribution(statistics, setting, Coins.seeded(bytes(32))))
+        study = RowStudy(BOOK, privacy=Privacy(epsilon=4.0, expected_rows=1500), limits=Limits(min_cell=least))
+        planned = Sum.make(study, ("north", "south", "west"))
+        statistics = count_table(frame, planned.counting)
+        vectors.append(planned.contribution(statistics, Coins.seeded(bytes(32))))
     assert np.array_equal(*vectors)
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"epsilon": 1.0, "protocol": "opened_ratio"}, {"partition": "columns", "protocol": "noisy_histograms"}]
+    "fields", [{}, {"epsilon": 1.0, "protocol": "opened_ratio"}, {"kind": "columns", "protocol": "noisy_histograms"}]
 )
 def test_cells_of_anything_but_a_noisy_sum_are_not_altered(fields: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="min_cell"):
-        Study(BOOK, min_cell=5, **fields)  # type: ignore[arg-type]
+        make_study(BOOK, **fields, min_cell=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="min_cell"):
-        Study(BOOK, epsilon=1.0, min_cell=-1)
+        RowStudy(BOOK, privacy=Privacy(epsilon=1.0), limits=Limits(min_cell=-1))
 
 
 def test_moments_of_a_small_class_are_hidden_with_its_count() -> None:
@@ -83,8 +87,8 @@ def test_moments_of_a_small_class_are_hidden_with_its_count() -> None:
     frames = {
         name: frame.assign(income=frame["age"] * 100).drop(columns=["colour", "age"]) for name, frame in sources().items()
     }
-    study = Study(book, epsilon=4.0, min_cell=LEAST, expected_rows=1500)
-    plan = study.plan(study.setting(tuple(frames)))
+    study = RowStudy(book, privacy=Privacy(epsilon=4.0, expected_rows=1500), limits=Limits(min_cell=LEAST))
+    plan = Sum.make(study, tuple(frames)).plan
     assert plan is not None
     assert [cut.kind for cut in plan.tables.cuts] == ["moments"]
     found = study.simulate(frames, coins=Coins.seeded(bytes(32)))

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from blindbayes import Limits, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.errors import PrivacyError
 from blindbayes.protocols import registry
-from blindbayes.study import Study
+from blindbayes.study.tasks.sum_plan import Sum
 
 BOOK = Codebook("c", ("a", "b"), (Categorical("x", ("p", "q")),), max_rows=10**6)
 
@@ -100,11 +101,13 @@ def test_the_smallest_sum_of_other_protocols(
 @pytest.mark.parametrize("parties", [2, *range(3, 13), 40, 64, 65, 100, 1_000])
 def test_every_study_by_default_has_honest_noise_in_every_sum(parties: int) -> None:
     """For the trust that its statement names: the server may deviate. The quorum and the graph follow gamma."""
-    study = Study(BOOK, epsilon=1.0, min_parties=2)
-    setting = study.setting(names(parties))
-    noise = study.noise(setting)
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0), limits=Limits(min_parties=2))
+    planned = Sum.make(study, names(parties))
+    noise = planned.noise
     assert noise is not None
-    found = registry.load("masked_sum").smallest(setting, dishonest(parties, study.gamma), malicious=True)
+    found = registry.load("masked_sum").smallest(
+        planned.setting, dishonest(parties, study.privacy.honest_fraction), malicious=True
+    )
     assert 1 <= noise.honest <= found.honest
     assert noise.remaining(found.honest) <= 1.001
 
@@ -112,12 +115,12 @@ def test_every_study_by_default_has_honest_noise_in_every_sum(parties: int) -> N
 @pytest.mark.parametrize(("parties", "quorum"), [(6, 4), (9, 6), (12, 8)])
 def test_a_quorum_that_lets_two_sets_be_opened_is_refused(parties: int, quorum: int) -> None:
     with pytest.raises(PrivacyError, match="no honest noise"):
-        Study(BOOK, epsilon=1.0, quorum=quorum).setting(names(parties))
+        Sum.make(RowStudy(BOOK, privacy=Privacy(epsilon=1.0), limits=Limits(quorum=quorum)), names(parties))
 
 
 def test_a_graph_for_noise_is_planned_for_the_colluders_that_gamma_allows() -> None:
-    assert Study(BOOK).setting(names(1_000)).corrupt == 0.1
-    setting = Study(BOOK, epsilon=1.0).setting(names(1_000))
+    assert Sum.make(RowStudy(BOOK), names(1_000)).setting.corrupt == 0.1
+    setting = Sum.make(RowStudy(BOOK, privacy=Privacy(epsilon=1.0)), names(1_000)).setting
     assert setting.corrupt == dishonest(1_000, 2 / 3) / 1_000
     planned_for_few = dataclasses.replace(setting, corrupt=0.1)
     assert registry.load("masked_sum").smallest(planned_for_few, dishonest(1_000, 2 / 3), malicious=True).honest == 0
@@ -127,7 +130,7 @@ def test_statement_and_leak_report_say_the_same_number() -> None:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({"x": rng.choice(["p", "q"], 240), "c": rng.choice(["a", "b"], 240)})
     parts = {f"p{at}": frame.iloc[40 * at : 40 * at + 40] for at in range(6)}
-    result = Study(BOOK, epsilon=1.0).simulate(parts)
+    result = RowStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate(parts)
     assert result.report is not None
     words = "up to 2 of 6 may deviate and collude, and whoever opens the sum may "
     for text in (result.statement, " ".join(result.report.follows)):

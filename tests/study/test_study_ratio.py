@@ -9,12 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from blindbayes import Result, Study
+from blindbayes import Result, RowStudy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.report.spec import read_spec
 from blindbayes.simulation.rows import RowModel
+from blindbayes.study import Study
 from support.oracles import near_tie
 from support.smokers import BOOK, POOLED, TABLES, X
+from support.studies import make_study
 from support.two_party import coins
 
 SPEC = read_spec("private_ratio").table
@@ -25,7 +27,7 @@ def opened(result: Result) -> set[tuple[str, ...]]:
 
 
 def test_the_model_stays_in_shares_that_classify_as_pooled_training_does(tmp_path: Path) -> None:
-    result = Study(BOOK, protocol="private_ratio", options={"queries": 1000}).simulate(TABLES, coins=coins("study"))
+    result = RowStudy(BOOK, protocol="private_ratio", options={"queries": 1000}).simulate(TABLES, coins=coins("study"))
     assert set(result.leakage) == set(TABLES)
     assert opened(result) == {tuple(SPEC["opened"])} == {()}
     assert "Nothing is opened" in result.statement
@@ -63,12 +65,12 @@ def test_a_table_above_its_part_of_max_rows_is_refused() -> None:
     """Nobody sees the total, so nobody could see that it overflowed."""
     book = msgspec.structs.replace(BOOK, max_rows=1400)  # 466 rows each, and west has 500
     with pytest.raises(DataError, match="at most max_rows / 3 = 466 rows"):
-        Study(book, protocol="private_ratio").simulate(TABLES)
+        RowStudy(book, protocol="private_ratio").simulate(TABLES)
 
 
 def test_what_is_refused() -> None:
     def study(**fields: Any) -> Study:
-        return Study(BOOK, protocol="private_ratio", **fields)
+        return make_study(BOOK, protocol="private_ratio", **fields)
 
     with pytest.raises(PrivacyError, match="adds no noise"):
         study(epsilon=1.0)
@@ -85,4 +87,4 @@ def test_what_is_refused() -> None:
         study().simulate(two)
     assert opened(study(min_parties=2).simulate(two)) == {()}
     with pytest.raises(ConfigError, match=r"known: .*private_ratio"):
-        Study(BOOK, protocol="private_sum")
+        RowStudy(BOOK, protocol="private_sum")

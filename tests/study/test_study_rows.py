@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from sklearn.naive_bayes import GaussianNB
 
-from blindbayes import Codebook, NaiveBayes, Study, load
+from blindbayes import Codebook, ColumnStudy, Limits, NaiveBayes, Privacy, RowStudy, load
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count, count_table
@@ -23,7 +23,9 @@ from blindbayes.protocols.memory import Drop, Replace, Vanish
 from blindbayes.protocols.reference.messages import VectorShown
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
+from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes.wire.transcript import Keep
+from support.studies import make_study
 from support.sums import SEED
 
 CODEBOOK = Codebook(
@@ -69,7 +71,7 @@ ROWS_PROTOCOLS = ["reference", "masked_sum", "ring_sum", "chain_sum", "oblivious
 
 @pytest.mark.parametrize("protocol", ROWS_PROTOCOLS)
 def test_every_protocol_gives_the_pooled_model(protocol: str) -> None:
-    result = Study(CODEBOOK, protocol=protocol).simulate(PARTS)
+    result = RowStudy(CODEBOOK, protocol=protocol).simulate(PARTS)
     assert result.statistics == TRUTH
     pooled = NaiveBayes.from_statistics(TRUTH)
     probe = WHOLE.drop(columns="ill")
@@ -83,7 +85,7 @@ def test_it_equals_scikit_learn_on_iris(dataset: Callable[[str], Path]) -> None:
     frame = pd.read_csv(dataset("iris"))
     features, target = frame.columns[:-1], frame.columns[-1]
     codebook = Codebook.from_frame(frame, target=target)
-    result = Study(codebook).simulate(split(frame, 5))
+    result = RowStudy(codebook).simulate(split(frame, 5))
     oracle = GaussianNB().fit(frame[features].to_numpy(), frame[target])
     assert np.allclose(
         result.model.predict_log_proba(frame[features]),
@@ -95,7 +97,7 @@ def test_it_equals_scikit_learn_on_iris(dataset: Callable[[str], Path]) -> None:
 
 def test_empty_and_one_row_parties_take_part() -> None:
     parts = {"none": WHOLE.iloc[:0], "one": WHOLE.iloc[:1], "rest": WHOLE.iloc[1:]}
-    assert Study(CODEBOOK).simulate(parts).statistics == TRUTH
+    assert RowStudy(CODEBOOK).simulate(parts).statistics == TRUTH
 
 
 def test_wide_cells_come_out_exact() -> None:
@@ -105,13 +107,13 @@ def test_wide_cells_come_out_exact() -> None:
     values = np.array([2.0**45, -(2.0**45), 2.0**45 - 1, 12345.0, -7.0, 2.0**44])
     frame = pd.DataFrame({"x": values, "c": ["a", "b", "a", "a", "b", "b"]})
     for protocol in ROWS_PROTOCOLS:
-        result = Study(codebook, protocol=protocol).simulate(split(frame, 3))
+        result = RowStudy(codebook, protocol=protocol).simulate(split(frame, 3))
         assert result.statistics == count(frame, codebook)
         assert int(result.statistics.squares["x"][0]) == sum(int(value) ** 2 for value in values[[0, 2, 3]])
 
 
 def test_the_leak_report_lists_what_each_party_got() -> None:
-    result = Study(CODEBOOK).simulate(PARTS)
+    result = RowStudy(CODEBOOK).simulate(PARTS)
     site = result.leakage["site0"]
     assert site.opened == ("sum",)
     assert {trust for trust, _ in site.received.values()} == {"key", "encrypted", "clear"}
@@ -124,7 +126,7 @@ def test_the_leak_report_lists_what_each_party_got() -> None:
 
 
 def test_the_release_folder_holds_the_answers(tmp_path: Path) -> None:
-    result = Study(CODEBOOK).simulate(PARTS)
+    result = RowStudy(CODEBOOK).simulate(PARTS)
     folder = result.save(tmp_path / "release")
     assert {path.name for path in folder.iterdir()} >= {"cost.json", "leakage.json", "model.json", "statement.md"}
     probe = WHOLE.drop(columns="ill")
@@ -145,25 +147,24 @@ def test_exact_sums_of_two_parties_are_refused() -> None:
     two = split(WHOLE, 2)
     for protocol in ROWS_PROTOCOLS:
         with pytest.raises(PrivacyError):
-            Study(CODEBOOK, protocol=protocol).simulate(two)
+            RowStudy(CODEBOOK, protocol=protocol).simulate(two)
         with pytest.raises(PrivacyError, match="tells each the other"):
-            Study(CODEBOOK, protocol=protocol, min_parties=2).simulate(two)
+            RowStudy(CODEBOOK, protocol=protocol, limits=Limits(min_parties=2)).simulate(two)
     with pytest.raises(PrivacyError, match="tells each the other"):
-        Study(CODEBOOK, quorum=2).simulate(split(WHOLE, 3))
+        RowStudy(CODEBOOK, limits=Limits(quorum=2)).simulate(split(WHOLE, 3))
 
 
 def test_too_few_parties_or_rows_are_refused() -> None:
     with pytest.raises(PrivacyError, match="at least 5 parties"):
-        Study(CODEBOOK, min_parties=5).simulate(PARTS)
+        RowStudy(CODEBOOK, limits=Limits(min_parties=5)).simulate(PARTS)
     with pytest.raises(PrivacyError, match="at least 31 rows"):
-        Study(CODEBOOK, min_rows=31).simulate(PARTS)
-    assert Study(CODEBOOK, min_rows=30).simulate(PARTS).included == tuple(PARTS)
+        RowStudy(CODEBOOK, limits=Limits(min_rows=31)).simulate(PARTS)
+    assert RowStudy(CODEBOOK, limits=Limits(min_rows=30)).simulate(PARTS).included == tuple(PARTS)
 
 
 @pytest.mark.parametrize(
     "how",
     [
-        {"partition": "diagonal"},
         {"protocol": "class_sums"},
         {"protocol": "none"},
         {"min_parties": 1},
@@ -175,7 +176,7 @@ def test_too_few_parties_or_rows_are_refused() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(how: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Study(CODEBOOK, **how).simulate(PARTS)
+        make_study(CODEBOOK, **how).simulate(PARTS)
 
 
 @pytest.mark.parametrize(
@@ -183,56 +184,56 @@ def test_settings_that_make_no_sense_are_refused(how: dict[str, Any]) -> None:
 )
 def test_budgets_that_make_no_sense_are_refused(how: dict[str, Any]) -> None:
     with pytest.raises(PrivacyError):
-        Study(CODEBOOK, **how)
+        make_study(CODEBOOK, **how)
 
 
 def test_an_inferred_codebook_is_refused_with_epsilon() -> None:
     inferred = Codebook("c", ("a",), (Categorical("x", ("u",)),), provenance="inferred")
     with pytest.raises(PrivacyError, match="inferred"):
-        Study(inferred, epsilon=1.0)
+        RowStudy(inferred, privacy=Privacy(epsilon=1.0))
 
 
 def test_a_party_may_not_take_a_role_s_name() -> None:
     with pytest.raises(ConfigError, match="keeps for itself"):
-        Study(CODEBOOK).simulate({"server": PARTS["site0"], "b": PARTS["site1"], "c": PARTS["site2"]})
+        RowStudy(CODEBOOK).simulate({"server": PARTS["site0"], "b": PARTS["site1"], "c": PARTS["site2"]})
 
 
 def test_bad_rows_stop_before_anything_is_sent() -> None:
     bad = {**PARTS, "site2": PARTS["site2"].assign(colour="purple")}
     with pytest.raises(DataError, match="colour"):
-        Study(CODEBOOK).simulate(bad)
+        RowStudy(CODEBOOK).simulate(bad)
 
 
 def test_the_hash_depends_on_everything_agreed() -> None:
     studies = [
-        Study(CODEBOOK),
-        Study(CODEBOOK, protocol="ring_sum"),
-        Study(CODEBOOK, epsilon=1.0),
-        Study(CODEBOOK, quorum=3),
-        Study(CODEBOOK, options={"publish": False}),
-        Study(CODEBOOK, min_rows=1),
-        Study(CODEBOOK.with_features(CODEBOOK.features[:2])),
+        RowStudy(CODEBOOK),
+        RowStudy(CODEBOOK, protocol="ring_sum"),
+        RowStudy(CODEBOOK, privacy=Privacy(epsilon=1.0)),
+        RowStudy(CODEBOOK, limits=Limits(quorum=3)),
+        RowStudy(CODEBOOK, options={"publish": False}),
+        RowStudy(CODEBOOK, limits=Limits(min_rows=1)),
+        RowStudy(CODEBOOK.with_features(CODEBOOK.features[:2])),
     ]
     assert len({study.sha256 for study in studies}) == len(studies)
-    assert Study(CODEBOOK).sha256 == Study(CODEBOOK).sha256
+    assert RowStudy(CODEBOOK).sha256 == RowStudy(CODEBOOK).sha256
 
 
 # -- losses and lies ---------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_party_is_left_out_down_to_the_quorum() -> None:
-    result = Study(CODEBOOK, quorum=3).simulate(PARTS, faults=[Vanish("site1", 0)])
+    result = RowStudy(CODEBOOK, limits=Limits(quorum=3)).simulate(PARTS, faults=[Vanish("site1", 0)])
     assert result.included == ("site0", "site2", "site3")
     assert result.statistics == count(pd.concat([PARTS[name] for name in result.included]), CODEBOOK)
     with pytest.raises(PeerLost) as caught:
-        Study(CODEBOOK, quorum=3).simulate(PARTS, faults=[Vanish("site1", 0), Vanish("site2", 3)])
+        RowStudy(CODEBOOK, limits=Limits(quorum=3)).simulate(PARTS, faults=[Vanish("site1", 0), Vanish("site2", 3)])
     assert caught.value.party in ("site1", "site2")
 
 
 def test_a_lost_total_does_not_make_two_truths() -> None:
     dropped = Drop(lambda entry: entry.kind.__name__ == "TotalPublished" and entry.to == "site0")
     with pytest.raises(PeerLost):
-        Study(CODEBOOK, quorum=3).simulate(PARTS, faults=[dropped])
+        RowStudy(CODEBOOK, limits=Limits(quorum=3)).simulate(PARTS, faults=[dropped])
 
 
 @pytest.mark.parametrize("place", [0, 3, 9, 14, 17])
@@ -246,7 +247,7 @@ def test_a_total_of_no_table_is_refused(place: int) -> None:
 
     lie = Replace(lambda entry: entry.sender == "site1", pollute)
     with pytest.raises(PeerProtocolError, match="not that of any table"):
-        Study(CODEBOOK, protocol="reference").simulate(PARTS, faults=[lie])
+        RowStudy(CODEBOOK, protocol="reference").simulate(PARTS, faults=[lie])
 
 
 def test_the_rules_of_plausible_statistics() -> None:
@@ -272,13 +273,13 @@ def test_the_rules_of_plausible_statistics() -> None:
 
 
 def test_deltas_update_the_model_exactly() -> None:
-    first = Study(CODEBOOK).simulate(PARTS)
+    first = RowStudy(CODEBOOK).simulate(PARTS)
     more = people(40, seed=1)
-    second = Study(CODEBOOK).simulate(split(more, 4), base=first)
+    second = RowStudy(CODEBOOK).simulate(split(more, 4), base=first)
     assert second.statistics == count(pd.concat([WHOLE, more]), CODEBOOK)
     assert second.runs == 2
     gone = {"site2": PARTS["site2"].iloc[:5]}
-    third = Study(CODEBOOK).simulate({name: frame.iloc[:0] for name, frame in PARTS.items()}, base=second, removed=gone)
+    third = RowStudy(CODEBOOK).simulate({name: frame.iloc[:0] for name, frame in PARTS.items()}, base=second, removed=gone)
     assert third.statistics == second.statistics - count(gone["site2"], CODEBOOK)
     fresh = NaiveBayes.from_statistics(third.statistics)
     probe = WHOLE.drop(columns="ill")
@@ -286,20 +287,20 @@ def test_deltas_update_the_model_exactly() -> None:
 
 
 def test_deltas_that_do_not_fit_are_refused() -> None:
-    first = Study(CODEBOOK).simulate(PARTS)
+    first = RowStudy(CODEBOOK).simulate(PARTS)
     other = CODEBOOK.with_features(CODEBOOK.features[:2])
     with pytest.raises(ConfigError, match="another codebook"):
-        Study(other).simulate({name: frame[["colour", "smoker", "ill"]] for name, frame in PARTS.items()}, base=first)
+        RowStudy(other).simulate({name: frame[["colour", "smoker", "ill"]] for name, frame in PARTS.items()}, base=first)
     with pytest.raises(ConfigError, match="epsilon"):
-        Study(CODEBOOK, epsilon=1.0).simulate(PARTS, base=first)
+        RowStudy(CODEBOOK, privacy=Privacy(epsilon=1.0)).simulate(PARTS, base=first)
     with pytest.raises(ConfigError, match="no party"):
-        Study(CODEBOOK).simulate(PARTS, removed={"stranger": WHOLE})
+        RowStudy(CODEBOOK).simulate(PARTS, removed={"stranger": WHOLE})
     with pytest.raises(PeerProtocolError):  # more taken back than was ever there
-        Study(CODEBOOK).simulate({name: frame.iloc[:0] for name, frame in PARTS.items()}, removed={"site0": WHOLE})
+        RowStudy(CODEBOOK).simulate({name: frame.iloc[:0] for name, frame in PARTS.items()}, removed={"site0": WHOLE})
 
 
 def test_budgets_of_deltas_add_up_and_are_charged_first(tmp_path: Path) -> None:
-    study = Study(CODEBOOK, epsilon=0.5)
+    study = RowStudy(CODEBOOK, privacy=Privacy(epsilon=0.5))
     ledgers = {name: Ledger.create(tmp_path / name, epsilon=1).path for name in PARTS}
     first = study.simulate(PARTS, ledgers=ledgers)
     second = study.simulate(PARTS, base=first, ledgers=ledgers)
@@ -316,7 +317,7 @@ def test_budgets_of_deltas_add_up_and_are_charged_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ROWS_PROTOCOLS)
 def test_noise_changes_label_and_result(protocol: str) -> None:
-    result = Study(CODEBOOK, protocol=protocol, epsilon=1.0).simulate(PARTS)
+    result = RowStudy(CODEBOOK, protocol=protocol, privacy=Privacy(epsilon=1.0)).simulate(PARTS)
     labels = {label for leak in result.leakage.values() for label in leak.opened}
     assert "noisy_sum" in labels
     assert "sum" not in labels
@@ -326,9 +327,9 @@ def test_noise_changes_label_and_result(protocol: str) -> None:
 
 
 def test_two_parties_may_open_a_noisy_sum() -> None:
-    study = Study(CODEBOOK, epsilon=1.0)
-    setting = study.setting(("a", "b"))
-    noise = study.noise(setting)
+    study = RowStudy(CODEBOOK, privacy=Privacy(epsilon=1.0), limits=Limits(min_parties=2))
+    planned = Sum.make(study, ("a", "b"))
+    noise = planned.noise
     assert noise is not None
     assert noise.honest == 1  # each party's noise alone protects its rows from the other
     assert study.simulate({"a": WHOLE.iloc[:60], "b": WHOLE.iloc[60:]}).included == ("a", "b")
@@ -339,8 +340,8 @@ def test_two_parties_may_open_a_noisy_sum() -> None:
     [(3, 3, 1.0, 2), (6, 5, 2 / 3, 3), (9, 7, 2 / 3, 4), (20, 20, 1.0, 19), (10, 8, 0.9, 7)],
 )
 def test_noise_counts_on_the_fewest_honest_survivors(parties: int, quorum: int, gamma: float, honest: int) -> None:
-    study = Study(CODEBOOK, epsilon=1.0, quorum=quorum, gamma=gamma)
-    noise = study.noise(study.setting([f"p{at}" for at in range(parties)]))
+    study = RowStudy(CODEBOOK, privacy=Privacy(epsilon=1.0, honest_fraction=gamma), limits=Limits(quorum=quorum))
+    noise = Sum.make(study, [f"p{at}" for at in range(parties)]).noise
     assert noise is not None
     assert noise.honest == honest
 
@@ -348,8 +349,8 @@ def test_noise_counts_on_the_fewest_honest_survivors(parties: int, quorum: int, 
 @pytest.mark.parametrize("rows", [None, 100, 10**6])
 def test_the_noise_covers_what_one_row_can_change(rows: int | None) -> None:
     """Every row moves the vector by at most `touched`, cell by cell measured in its bound; and some row by just that."""
-    study = Study(CODEBOOK, epsilon=1.0, expected_rows=rows)
-    plan = study.plan(study.setting(tuple(PARTS)))
+    study = RowStudy(CODEBOOK, privacy=Privacy(epsilon=1.0, expected_rows=rows))
+    plan = Sum.make(study, tuple(PARTS)).plan
     assert plan is not None
     zero = plan.vector(Statistics.zero(plan.codebook))
     full = people(1).assign(smoker="no", pulse=30)
@@ -363,8 +364,8 @@ def test_the_noise_covers_what_one_row_can_change(rows: int | None) -> None:
 
 def test_numbers_on_a_wide_grid_are_released_within_64_bits() -> None:
     codebook = Codebook("c", ("a", "b"), (Numeric("x", 0, 2.0**40, 1.0), Numeric("y", 0, 30_000, 1.0)), max_rows=10**6)
-    study = Study(codebook, epsilon=1.0, expected_rows=10**6)
-    plan = study.plan(study.setting(("a", "b", "c")))
+    study = RowStudy(codebook, privacy=Privacy(epsilon=1.0, expected_rows=10**6))
+    plan = Sum.make(study, ("a", "b", "c")).plan
     assert plan is not None
     assert plan.bound(3) < 2**63
     rng = np.random.default_rng(5)
@@ -382,8 +383,8 @@ def test_a_private_study_predicts_almost_as_well_as_an_exact_one(dataset: Callab
     codebook = Codebook.from_frame(frame, target=target)
     train, test = frame.iloc[::2], frame.iloc[1::2]
     probe, truth = test.drop(columns=target), test[target]
-    exact = Study(codebook).simulate(split(train, 5)).model.score(probe, truth)
-    study = Study(codebook, epsilon=3.0, expected_rows=900)
+    exact = RowStudy(codebook).simulate(split(train, 5)).model.score(probe, truth)
+    study = RowStudy(codebook, privacy=Privacy(epsilon=3.0, expected_rows=900))
     scores = [
         study.simulate(split(train, 5), coins=Coins.seeded(bytes([at]) * 32)).model.score(probe, truth) for at in range(5)
     ]
@@ -391,7 +392,7 @@ def test_a_private_study_predicts_almost_as_well_as_an_exact_one(dataset: Callab
 
 
 def test_the_model_of_a_private_study_is_saved_with_its_statement(tmp_path: Path) -> None:
-    result = Study(CODEBOOK, epsilon=1.0).simulate(PARTS)
+    result = RowStudy(CODEBOOK, privacy=Privacy(epsilon=1.0)).simulate(PARTS)
     folder = result.save(tmp_path / "release")
     again = load(folder / "model.json")
     probe = WHOLE.drop(columns="ill")
@@ -405,9 +406,9 @@ def test_the_noise_of_all_parties_is_in_the_sum() -> None:
     """With quorum and honesty at their best, the variance of an opened count is that of the plan (chi-square, alpha 1e-6)."""
     codebook = Codebook("c", ("a",), (Categorical("x", tuple(f"v{at}" for at in range(400))),), max_rows=10**6)
     frame = pd.DataFrame({"x": ["v0"], "c": ["a"]})
-    study = Study(codebook, epsilon=1.0, gamma=1.0, quorum=3)
+    study = RowStudy(codebook, privacy=Privacy(epsilon=1.0, honest_fraction=1.0), limits=Limits(quorum=3))
     result = study.simulate({"a": frame, "b": frame, "c": frame}, coins=Coins.seeded(SEED), keep=Keep.COUNTS)
-    noise = study.noise(study.setting(("a", "b", "c")))
+    noise = Sum.make(study, ("a", "b", "c")).noise
     assert noise is not None
     assert result.total is not None
     drawn = result.total[1:].astype(float)
@@ -419,12 +420,12 @@ def test_the_noise_of_all_parties_is_in_the_sum() -> None:
 def test_rows_only_arguments_are_refused_for_columns() -> None:
     for how in ({"base": object()}, {"removed": {}}, {"faults": [Vanish("a", 0)]}):
         with pytest.raises(ConfigError, match="columns"):
-            Study(CODEBOOK, partition="columns").simulate(PARTS, **how)
+            ColumnStudy(CODEBOOK).simulate(PARTS, **how)
 
 
 def test_two_runs_on_the_same_coins_share_no_noise() -> None:
     coins = Coins.seeded(SEED)
-    study = Study(CODEBOOK, epsilon=1.0)
+    study = RowStudy(CODEBOOK, privacy=Privacy(epsilon=1.0))
     one, other = (study.simulate(PARTS, coins=coins) for _ in range(2))
     assert one.total is not None
     assert other.total is not None
@@ -437,7 +438,7 @@ def test_two_runs_on_the_same_coins_share_no_noise() -> None:
 def test_hundreds_of_parties_with_one_record_each() -> None:
     records = {f"person{at}": count_table(WHOLE.iloc[[at % len(WHOLE)]], CODEBOOK) for at in range(300)}
     lost = [Vanish(f"person{at}", at % 11) for at in range(0, 300, 30)]
-    result = Study(CODEBOOK, quorum=285).simulate(records, faults=lost, keep=Keep.COUNTS)
+    result = RowStudy(CODEBOOK, limits=Limits(quorum=285)).simulate(records, faults=lost, keep=Keep.COUNTS)
     expected = sum((records[name] for name in result.included), Statistics.zero(CODEBOOK))
     assert result.statistics == expected
     assert len(result.included) >= 290

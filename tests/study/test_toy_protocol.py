@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from blindbayes import Study
+from blindbayes import RowStudy
 from blindbayes.cli.commands.study import command
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
@@ -116,7 +116,7 @@ def test_a_toy_is_a_study_a_policy_a_choice_and_a_refusal() -> None:
     assert "toy_sum" in schemes.known("rows", offered=True)
     assert "toy_sum" in Policy().protocols
     with pytest.raises(ConfigError, match="the option cheer is a text"):
-        Study(BOOK, protocol="toy_sum", options={"cheer": 3})
+        RowStudy(BOOK, protocol="toy_sum", options={"cheer": 3})
 
 
 @pytest.mark.usefixtures("toy")

@@ -54,7 +54,7 @@ class Split:
 
     def study(self, net: Loopback, **fields: Any) -> StudyFile:
         held = Holdings({name: tuple(names) for name, names in self.holds.items()}, self.labelled, len(self.frame))
-        given: dict[str, Any] = {"partition": "columns", "columns": held, "deadlines": QUICK, "options": {"queries": 10_000}}
+        given: dict[str, Any] = {"kind": "columns", "columns": held, "deadlines": QUICK, "options": {"queries": 10_000}}
         return net.make_study(self.book, **{**given, **fields})
 
     def ask(

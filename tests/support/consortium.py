@@ -11,7 +11,7 @@ import numpy as np
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.data import count_table
 from blindbayes.disclosure.policy import Policy
-from blindbayes.study.file import Deadlines, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Change, Party
 from support.sites import Office, duckdb_file, paper_policy
 
@@ -31,7 +31,7 @@ class Consortium:
             "hosts": {"miner": founders[0]},
             "deadlines": Deadlines(step=20, join=20, run=35),
             "privacy": Privacy(epsilon=1.0),
-            "thresholds": Thresholds(min_parties=2),
+            "limits": Limits(min_parties=2),
         }
         self.study: StudyFile = office.net.make_study(BOOK, parties=tuple(map(self.party, founders)), **{**given, **fields})
         self.approve()

@@ -8,6 +8,7 @@ from typing import Any
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Party, Privacy, StudyFile
+from blindbayes.testing.loopback import make_study_file
 from support.column_sites import small
 from support.sites import Office, paper_policy
 
@@ -37,8 +38,8 @@ def office_of(folder: Path, **options: Any) -> Office:
 
 
 def study_of(office: Office, **fields: Any) -> StudyFile:
-    given: dict[str, Any] = {"partition": "columns", "protocol": "noisy_histograms", "hosts": {"miner": "office"}}
+    given: dict[str, Any] = {"kind": "columns", "protocol": "noisy_histograms", "hosts": {"miner": "office"}}
     given |= {"columns": Holdings(HOLDS, ("hospital", "insurer")), "privacy": Privacy(epsilon=2.0)}
     given |= {"deadlines": Deadlines(step=10, join=10, run=60), "title": "noisy"}
     parties = tuple(Party(name, site.identity.card.identity.hex()) for name, site in office.net.sites.items())
-    return StudyFile(parties=parties, codebook=BOOK.to_dict(), **{**given, **fields})
+    return make_study_file(parties=parties, codebook=BOOK, **{**given, **fields})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from blindbayes import Study
+from blindbayes import RowStudy
 from blindbayes.datasets import hospitals
 from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
@@ -21,7 +21,7 @@ def released_sites(folder: Path) -> Loopback:
     """Three sites, each with its own release of one run under releases/."""
     net = Loopback(folder, dict.fromkeys(DATA.tables, "rows.duckdb"))
     study = net.make_study(DATA.codebook, title="readmission")
-    result = Study(DATA.codebook).simulate(DATA.tables)
+    result = RowStudy(DATA.codebook).simulate(DATA.tables)
     facts = {"study": study.sha256, "codebook": DATA.codebook.sha256, "run": RUN, "title": study.title}
     facts |= {"included": list(result.included), "went_on_without": []}
     receipts = {

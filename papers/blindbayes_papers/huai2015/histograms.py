@@ -35,7 +35,7 @@ from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.parameters import estimate
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts, NoParams, Scheme
-from blindbayes.study.study import Study
+from blindbayes.study.study import Study, learner_of
 from blindbayes.study.tasks.columns import dry_run_columns, line_up, require_record, tell_holdings
 from blindbayes.study.tasks.job import CountingJob, Site
 from blindbayes.study.tasks.result import Learned, Result, about_run, leakage_of, report_run
@@ -52,9 +52,9 @@ OPENED = "noisy_histograms"
 
 def require_settings(study: Study) -> None:
     """What the protocol asks of a study, whoever holds what."""
-    if study.epsilon is None:
+    if study.privacy.epsilon is None:
         raise PrivacyError("noisy_histograms needs epsilon: without noise each party would open its counts")
-    if study.delta:
+    if study.privacy.delta:
         raise PrivacyError("noisy_histograms is purely epsilon-private; leave delta at 0")
 
 
@@ -97,12 +97,14 @@ class NoisyColumns:
     def plan(self) -> ReleasePlan:
         """How each feature is released, from public facts: its values or bins, or for a Gaussian one cells or moments."""
         study, book = self.study, self.study.codebook
-        epsilon = Fraction(str(study.epsilon))
+        epsilon = Fraction(str(study.privacy.epsilon))
         if all(feature.counted for feature in book.features):
             cuts = [Cut(each.name, "cells", tuple(range(each.size + 1)), each.optional) for each in book.features]
-            return ReleasePlan(book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.expected_rows, 1, 0.0, ())
+            return ReleasePlan(
+                book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.privacy.expected_rows, 1, 0.0, ()
+            )
         counted = book.with_features(narrow(feature) for feature in book.features)
-        found = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.expected_rows)
+        found = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.privacy.expected_rows)
         for name in self.names:
             if all(cut.kind == "nothing" for cut in found.cuts if cut.feature in self.owners[name]):
                 raise PrivacyError(
@@ -176,18 +178,18 @@ class NoisyColumns:
         """What the miner makes of it."""
         study, noisy, plain = self.study, self.noisy(released), all(each.counted for each in self.study.codebook.features)
         statistics = _margins(noisy) if plain else noisy.statistics
-        settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}
+        settings = {"alpha": study.estimation.alpha, "var_smoothing": study.estimation.var_smoothing, "named": False}
         parameters = (
-            estimate(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+            estimate(statistics, alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing)
             if plain
-            else fit_parameters(noisy, alpha=study.alpha)
+            else fit_parameters(noisy, alpha=study.estimation.alpha)
         )
         spent = float(self.plan.epsilon)
         privacy = {"mechanism": "discrete_laplace", "epsilon": spent, "delta": 0.0, "released": self._record(noisy)}
         model = estimators.from_record(ModelRecord(parameters, statistics, "text", settings, privacy))
         known = {"study": sha256, "protocol": study.protocol, "opened": OPENED}
         return Result(
-            model.with_priors(class_weight=study.class_weight) if study.weights else model,
+            model.with_priors(class_weight=study.estimation.class_weight) if study.weights else model,
             statistics,
             leakage_of(outcome),
             outcome.cost,
@@ -213,19 +215,20 @@ class NoisyColumns:
     def statement(self, sha256: str) -> str:
         """What is promised, in words."""
         study, tables = self.study, sum(len(part.items) for part in self._parts)
+        epsilon = f"{study.privacy.epsilon:g}"
         parts = ", ".join(f"{name} {float(each.epsilon):g}" for name, each in self.mechanisms.items())
         return "\n\n".join(
             [
                 f"Study {sha256}",
                 f"Codebook {study.codebook.sha256}",
                 f"Protocol noisy_histograms; {len(self.names)} contributors. Opened: noisy_histograms, to the miner.",
-                f"Differential privacy of one record (add or remove) over all parties' tables: epsilon = {study.epsilon:g}. "
+                f"Differential privacy of one record (add or remove) over all parties' tables: epsilon = {epsilon}. "
                 f"It has a row in every table, so the parties' budgets add up: {parts}. Discrete Laplace noise of scale "
-                f"{tables} / {study.epsilon:g} on every count, drawn exactly, since one record stands in {tables} tables.",
+                f"{tables} / {epsilon} on every count, drawn exactly, since one record stands in {tables} tables.",
                 *self._gaussian_words(),
                 "Trust. Each party adds all the noise of its own tables: no other party, and not the miner, is relied on.",
                 f"Not protected. {NOT_PROTECTED} {REFUSALS} {SEVERAL_RECORDS}",
-                f"Tuning. {tuning_words(study.tuning)}",
+                f"Tuning. {tuning_words(study.privacy.tuning_note)}",
             ]
         )
 
@@ -256,7 +259,7 @@ class HistogramScheme(Scheme):
     def check(self, study: Study) -> None:
         require_settings(study)
         require_record(study)
-        if study.reveal_to != "all":
+        if learner_of(study) != "all":
             raise ConfigError("noisy_histograms takes no reveal_to: the miner gets a model of its own")
 
     def seats(self, agreement: Agreement) -> tuple[str, ...]:
@@ -295,7 +298,7 @@ class HistogramScheme(Scheme):
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """The epsilon of all parties together."""
-        return Exposure(epsilon=agreement.study.epsilon or 0.0, delta=agreement.study.delta)
+        return Exposure(epsilon=agreement.study.privacy.epsilon or 0.0, delta=agreement.study.privacy.delta)
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
         held, noisy = agreement.holdings, agreement.public
@@ -305,12 +308,12 @@ class HistogramScheme(Scheme):
             "hosts": dict(agreement.hosts),
             "opened": [OPENED],
             "learners": [agreement.host(MINER)],
-            "epsilon": agreement.study.epsilon,
+            "epsilon": agreement.study.privacy.epsilon,
             "each_ledger_pays": [f"{name}: {float(each.epsilon):g}" for name, each in noisy.mechanisms.items()],
         }
 
     def told(self, agreement: Agreement) -> list[str]:
-        epsilon, to = agreement.study.epsilon or 0.0, agreement.host(MINER)
+        epsilon, to = agreement.study.privacy.epsilon or 0.0, agreement.host(MINER)
         return [*tell_holdings(agreement), f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}."]
 
     def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:

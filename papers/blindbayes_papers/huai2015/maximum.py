@@ -74,7 +74,7 @@ class MaximumScheme(Scheme):
 
     def check(self, study: Study) -> None:
         """It is exact, and all take part."""
-        if study.epsilon is not None or study.quorum is not None:
+        if study.privacy.epsilon is not None or study.limits.quorum is not None:
             raise ConfigError("private_maximum opens an exact number of all parties; leave epsilon and quorum out")
 
     def seats(self, agreement: Agreement) -> tuple[str, ...]:
@@ -87,8 +87,8 @@ class MaximumScheme(Scheme):
     def agree(self, agreement: Agreement) -> Maximum:
         """Raises `PrivacyError` for fewer parties than the study asks for."""
         study, names = agreement.study, agreement.contributors
-        if len(names) < max(study.min_parties, 2):
-            raise PrivacyError(f"the study asks for at least {study.min_parties} parties; {len(names)} take part")
+        if len(names) < max(study.limits.min_parties, 2):
+            raise PrivacyError(f"the study asks for at least {study.limits.min_parties} parties; {len(names)} take part")
         bits: int = study.params.bits  # type: ignore[attr-defined]
         return Maximum(names, bits)
 

@@ -27,7 +27,7 @@ from blindbayes.protocols.shared_training.columns import ColumnsSetup, training_
 from blindbayes.statistics.parameters import Histogram, Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts
-from blindbayes.study.study import Study
+from blindbayes.study.study import Study, join_study, learner_of
 from blindbayes.study.tasks.aligned import count_local, require_held
 from blindbayes.study.tasks.columns import holdings_of, require_learner
 from blindbayes.study.tasks.joined import keyed_digest
@@ -140,13 +140,13 @@ class DistortedScheme(ShareScheme):
 
     def check(self, study: Study) -> None:
         """Distinct people, values that can be counted, and no noise but the thinning, which is no differential privacy."""
-        if study.epsilon is not None or study.min_cell:
+        if study.privacy.epsilon is not None or study.limits.min_cell:
             raise PrivacyError("distorted_intersection takes neither epsilon nor min_cell: joined_sums does")
-        if study.duplicates == "join":
+        if join_study(study).duplicates == "join":
             raise ConfigError("distorted_intersection counts people: set duplicates = 'first' or 'reject'")
         if wide := [feature.name for feature in study.codebook.features if not feature.counted]:
             raise ConfigError(f"feature {wide[0]!r} is Gaussian; distorted_intersection counts values: give it bins")
-        if study.alpha != 1.0:
+        if study.estimation.alpha != 1.0:
             raise ConfigError("distorted_intersection adds one to every thinned size; leave alpha at 1")
 
     def agree(self, agreement: Agreement) -> ColumnsSetup:
@@ -156,7 +156,7 @@ class DistortedScheme(ShareScheme):
             raise ConfigError("rows that do not line up have no common number; leave [columns] rows out")
         if len(held.labelled) != 1:
             raise ConfigError(f"one party, and only one, must have the class column {study.codebook.target!r}")
-        require_learner(study.reveal_to, agreement.names)
+        require_learner(learner_of(study), agreement.names)
         return ColumnsSetup(study.codebook, study.codebook.max_rows, agreement.owners, held.labelled)
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
@@ -171,10 +171,10 @@ class DistortedScheme(ShareScheme):
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> DistortedTraining:
         """A party's part: one row per person."""
-        study, columns = agreement.study, self.columns(agreement)
+        study, columns = join_study(agreement.study), self.columns(agreement)
         require_held(columns, party, source)
-        digests = read_digests(source, recipe_of(study.codebook, study.key), bytes.fromhex(study.sha256))
-        entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
+        digests = read_digests(source, recipe_of(study.codebook, study.key or None), bytes.fromhex(agreement.sha256))
+        entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], join_study(study).duplicates, 1)
         places = entries.words[:, 0].astype(np.int64)
         people = rows_at(source, places, study.codebook)
         blocks = list(people.blocks())
@@ -214,7 +214,7 @@ class DistortedScheme(ShareScheme):
                 LEAK.format(holder=columns.class_holder),
                 "Every count is an estimate: thinning adds a binomial error, so that classes differ from those of exact "
                 "counts, and from run to run. There is no differential privacy.",
-                f"A classification opens the class, to {study.reveal_to}. "
+                f"A classification opens the class, to {learner_of(study)}. "
                 + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited."),
                 "Security: parties that follow the protocol and look at what they received (semi-honest); decisional "
                 "Diffie-Hellman. joined_sums gives exact shares of the same counts and opens none of this.",

@@ -212,7 +212,7 @@ class PrintedModel(JointModel):
 def terms_of(study: Study, rows: int) -> ScalarProductSetup:
     """The study's options, as the protocol knows them."""
     given = {name: study.options[name] for name in _TERMS if name in study.options}
-    return ScalarProductSetup(rows, len(study.codebook.classes), alpha=study.alpha, **given)
+    return ScalarProductSetup(rows, len(study.codebook.classes), alpha=study.estimation.alpha, **given)
 
 
 class PrintedColumns(ShareScheme):
@@ -229,7 +229,7 @@ class PrintedColumns(ShareScheme):
     def agree(self, agreement: Agreement) -> ColumnsSetup:
         """Who holds what of how many rows."""
         held, study = agreement.holdings, agreement.study
-        columns = ColumnsSetup(study.codebook, held.n_rows or 0, agreement.owners, held.labelled, study.alpha)
+        columns = ColumnsSetup(study.codebook, held.n_rows or 0, agreement.owners, held.labelled, study.estimation.alpha)
         if len(agreement.names) != 2 or len(columns.labelled) != 1:
             raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
         terms_of(study, columns.rows)

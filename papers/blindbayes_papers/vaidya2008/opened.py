@@ -74,19 +74,19 @@ class _Noise:
     def make(cls, study: Study, ratios: PrivateRatioSetup, parties: int) -> _Noise:
         """One record touches its class count, one count per feature, and of a Gaussian one its sum and square too. A reader
         knows its own share of the noise."""
-        if study.epsilon is None:
+        if study.privacy.epsilon is None:
             raise PrivacyError("noise needs epsilon")
-        honest = min(honest_survivors(parties, parties, study.gamma), parties - 1)
+        honest = min(honest_survivors(parties, parties, study.privacy.honest_fraction), parties - 1)
         return cls(
             DistributedNoise.plan(
                 touched=len(ratios.layout.groups),
                 bounds=ratios.bounds,
-                epsilon=budget_floor(study.epsilon),
-                delta=study.delta,
+                epsilon=budget_floor(study.privacy.epsilon),
+                delta=study.privacy.delta,
                 honest=honest,
-                unit=study.unit,
-                party_rows=study.party_rows,
-                rows_per_person=study.rows_per_person,
+                unit=study.privacy.unit,
+                party_rows=study.privacy.party_rows,
+                rows_per_person=study.privacy.rows_per_person,
             )
         )
 
@@ -103,7 +103,11 @@ class _Noise:
         return Price(self.law.price.epsilon, self.law.price.delta, self.law.protects)
 
     def statement(self, study: Study) -> PrivacyStatement:
-        persons = SEVERAL_RECORDS if study.rows_per_person is None else SEVERAL_SITES.format(most=study.rows_per_person)
+        persons = (
+            SEVERAL_RECORDS
+            if study.privacy.rows_per_person is None
+            else SEVERAL_SITES.format(most=study.privacy.rows_per_person)
+        )
         return PrivacyStatement.of(
             self,
             sensitivity=f"One record moves at most {self.law.touched} numbers, each by at most its bound: its class count and "
@@ -111,11 +115,12 @@ class _Noise:
             "Probabilities, means, deviations and the bit about the minimum are computed from noisy numbers",
             codebook=study.codebook.sha256,
             data_domain=data_domain(study.codebook),
-            tuning=study.tuning,
-            trust_model=f"At least {study.gamma:.0%} of the parties follow the protocol, add their noise and keep it to "
-            f"themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is opened "
-            "counts among the others. The others may bring what they like; the two computing parties follow the protocol and "
-            "do not collude. That nothing but noisy numbers is seen is computational: it rests on the protocol's cryptography",
+            tuning=study.privacy.tuning_note,
+            trust_model=f"At least {study.privacy.honest_fraction:.0%} of the parties follow the protocol, add their noise and "
+            f"keep it to themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what "
+            "is opened counts among the others. The others may bring what they like; the two computing parties follow the "
+            "protocol and do not collude. That nothing but noisy numbers is seen is computational: it rests on the protocol's "
+            "cryptography",
             not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
             model="Federated",
         )
@@ -155,7 +160,7 @@ class OpenedScheme(RatioScheme):
 
     def check(self, study: Study) -> None:
         """The opening and epsilon fit."""
-        if study.quorum is not None:
+        if study.limits.quorum is not None:
             raise ConfigError("opened_ratio needs every party; leave quorum unset")
         ratios_of(study)
 
@@ -166,7 +171,7 @@ class OpenedScheme(RatioScheme):
         if ratios.opening != "noisy" and len(names) < 3:
             raise PrivacyError("opened probabilities of two parties tell each about the other's counts; take a third party")
         noise = None
-        if study.epsilon is not None:
+        if study.privacy.epsilon is not None:
             noise = _Noise.make(study, ratios, len(names))
             tails = (noise.law.tail(2.0**-40 / ratios.cells, len(names), each) / each for each in set(ratios.bounds))
             ratios = replace(ratios, noise_bound=math.ceil(max(tails)))
@@ -204,14 +209,14 @@ class OpenedScheme(RatioScheme):
     def exposure(self, agreement: Agreement) -> Exposure:
         """Probabilities that fix counts are an exact sum; noisy ones are paid for."""
         study, everybody = agreement.study, len(agreement.contributors)
-        exact = study.epsilon is None
-        return Exposure(exact=exact, quorum_size=everybody, epsilon=study.epsilon or 0.0, delta=study.delta)
+        exact = study.privacy.epsilon is None
+        return Exposure(exact=exact, quorum_size=everybody, epsilon=study.privacy.epsilon or 0.0, delta=study.privacy.delta)
 
     def shown(self, agreement: Agreement) -> dict[str, Any]:
         public: Opened = agreement.public
         said: dict[str, Any] = {"contributors": list(agreement.contributors), "compute": list(public.computing)}
         labels = ["minimum_reached", public.ratios.label]
-        return {**said, "opened": labels, "learners": list(agreement.contributors), "epsilon": agreement.study.epsilon}
+        return {**said, "opened": labels, "learners": list(agreement.contributors), "epsilon": agreement.study.privacy.epsilon}
 
     def follows(self, agreement: Agreement) -> str:
         """Return what the run reveals, in a sentence or two."""
@@ -279,12 +284,12 @@ SCHEME = OpenedScheme()
 def ratios_of(study: Study) -> PrivateRatioSetup:
     """The study's options, as the protocol knows them."""
     params = cast(OpenedRatioParams, study.params)
-    opening = params.opening or ("coarse" if study.epsilon is None else "noisy")
-    if (opening == "noisy") != (study.epsilon is not None):
+    opening = params.opening or ("coarse" if study.privacy.epsilon is None else "noisy")
+    if (opening == "noisy") != (study.privacy.epsilon is not None):
         raise PrivacyError("opened_ratio adds noise to what is opened: epsilon and opening='noisy' go together")
     usual = max(1, coarse_bits(params.minimum)) if opening == "coarse" else FINE_BITS
     fraction = usual if params.fraction is None else params.fraction
-    return PrivateRatioSetup(study.codebook, opening, fraction, params.minimum, study.alpha)
+    return PrivateRatioSetup(study.codebook, opening, fraction, params.minimum, study.estimation.alpha)
 
 
 def _model(ratios: PrivateRatioSetup, opened: tuple[int, ...], promise: PrivacyStatement | None) -> BaseNaiveBayes:

@@ -8,7 +8,7 @@ import msgspec
 
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.schemes import Facts
-from blindbayes.study.study import Study
+from blindbayes.study.study import Study, learner_of
 
 
 class ScalarProductParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,12 +33,12 @@ FACTS = Facts(
 
 def require_printed(study: Study) -> None:
     """It adds no noise; over columns both parties learn the class."""
-    if study.epsilon is not None:
+    if study.privacy.epsilon is not None:
         raise PrivacyError(
             "scalar_product adds no noise; class_sums does, in the shares, and over rows opened_ratio with "
             "opening='noisy': take those, or leave epsilon out"
         )
-    if study.reveal_to != "all":
+    if learner_of(study) != "all":
         raise ConfigError("scalar_product tells the class to both parties; leave reveal_to at 'all', or use class_sums")
     known = ("opening", "rings") if study.partition == "rows" else ("queries",)
     if unknown := sorted(set(study.options) - {*known, "key_bits", "toy_keys", "degree", "divisor"}):

@@ -38,9 +38,9 @@ from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Te
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Scheme
 from blindbayes.study.study import Study
-from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.study.tasks.job import CountingJob, Site, refused_reading
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
+from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 from blindbayes_papers.primitives import unsafe_keys
@@ -213,15 +213,18 @@ class PrintedRowsScheme(Scheme):
 
     def agree(self, agreement: Agreement) -> Printed:
         """Which ratios of which sums."""
-        study, least = agreement.study, max(FEWEST_EXACT, agreement.study.min_parties)
+        study, least = agreement.study, max(MIN_EXACT_PARTIES, agreement.study.limits.min_parties)
         if len(agreement.names) < least:
             raise PrivacyError(f"Protocol 3 takes at least {least} parties: two would read each other")
         given = {name: study.options[name] for name in _TERMS if name in study.options}
-        terms, options = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.alpha, **given), study.options
+        terms, options = (
+            ScalarProductSetup(1, len(study.codebook.classes), alpha=study.estimation.alpha, **given),
+            study.options,
+        )
         opening, rings = options.get("opening", "shares"), options.get("rings")
         if agreement.identities and opening != "printed":
             raise ConfigError("shares of ratios by the paper's route serve nothing; private_ratio has shares that classify")
-        plan = RatioLayout(study.codebook, study.alpha, terms.divisor, opening, rings)
+        plan = RatioLayout(study.codebook, study.estimation.alpha, terms.divisor, opening, rings)
         return Printed(plan, terms, SumSetup(agreement.names, 1))
 
     def learners(self, agreement: Agreement) -> tuple[str, ...]:
@@ -266,7 +269,7 @@ class PrintedRowsScheme(Scheme):
         held = {} if printed else {name: tuple(found) for name, found in outcome.outputs.items() if found is not None}
         seen, follows = outcome.transcript, _follows(plan)
         report = leak_report(("scalar_product",), len(names), seen.received, outcome.opened, seen.entries, (follows,))
-        statement = _statement(agreement.study, plan, public.terms)
+        statement = _statement(agreement, plan, public.terms)
         leakage = leakage_of(outcome)
         return PrintedRows(plan, public.terms, opened, held, leakage, outcome.cost, statement, names, report)
 
@@ -280,11 +283,11 @@ def _follows(plan: RatioLayout) -> str:
     return "Nothing was opened: every ratio is in shares of two parties, who together have the sums; they must not collude."
 
 
-def _statement(study: Study, plan: RatioLayout, terms: ScalarProductSetup) -> str:
+def _statement(agreement: Agreement, plan: RatioLayout, terms: ScalarProductSetup) -> str:
     error = ratio.relative_error(terms.degree)
     lines = [
-        f"Study {study.sha256}",
-        f"Codebook {study.codebook.sha256}",
+        f"Study {agreement.sha256}",
+        f"Codebook {agreement.book.sha256}",
         "Protocol scalar_product (Vaidya, Kantarcioglu and Clifton 2008, Protocol 3), for comparison.",
         _follows(plan),
         f"Paillier keys of {terms.key_bits} bits" + (" (TOY KEYS: no security)." if terms.key_bits < 2048 else "."),

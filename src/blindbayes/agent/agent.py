@@ -131,7 +131,7 @@ class Agent:
         """Classify instances with a model of an approved study over columns; every party's people ask for it."""
         study, _ = self._require_approved(sha256)
         self.home.approvals.require_in_time(sha256)
-        if not study.study.scheme.facts.shares:
+        if not study.scheme.facts.shares:
             raise ConfigError(
                 "a study that opens statistics ends in a model of your own: `blindbayes predict` classifies with it"
             )
@@ -179,7 +179,7 @@ class Agent:
             raise NotNow(f"this site has {self.home.config.policy.max_running} runs under way, as many as it allows")
 
     def _require_latency(self, study: StudyFile) -> None:
-        patient = study.study.scheme.facts.few_rounds
+        patient = study.scheme.facts.few_rounds
         require_latency(self.router.courier.latency, study.protocol, study.deadlines.step, few_rounds=patient)
 
     def _require_runs_left(self, study: StudyFile, runs: int) -> None:

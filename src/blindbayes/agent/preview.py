@@ -18,14 +18,14 @@ from blindbayes.study.tasks.job import State
 def check(study: StudyFile) -> dict[str, Any]:
     """What the study says, who signed it, what would be opened and to whom. Raises if it cannot run."""
     signed = study.require_signatures()
-    study.study.scheme.require_runnable(study.agreement)
+    study.scheme.require_runnable(study.agreement)
     return {
         "study": study.sha256,
         **({"roster": study.roster.sha256} if study.changes else {}),
         "codebook": study.book.sha256,
         "title": study.title,
         "protocol": study.protocol,
-        **study.study.scheme.shown(study.agreement),
+        **study.scheme.shown(study.agreement),
         "signed": list(signed),
         "not_signed": [party.name for party in study.parties if party.name not in signed],
     }
@@ -43,7 +43,7 @@ def verdict(home: SiteFolder, study: StudyFile) -> list[str]:
 
 def require_set(home: SiteFolder, study: StudyFile) -> None:
     """Raise if the study is an exact sum over other sites than those that this site's table is bound to."""
-    opens, own = study.study.scheme.exposure(study.agreement), read_card(home.folder / "card.toml")
+    opens, own = study.scheme.exposure(study.agreement), read_card(home.folder / "card.toml")
     party = next((each for each in study.parties if each.identity == own.identity.hex()), None)
     if opens.quorum_size is None or opens.epsilon or party is None or party.name not in study.contributors:
         return
@@ -55,7 +55,7 @@ def require_set(home: SiteFolder, study: StudyFile) -> None:
 def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
     """What would leave this site, by kind of cell, and why it would be refused. Reads the rows; run it in a thread."""
     problems = verdict(home, study)
-    found, lines = study.study.scheme.dry_run(study.agreement, FolderSite(home, name, study))
+    found, lines = study.scheme.dry_run(study.agreement, FolderSite(home, name, study))
     told = {"study": study.sha256, "title": study.title, "protocol": study.protocol, **found}
     return told | {
         "refused_because": problems + found["refused_because"],
@@ -68,7 +68,7 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
 
 def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]:
     """What runs of a study would cost this site's ledger at the most, and what they would leave."""
-    opens = study.study.scheme.exposure(study.agreement)
+    opens = study.scheme.exposure(study.agreement)
     told: dict[str, Any] = {"runs": runs, "epsilon": opens.epsilon, "delta": opens.delta}
     try:
         before = home.ledger.balance()
@@ -83,7 +83,7 @@ def again(home: SiteFolder, study: StudyFile) -> list[str]:
     """What an earlier run means for the next one, in sentences: said before people approve it."""
     starts, left = len(home.history.starts(study.sha256)), home.approvals.runs_left(study.sha256)
     told = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
-    opens = study.study.scheme.exposure(study.agreement)
+    opens = study.scheme.exposure(study.agreement)
     if not opens.epsilon and opens.quorum_size is not None:
         told.append(one_set.sentence)
         if not home.config.policy.changed_data:

@@ -67,9 +67,6 @@ class _Commands(click.Group):
             extensions.refuse_missing(args[0])
             near = difflib.get_close_matches(args[0], known, n=1)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        if args[:2] == ["study", "hash"]:  # without the other commands of its group, which load every protocol
-            alone = click.Group(args[0], [import_module("blindbayes.cli.commands.study_hash").show_hash])
-            return args[0], _with_examples(alone), args[1:]
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from blindbayes.data import Source
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+STUDY = click.argument("path", metavar="STUDY", type=FILE)
 NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 

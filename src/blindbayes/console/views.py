@@ -19,6 +19,7 @@ from blindbayes.console.calls import Context, Missing
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
 from blindbayes.net.identity import speak
 from blindbayes.study.file import StudyFile
+from blindbayes.study.study import learner_of
 
 T = TypeVar("T")
 PAGE = 50
@@ -369,7 +370,7 @@ def predictions(context: Context) -> dict[str, Any]:
                 "title": share["study"][:12] if file is None else file.title,
                 "approved": file is not None,
                 "parties": [] if file is None else list(file.names),
-                "reveal_to": None if file is None else file.reveal_to,
+                "reveal_to": None if file is None else learner_of(file.study),
                 "holds_columns": file is None or file.columns is None or bool(file.columns.holds.get(agent.name)),
             }
         )

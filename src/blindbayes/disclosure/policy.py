@@ -95,7 +95,7 @@ def _require_noise(policy: Policy, opens: Exposure) -> None:
     if opens.min_cell is not None and opens.min_cell < policy.min_cell and not 0 < opens.epsilon <= MAX_NOISE_EPSILON:
         raise PrivacyError(
             "without noise, or with little, a column with a value for each person turns every answer into one person's class: "
-            f"this site asks for an epsilon, of at most {MAX_NOISE_EPSILON:g}, or for thresholds.min_cell of at least "
+            f"this site asks for an epsilon, of at most {MAX_NOISE_EPSILON:g}, or for limits.min_cell of at least "
             f"{policy.min_cell} (min_cell under [policy] in site.toml)"
         )
     if opens.audit_rate < policy.min_audit_rate:

@@ -38,7 +38,7 @@ def simulate(
     if (base is not None or removed is not None or faults) and not facts.goes_on:
         raise ConfigError(f"{study.protocol}, over {study.partition}, takes no base, removed rows or faults")
     removed = removed or {}
-    if removed and study.rows_per_person is not None:
+    if removed and study.privacy.rows_per_person is not None:
         raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
     if unknown := sorted({*removed, *ledgers, *policies} - set(sources)):
         raise ConfigError(f"{unknown[0]!r} is no party of this run")

@@ -24,6 +24,7 @@ from blindbayes.simulation.columns import JointModel
 from blindbayes.simulation.rows import RowModel
 from blindbayes.statistics import Statistics, names_of
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.study import learner_of
 from blindbayes.study.tasks.aligned import columns_of
 from blindbayes.study.tasks.result import Prediction
 from blindbayes.study.tasks.scoring import open_keyed
@@ -110,6 +111,6 @@ def model_of(agreement: Agreement, shares: Mapping[str, Any]) -> JointModel:
     compare_all = bool(study.options.get("compare_all", False))
     join = JoinSetup.from_dict(first.public) if "join" in first.public else None
     if join is not None and join.inner:
-        return JoinedModel(join, shares, study.reveal_to, agreement)
+        return JoinedModel(join, shares, learner_of(study), agreement)
     kind, columns = (JointModel, columns_of(first.public)) if join is None else (LeftJoinedModel, join.columns)
-    return kind(columns, shares, study.reveal_to, compare_all=compare_all, agreement=agreement)
+    return kind(columns, shares, learner_of(study), compare_all=compare_all, agreement=agreement)

@@ -76,7 +76,7 @@ class MemorySite:
         return found
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
-        require_rows(self.policy, agreement.study.min_rows, rows)
+        require_rows(self.policy, agreement.study.limits.min_rows, rows)
 
     def require_price(self, charge: Charge | None) -> None:
         require_cost(self.policy, None if charge is None else charge.spend)

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["ColumnStudy", "JoinStudy", "RowStudy", "Study"]
 
 
-def __getattr__(name: str) -> Any:
-    """The hash of a study's file does not wait for the protocols."""
+def __getattr__(name: str) -> Any:  # the protocols import parts of this package
     if name in __all__:
         return getattr(import_module("blindbayes.study.study"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

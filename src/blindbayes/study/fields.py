@@ -1,181 +1,172 @@
-"""What stands in a study file, and its hash. Nothing here knows a protocol, so it is read at once; `StudyFile` checks it."""
+"""Groups of settings that a study is made of. Each is checked when it is made."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Mapping
-from functools import cache, cached_property
-from typing import Any, Literal, Self
+import math
+from typing import Any, Literal
 
 import msgspec
 
-from blindbayes.codebook import Codebook
-from blindbayes.errors import ConfigError
-from blindbayes.io.untrusted import convert, read_limited, read_toml
-from blindbayes.study.agreement import Holdings
-from blindbayes.study.roster import Change, Party, Roster, rosters_of
+from blindbayes.dp.noise.exact_events import budget_floor
+from blindbayes.errors import ConfigError, PrivacyError
 
-FORMAT = "blindbayes.study-file/1"
-Duplicates = Literal["join", "first", "reject"]
+MAX_NOTE_LENGTH = 2000
+MAX_RUN_SECONDS = 30 * 86400
+_INDEPENDENT_OF_EPSILON = ("epsilon", "label_epsilon", "rows_per_person")
 
 
-def _as_floats(struct: msgspec.Struct, *names: str) -> None:
-    """60 and 60.0 hash alike."""
-    for name in names:
-        value = getattr(struct, name)
-        if value is not None:
-            msgspec.structs.force_setattr(struct, name, float(value) + 0.0)
+class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
+    """Differential privacy of what a run opens. Without `epsilon` nothing is noisy.
 
-
-class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the opened sum promises. Without an epsilon it is exact."""
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy loss of one run over rows, by noise that the parties add together. Over columns in shares: of all answers that
+        the model ever gives, by noise of every party in the shares. None: what is opened is exact.
+    label_epsilon : float or False, default=None
+        Over columns in shares: the class holder randomises its labels once, so that the odds between two classes of a person
+        move by at most e^label_epsilon whatever the other parties' software sends, in all trainings and answers together.
+        By default twice epsilon, up to 12; without epsilon, or with False, labels are counted as they are.
+    unit : "record" or "party"
+        What epsilon protects: one record, or all records of a party (then `party_rows` is the size of the largest party).
+    party_rows : int, default=None
+        The number of rows of the largest party, for unit="party".
+    rows_per_person : int, default=None
+        Over rows: each party counts at most this number of rows of a person, chosen at random by the codebook's identifier,
+        and epsilon protects them together.
+    tuning_note : str, default=None
+        How settings were chosen. The statement quotes it and says that it was not checked.
+    expected_rows : int, default=None
+        The number of rows of all parties together, as publicly known or guessed. It decides how fine the released tables are.
+    honest_fraction : float, default=2/3
+        The fraction of parties assumed honest. Noise is calibrated to the smallest number of honest parties in any sum that
+        the protocol can be made to open.
+    """
 
     epsilon: float | None = None
     delta: float = 0.0
-    label_epsilon: float | bool | None = None  # over columns: of randomised labels; None: as planned from epsilon, False: none
+    label_epsilon: float | bool | None = None
     unit: Literal["record", "party"] = "record"
     party_rows: int | None = None
     rows_per_person: int | None = None
-    tuning: str | None = None
+    tuning_note: str | None = None
     expected_rows: int | None = None
-    gamma: float = 2 / 3
+    honest_fraction: float = 2 / 3
 
     def __post_init__(self) -> None:
-        _as_floats(self, "epsilon", "delta", "gamma")
+        if self.epsilon is not None:
+            if not (is_number(self.epsilon) and self.epsilon > 0):
+                raise PrivacyError("epsilon must be a positive number, or None for an exact sum")
+            budget_floor(self.epsilon)
+        if self.label_epsilon is True or not (self.label_epsilon in (None, False) or is_number(self.label_epsilon)):
+            raise PrivacyError("label_epsilon must be a positive number, or false for labels that are counted as they are")
+        if not is_number(self.delta) or not 0 <= self.delta < 1:
+            raise PrivacyError("delta lies between 0 and 1")
+        if self.unit not in ("record", "party"):
+            raise PrivacyError("unit is 'record' or 'party': what epsilon protects")
+        if self.tuning_note is not None and not (
+            isinstance(self.tuning_note, str) and len(self.tuning_note) <= MAX_NOTE_LENGTH
+        ):
+            raise ConfigError(f"tuning_note is a text of at most {MAX_NOTE_LENGTH:,} characters")
+        if not is_number(self.honest_fraction) or not 0 < self.honest_fraction <= 1:
+            raise PrivacyError("honest_fraction, the fraction of parties assumed honest, lies above 0 and is at most 1")
+        _require_whole(self, expected_rows=1, party_rows=1)
+        if self.epsilon is None:
+            self._require_nothing_about_noise()
+        if self.party_rows is not None and self.unit != "party":
+            raise PrivacyError("party_rows is for unit = 'party'; leave it out")
+        _store_floats(self, "epsilon", "delta", "honest_fraction")
         if not isinstance(self.label_epsilon, bool):
-            _as_floats(self, "label_epsilon")
+            _store_floats(self, "label_epsilon")
+
+    def _require_nothing_about_noise(self) -> None:
+        for field in msgspec.structs.fields(self):
+            if field.name not in _INDEPENDENT_OF_EPSILON and getattr(self, field.name) != field.default:
+                raise PrivacyError(
+                    f"{field.name} is about noise, and without epsilon there is none; set epsilon, or leave it out"
+                )
 
 
-class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Below these nothing is opened; below `min_cell` a noisy count is published as 0 (refused for exact sums)."""
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
+    """Minimum numbers below which nothing is opened.
+
+    Parameters
+    ----------
+    min_parties : int, default=3
+        Refuse a run over rows with fewer parties. Sums with noise may have two.
+    min_rows : int, default=0
+        Refuse a run in which a party has fewer rows.
+    quorum : int, default=None
+        Over rows: the minimum number of contributors in an opened sum. By default two thirds (nine tenths of more than 64)
+        for masked_sum, everybody for other protocols.
+    min_cell : int, default=0
+        With epsilon: noisy counts below it are published as 0. Exact sums are never altered. Over columns in shares, with or
+        without epsilon: counters below it are set to 0 inside the circuit.
+    """
 
     min_parties: int = 3
     min_rows: int = 0
     quorum: int | None = None
     min_cell: int = 0
 
-
-class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds: of silence within a step, until everybody has joined, of the whole run."""
-
-    step: float = 60.0
-    join: float = 600.0
-    run: float = 3600.0
-
     def __post_init__(self) -> None:
-        _as_floats(self, "step", "join", "run")
-        if not 0 < self.step <= self.run <= 30 * 86400 or not 0 < self.join <= self.run:
-            raise ConfigError("deadlines: 0 < step, join <= run, in seconds, at most 30 days")
+        _require_whole(self, min_parties=2, min_rows=0, min_cell=0, quorum=1)
 
 
-class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the opened statistics become a model."""
+class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
+    """How statistics become a model.
+
+    Parameters
+    ----------
+    alpha, var_smoothing : float
+        Smoothing, as in `NaiveBayes`.
+    class_weight : mapping
+        Cost of an error in a class, by label; classes that are not named weigh 1. Weights multiply the priors, in an opened
+        model and in classification over columns alike: a threshold t for one of two classes is a weight of (1 - t) / t.
+    """
 
     alpha: float = 1.0
     var_smoothing: float = 1e-9
     class_weight: dict[str, float] = {}
 
     def __post_init__(self) -> None:
-        _as_floats(self, "alpha", "var_smoothing")
-        plain = {label: float(weight) + 0.0 for label, weight in self.class_weight.items()}
-        msgspec.structs.force_setattr(self, "class_weight", plain)
+        if not is_number(self.alpha) or self.alpha <= 0 or not is_number(self.var_smoothing) or self.var_smoothing < 0:
+            raise ConfigError("alpha must be a positive number and var_smoothing must not be negative")
+        if not all(is_number(weight) and 1e-6 <= weight <= 1e6 for weight in self.class_weight.values()):
+            raise ConfigError("class_weight: a weight lies between a millionth and a million")
+        _store_floats(self, "alpha", "var_smoothing")
+        weights = {label: float(weight) for label, weight in self.class_weight.items()}
+        msgspec.structs.force_setattr(self, "class_weight", weights)
 
 
-class StudyFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """What stands in the file. Only its form is checked."""
+class Deadlines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Time limits in seconds: of silence within a step, until all parties have joined, of the whole run."""
 
-    title: str
-    parties: tuple[Party, ...]
-    codebook: dict[str, Any]
-    partition: Literal["rows", "columns"] = "rows"
-    protocol: str = "masked_sum"
-    hosts: dict[str, str] = {}
-    privacy: Privacy = Privacy()
-    thresholds: Thresholds = Thresholds()
-    deadlines: Deadlines = Deadlines()
-    options: dict[str, Any] = {}
-    model: Model = Model()
-    columns: Holdings | None = None
-    reveal_to: str = "all"
-    key: tuple[str, ...] = ()
-    aligned: bool = True
-    duplicates: Duplicates = "join"
-    changed_by: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    signatures: dict[str, str] = {}
-    format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
+    step: float = 60.0
+    join: float = 600.0
+    run: float = 3600.0
 
-    @cached_property
-    def book(self) -> Codebook:
-        return Codebook.from_dict(self.codebook)
-
-    def canonical(self) -> bytes:
-        """Canonical JSON of everything but the signatures; the codebook enters as its own canonical form.
-
-        No field at its default: one that a later version adds leaves the hash of an agreed study as it is.
-        """
-        fields = _without_defaults(self)
-        for outside in ("signatures", "changes"):
-            fields.pop(outside, None)
-        fields |= {"codebook": self.book.sha256, "format": self.format}
-        try:
-            return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-        except ValueError:
-            raise ConfigError("the numbers of a study are finite") from None
-
-    @cached_property
-    def sha256(self) -> str:
-        """What identifies the study on every screen and in every message."""
-        return hashlib.sha256(self.canonical()).hexdigest()
-
-    @cached_property
-    def rosters(self) -> tuple[Roster, ...]:
-        """Every roster that the study had, the founders' first."""
-        known, limit = {party.name: party.identity for party in self.parties}, self.privacy.party_rows
-        first = Roster(self.sha256, 0, self.sha256, self.parties, self.hosts, limit, known, self.changed_by)
-        return rosters_of(first, self.changes)
-
-    @property
-    def roster(self) -> Roster:
-        """The newest. Its hash stands in every message of a run."""
-        return self.rosters[-1]
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """From plain builtins. Unknown fields are refused."""
-        if "features" in fields and "parties" not in fields:
-            raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
-        if "certificate" in fields:
-            raise ConfigError("this is a site's card, not a study; `blindbayes study init` writes a study from cards")
-        return convert(fields, cls, "study")
-
-    @classmethod
-    def from_text(cls, text: str | bytes) -> Self:
-        return cls.from_dict(read_toml(text, "the study"))
-
-    @classmethod
-    def from_toml(cls, path: str | os.PathLike[str]) -> Self:
-        try:
-            return cls.from_text(read_limited(path))
-        except FileNotFoundError:
-            raise ConfigError(f"study file {os.fspath(path)!r} does not exist") from None
-        except OSError as cause:
-            raise ConfigError(f"study file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
+    def __post_init__(self) -> None:
+        _store_floats(self, "step", "join", "run")
+        if not 0 < self.step <= self.run <= MAX_RUN_SECONDS or not 0 < self.join <= self.run:
+            raise ConfigError("deadlines: 0 < step, join <= run, in seconds, at most 30 days")
 
 
-_fields = cache(msgspec.structs.fields)
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite int or float (bool and NumPy scalars are not)."""
+    return type(value) in (int, float) and math.isfinite(value)
 
 
-def _without_defaults(value: Any) -> Any:
-    """Plain builtins of a struct, without the fields that are at their default."""
-    if not isinstance(value, msgspec.Struct):
-        return [_without_defaults(item) for item in value] if isinstance(value, tuple) else msgspec.to_builtins(value)
-    fields = {}
-    for field in _fields(type(value)):
-        found = getattr(value, field.name)
-        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        if default is msgspec.NODEFAULT or found != default:
-            fields[field.name] = _without_defaults(found)
-    return fields
+def _require_whole(group: msgspec.Struct, **minimum: int) -> None:
+    for name, least in minimum.items():
+        value = getattr(group, name)
+        if value is not None and (type(value) is not int or value < least):
+            raise ConfigError(f"{name} is a whole number, at least {least}")
+
+
+def _store_floats(group: msgspec.Struct, *names: str) -> None:
+    """Store whole numbers as floats, so that 60 and 60.0 have one hash."""
+    for name in names:
+        value = getattr(group, name)
+        if value is not None and repr(value) != repr(float(value) + 0.0):  # -0.0 becomes 0.0
+            msgspec.structs.force_setattr(group, name, float(value) + 0.0)

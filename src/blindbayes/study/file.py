@@ -1,41 +1,77 @@
-"""The study file: one TOML for all parties, hashed, and signed by each.
+"""The study file: one TOML file for all parties, hashed, and signed by each.
 
-It holds everything the parties agree on, the codebook included, and who they are by identity key. Its SHA-256 names the study;
-two sites whose files differ in anything but comments and signatures never get a session. Signatures stand in the file and
-outside the hash. So do changes of the roster, which have hashes of their own (`study.roster`): `parties` and `hosts` are the
-founders', `members`, `names`, `contributors` and `host` those of the newest roster.
+It holds the study, codebook included, and the parties by identity key. Its SHA-256 names the study; two sites whose files
+differ in anything but comments and signatures never get a session. Signatures are outside the hash, and so are changes of the
+roster, which have hashes of their own (`study.roster`): `parties` and `hosts` are the founders', `members`, `names`,
+`contributors` and `host` those of the newest roster.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal
 
 import msgspec
 import tomlkit
 
-from blindbayes.codebook import MAX_NAME_LENGTH
+from blindbayes.codebook import MAX_NAME_LENGTH, Codebook
 from blindbayes.codebook.toml import multiline
 from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import ConfigError, IntegrityError
-from blindbayes.io.untrusted import require_seen
+from blindbayes.io.untrusted import convert, read_limited, read_toml, require_seen
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.study import schemes
 from blindbayes.study.agreement import Agreement, Holdings
-from blindbayes.study.fields import Deadlines, Duplicates, Model, Privacy, StudyFields, Thresholds
-from blindbayes.study.roster import Change, Party, require_party, steps_of
+from blindbayes.study.fields import Deadlines, Estimation, Limits, Privacy
+from blindbayes.study.roster import Change, Party, Roster, require_party, rosters_of, steps_of
+from blindbayes.study.schemes import Scheme
 from blindbayes.study.settings import annotate, no_none
-from blindbayes.study.study import Study
+from blindbayes.study.study import KINDS, ColumnStudy, JoinStudy, RowStudy, Study, canonical, without_defaults
 
-__all__ = ["Deadlines", "Duplicates", "Model", "Party", "Privacy", "StudyFile", "Thresholds"]
+__all__ = ["Deadlines", "Estimation", "Limits", "Party", "Privacy", "StudyFile"]
+_OUTSIDE_THE_HASH = ("changes", "signatures")
 
 
-class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True):
+class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """A study and its parties, checked when it is made."""
 
+    title: str
+    parties: tuple[Party, ...]
+    study: RowStudy | ColumnStudy | JoinStudy
+    hosts: dict[str, str] = {}
+    deadlines: Deadlines = Deadlines()
+    columns: Holdings | None = None
+    changed_by: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    signatures: dict[str, str] = {}
+    format: Literal["blindbayes.study-file/1"] = "blindbayes.study-file/1"
+
     def __post_init__(self) -> None:
+        self._require_parties()
+        if not self.scheme.facts.between_sites:
+            rows, columns = (schemes.known(kind, between_sites=True, allowed=True) for kind in ("rows", "columns"))
+            raise ConfigError(
+                f"{self.protocol} runs in one process only (`simulate` in Python); between sites take one of "
+                f"{', '.join(rows)} for rows, {' or '.join(columns)} for columns"
+            )
+        if self.changes and not self.is_living:
+            raise ConfigError(
+                f"the roster of a study by {self.protocol} does not change: only sums over rows go on without a site"
+            )
+        if self.study.partition == "columns":
+            self._require_columns()
+        elif self.columns is not None:
+            raise ConfigError("[columns] is for kind = 'columns' or 'join'; leave it out")
+        if unknown := sorted(set(self.roster.hosts.values()) - set(self.names)):
+            raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
+        self.agreement.public  # noqa: B018 - options, quorum, bounds, features held by nobody or by two: refused here
+        self._require_hosts()
+
+    def _require_parties(self) -> None:
         names = [party.name for party in self.parties]
         for text in (self.title, *names):  # people approve what their terminal shows them
             if not text or len(text) > MAX_NAME_LENGTH:
@@ -53,30 +89,6 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             raise ConfigError(f"{unknown[0]!r} signs changes of the roster (changed_by) but is no party of the study")
         if unknown := sorted(set(self.signatures) - set(names)):
             raise ConfigError(f"{unknown[0]!r} signed the study but is no party of it")
-        if not schemes.scheme(self.protocol).facts.between_sites:
-            rows, columns = (schemes.known(kind, between_sites=True, allowed=True) for kind in ("rows", "columns"))
-            raise ConfigError(
-                f"{self.protocol} runs in one process only (Study.simulate in Python); between sites take one of "
-                f"{', '.join(rows)} for rows, {' or '.join(columns)} for columns"
-            )
-        if self.partition == "rows" and (
-            self.columns is not None or self.reveal_to != "all" or self.key or not self.aligned or self.duplicates != "join"
-        ):
-            raise ConfigError("[columns], reveal_to, key, aligned and duplicates are for partition = 'columns'; leave them out")
-        if self.partition not in schemes.scheme(self.protocol).facts.partitions:
-            others = schemes.known(self.partition, allowed=True)
-            lines = "; ".join(f"{name}: {schemes.scheme(name).facts.line}" for name in others)
-            raise ConfigError(f"{self.protocol} is no protocol for {self.partition}. Take one of {lines}")
-        if self.changes and not self.is_living:
-            raise ConfigError(
-                f"the roster of a study by {self.protocol} does not change: only sums over rows go on without a site"
-            )
-        if self.partition == "columns":
-            self._require_columns()
-        if unknown := sorted(set(self.roster.hosts.values()) - set(self.names)):
-            raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
-        self.agreement.public  # noqa: B018 - options, quorum, bounds, features held by nobody or by two: refused here
-        self._require_hosts()
 
     def _require_hosts(self) -> None:
         contributors = set(self.contributors)
@@ -87,7 +99,7 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             raise ConfigError(f"who hosts the role {missing[0]!r} of {self.protocol}? Say so under [hosts]")
         if unknown := sorted(set(self.roster.hosts) - set(extra)):
             raise ConfigError(f"{self.protocol} has no role {unknown[0]!r} to host; take it out of [hosts]")
-        for pair in self.study.scheme.apart():
+        for pair in self.scheme.apart():
             if set(pair) <= set(self.roster.hosts) and len({self.roster.hosts[seat] for seat in pair}) < len(pair):
                 raise ConfigError(
                     f"the roles {' and '.join(pair)} of {self.protocol} must be on different sites: together they could read "
@@ -110,38 +122,41 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
             raise ConfigError(f"who has the class column {self.book.target!r}? Say so: [columns] labelled = [...]")
         if not set(held.labelled) <= set(names) or len(set(held.labelled)) < len(held.labelled):
             raise ConfigError("[columns] labelled names parties of the study, each once")
-        if self.aligned != schemes.scheme(self.protocol).facts.aligned:
-            lined, matched = (" or ".join(schemes.known("columns", aligned=way, between_sites=True)) for way in (True, False))
-            raise ConfigError(
-                f"rows that line up take protocol = {lined}, rows matched by an identifier protocol = {matched} and "
-                "aligned = false; change one of the two"
-            )
         if "all" in names:  # else reveal_to = "all" would read as that party's, and be everybody's
             raise ConfigError("over columns a party may not be called 'all': that name stands for everybody in reveal_to")
-        if self.aligned and (self.key or self.duplicates != "join"):
-            raise ConfigError("key and duplicates are for rows that do not line up; leave them out, or set aligned = false")
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def study(self) -> Study:
-        """The agreement without the parties. Its hash is this file's: one study, one hash."""
-        agreed: dict[str, Any] = {}
-        for part in (self.privacy, self.thresholds, self.model):
-            agreed.update(msgspec.structs.asdict(part))
-        agreed["party_rows"] = self.roster.party_rows
-        if self.partition == "columns":
-            agreed |= {"reveal_to": self.reveal_to, "key": list(self.key) or None}
-            agreed |= {"aligned": self.aligned, "duplicates": self.duplicates}
-        found = Study(self.book, partition=self.partition, protocol=self.protocol, options=self.options, **agreed)
-        return found.agreed_as(self.sha256)
+    @property
+    def scheme(self) -> Scheme:
+        """How the study is run."""
+        return self.study.scheme
+
+    @property
+    def protocol(self) -> str:
+        return self.study.protocol
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.study.options
+
+    @property
+    def privacy(self) -> Privacy:
+        return self.study.privacy
+
+    @property
+    def book(self) -> Codebook:
+        return self.study.codebook
 
     @cached_property
     def agreement(self) -> Agreement:
         """The study and its parties, as jobs and schemes see them."""
         now, founders = self.roster, tuple(party.name for party in self.parties if party.contributes)
+        study: Study = self.study
+        if now.party_rows != study.privacy.party_rows:
+            study = study.replace(privacy=msgspec.structs.replace(study.privacy, party_rows=now.party_rows))
         return Agreement(
-            self.study,
+            study,
             self.sha256,
             self.names,
             self.contributors,
@@ -157,7 +172,7 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
     @property
     def is_living(self) -> bool:
         """Whether sites may come and go."""
-        return schemes.scheme(self.protocol).facts.living
+        return self.scheme.facts.living
 
     def at(self, roster: str) -> StudyFile | None:
         """The study as it stood with a roster, by its hash; None if it never had that one."""
@@ -233,6 +248,28 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
     # -- hash and signatures ---------------------------------------------------------------------------------------------
 
+    def canonical(self) -> bytes:
+        """Return canonical JSON of everything but the signatures and the changes of the roster."""
+        fields = {name: value for name, value in without_defaults(self).items() if name not in ("study", *_OUTSIDE_THE_HASH)}
+        return canonical(self.study.to_dict() | fields | {"format": self.format})
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash that identifies the study on every screen and in every message."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    @cached_property
+    def rosters(self) -> tuple[Roster, ...]:
+        """Every roster that the study had, the founders' first."""
+        known = {party.name: party.identity for party in self.parties}
+        first = Roster(self.sha256, 0, self.sha256, self.parties, self.hosts, self.privacy.party_rows, known, self.changed_by)
+        return rosters_of(first, self.changes)
+
+    @property
+    def roster(self) -> Roster:
+        """The newest roster. Its hash stands in every message of a run."""
+        return self.rosters[-1]
+
     def _signed_bytes(self, name: str) -> bytes:
         return b"blindbayes study v1\n" + self.sha256.encode() + b"\n" + name.encode()
 
@@ -256,9 +293,9 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
     # -- files -----------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def of(
+    def make(
         cls,
-        study: Study,
+        study: RowStudy | ColumnStudy | JoinStudy,
         title: str,
         parties: tuple[Party, ...],
         *,
@@ -266,28 +303,37 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         hosts: Mapping[str, str] | None = None,
         deadlines: Deadlines | None = None,
     ) -> StudyFile:
-        """A study and its parties; roles without a host get the usual one."""
+        """Make the file of a study and its parties; roles without a host get the default one."""
         contributors = tuple(party.name for party in parties if party.contributes)
         agreement = Agreement(study, study.sha256, tuple(party.name for party in parties), contributors, held=columns)
         study.scheme.require_runnable(agreement)
-        return cls(
-            title=title,
-            parties=parties,
-            codebook=study.codebook.to_dict(),
-            partition=study.partition,
-            protocol=study.protocol,
-            hosts={**schemes.default_hosts(agreement), **(hosts or {})},
-            privacy=study.privacy,
-            thresholds=study.thresholds,
-            deadlines=deadlines or Deadlines(),
-            options=study.options,
-            model=study.model,
-            columns=columns,
-            reveal_to=study.reveal_to,
-            key=(study.key,) if isinstance(study.key, str) else tuple(study.key or ()),
-            aligned=study.aligned,
-            duplicates=cast(Duplicates, study.duplicates),
-        )
+        given = {**schemes.default_hosts(agreement), **(hosts or {})}
+        return cls(title, parties, study, given, deadlines or Deadlines(), columns)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> StudyFile:
+        """Make a study file from plain builtins, in which the study's own fields stand beside those of the file."""
+        if "features" in fields and "parties" not in fields:
+            raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
+        if "certificate" in fields:
+            raise ConfigError("this is a site's card, not a study; `blindbayes study init` writes a study from cards")
+        rest = dict(fields)
+        own = {name: rest.pop(name) for name in _STUDY_FIELDS if name in rest}
+        _require_kind(own)
+        return convert({**rest, "study": own}, cls, "study", lambda text: text.replace("$.study.", "$."))
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> StudyFile:
+        return cls.from_dict(read_toml(text, "the study"))
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> StudyFile:
+        try:
+            return cls.from_text(read_limited(path))
+        except FileNotFoundError:
+            raise ConfigError(f"study file {os.fspath(path)!r} does not exist") from None
+        except OSError as cause:
+            raise ConfigError(f"study file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
 
     def to_toml(self) -> str:
         """The study as TOML, with a comment to each setting that people decide on."""
@@ -295,18 +341,17 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @cached_property
     def _toml(self) -> str:
-        fields = {name: value for name, value in no_none(msgspec.to_builtins(self)).items() if value not in ({}, [])}
+        builtins = msgspec.to_builtins(self)
+        fields = {name: value for name, value in no_none(builtins.pop("study") | builtins).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
-        if not self.model.class_weight:
-            del fields["model"]["class_weight"]
-        for name in () if self.partition == "columns" else _OF_COLUMNS:  # at their defaults: they say nothing here
-            fields.pop(name, None)
+        if not self.study.estimation.class_weight:
+            del fields["estimation"]["class_weight"]
         document = tomlkit.document()
         document.add(tomlkit.comment(f"sha256 {self.sha256}"))
         for name in sorted(fields, key=lambda name: isinstance(fields[name], dict | list)):  # plain values first
             document[name] = fields[name]
         annotate(document, "study")
-        if self.partition == "rows" and self.privacy.epsilon is None:
+        if self.study.partition == "rows" and self.privacy.epsilon is None:
             document["privacy"].comment("no epsilon: the exact sum is opened")
         book = no_none(codebook)
         book["features"] = [{name: multiline(value) for name, value in each.items()} for each in book["features"]]
@@ -314,4 +359,13 @@ class StudyFile(StudyFields, frozen=True, forbid_unknown_fields=True, dict=True)
         return tomlkit.dumps(document)
 
 
-_OF_COLUMNS = ("reveal_to", "key", "aligned", "duplicates", "columns")
+_STUDY_FIELDS = ("kind", *dict.fromkeys(name for kind in KINDS.values() for name in kind.__struct_fields__))
+
+
+def _require_kind(fields: dict[str, Any]) -> None:
+    """Refuse what the kind of study does not have, and a protocol of another kind, before types are checked."""
+    name = fields.setdefault("kind", "rows")
+    if not isinstance(name, str) or (kind := KINDS.get(name)) is None:
+        raise ConfigError(f"kind is one of {', '.join(KINDS)}")
+    if extra := [field for field in fields if field != "kind" and field not in kind.__struct_fields__]:
+        raise ConfigError(f"{extra[0]} does not apply to kind = {name!r}; leave it out")

@@ -50,9 +50,9 @@ SECTIONS = {  # what the page says above a file, or above a table of it
     "site.tls": "Only for a consortium with a certificate authority. The pins stay; all its sites set this, or none.",
     "site.policy": "The defaults are the strict ones. What is not allowed here does not run, whoever asks.",
     "study": "`blindbayes study init` writes it; its hash covers everything but the signatures and the changes of the roster.",
-    "study.columns": 'Only with `partition = "columns"`. `options.queries`, the number of instances that may ever be classified'
-    ", is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables and other "
-    "comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to.",
+    "study.columns": 'Only with `kind = "columns"` or `"join"`. `options.queries`, the number of instances that may ever be '
+    "classified, is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables "
+    "and other comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to.",
 }
 SETTINGS = {
     # -- site.toml: the site decides -----------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ SETTINGS = {
         "person's class from a few answers",
     ),
     "site.policy.min_cell": Setting(
-        "the least that `thresholds.min_cell` must ask for in a study without an epsilon, or with one above 3; 0 for any",
+        "the least that `limits.min_cell` must ask for in a study without an epsilon, or with one above 3; 0 for any",
         "shares",
         "Without either, a site with one value for each person in a column of its own reads everybody's class, one answer "
         "each. It is no differential privacy: against a table that was made up set `noise_in_shares`",
@@ -163,8 +163,9 @@ SETTINGS = {
     "site.policy.require_all_signatures": Setting("approve only what every party has signed"),
     # -- study.toml: all parties sign ----------------------------------------------------------------------------------
     "study.title": Setting("what people call it", question="Title of the study, as people will call it"),
-    "study.partition": Setting(
-        "`rows`: each party holds other records of the same columns; `columns`: other columns of the same entities",
+    "study.kind": Setting(
+        "`rows`: parties hold different records of the same columns; `columns`: different columns of the same records, in the "
+        "same order; `join`: different columns, and rows are matched by an identifier",
         question="Do the sites share rows or columns",
         before="rows: each site has other people, in the same columns. columns: each has other columns of the same people.",
     ),
@@ -180,12 +181,6 @@ SETTINGS = {
         "who learns the class of a classified instance: all, or one party",
         "columns",
         question="Who learns the class (a site, or all)",
-    ),
-    "study.aligned": Setting(
-        "row i of every party is the same entity; `false`: rows are matched by an identifier",
-        "columns",
-        question="Do the rows line up?",
-        before="Rows line up if every site's table lists the same people in the same order, and all know how many.",
     ),
     "study.key": Setting(
         "the identifier columns, if the codebook has no `[identifier]`",
@@ -263,30 +258,30 @@ SETTINGS = {
         more="By the codebook's identifier. A person with rows at k sites loses up to k times epsilon",
         question="Most rows of a person that a site counts",
     ),
-    "study.privacy.tuning": Setting("how settings were chosen; the statement says so, and that it was not checked"),
+    "study.privacy.tuning_note": Setting("how settings were chosen; the statement says so, and that it was not checked"),
     "study.privacy.expected_rows": Setting(
         "rows of all parties together, about, as publicly known: how fine the noisy tables are",
         "noise",
         question="Rows of all sites together, about (Return: unknown)",
         before="How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count.",
     ),
-    "study.privacy.gamma": Setting(
+    "study.privacy.honest_fraction": Setting(
         "the fraction of parties assumed to add their noise",
         question="Share of parties that add their noise",
         before="Noise is made for the case that the other parties add none, or tell theirs.",
     ),
-    "study.thresholds.min_parties": Setting(
+    "study.limits.min_parties": Setting(
         "fewest parties that bring rows",
         question="Fewest sites that bring rows",
-        before="Thresholds: below them nothing is opened.",
+        before="Limits: below them nothing is opened.",
     ),
-    "study.thresholds.min_rows": Setting("fewest rows of each party", question="Fewest rows of each site"),
-    "study.thresholds.quorum": Setting(
+    "study.limits.min_rows": Setting("fewest rows of each party", question="Fewest rows of each site"),
+    "study.limits.quorum": Setting(
         "fewest parties whose sum may be opened",
         question="Fewest sites in an opened sum",
         before="If a site is lost on the way, the sum of the others may still be opened, if that many are left.",
     ),
-    "study.thresholds.min_cell": Setting(
+    "study.limits.min_cell": Setting(
         "noisy counts below it are published as 0; exact sums are never altered",
         "noise",
         "Over columns in shares, with or without `epsilon`: counters below it are set to 0 inside the circuit",
@@ -300,13 +295,13 @@ SETTINGS = {
     ),
     "study.deadlines.join": Setting("seconds until every required party has joined", question="How long sites have to come"),
     "study.deadlines.run": Setting("seconds of the whole run", question="The whole run"),
-    "study.model.alpha": Setting("Laplace smoothing, added to every count", question="alpha"),
-    "study.model.var_smoothing": Setting(
+    "study.estimation.alpha": Setting("Laplace smoothing, added to every count", question="alpha"),
+    "study.estimation.var_smoothing": Setting(
         "share of the largest variance that is added to all",
         question="var_smoothing",
         before="The model: alpha is added to every count, var_smoothing times the largest variance to every variance.",
     ),
-    "study.model.class_weight": Setting(
+    "study.estimation.class_weight": Setting(
         "how much more an error in a class costs, by label; a threshold t of two classes is a weight (1 - t) / t"
     ),
     # -- options of protocols that every study over columns has --------------------------------------------------------

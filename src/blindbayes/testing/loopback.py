@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.store.folder import SiteFolder
@@ -25,9 +23,9 @@ from blindbayes.codebook import Codebook
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity, pin
-from blindbayes.study import ColumnStudy, JoinStudy, Study
 from blindbayes.study.file import StudyFile
 from blindbayes.study.roster import Party
+from blindbayes.study.study import KINDS
 from blindbayes.testing.ports import free_port
 
 
@@ -162,17 +160,7 @@ class Loopback:
             for name, site in self.sites.items()
             for card in (site.identity.card,)
         )
-        draft: dict[str, Any] = {"title": "loopback", "parties": parties, "codebook": codebook.to_dict(), **fields}
-        if draft.get("columns") is not None:
-            kind = ColumnStudy if draft.get("aligned", True) else JoinStudy
-            draft = {"protocol": kind.usual, **draft}
-        elif "hosts" not in draft:
-            options = {key: value for key, value in draft.items() if key in ("protocol", "options")}
-            for part in ("privacy", "thresholds", "model"):
-                if part in draft:
-                    options |= msgspec.structs.asdict(draft[part])
-            draft["hosts"] = StudyFile.of(Study(codebook, **options), draft["title"], draft["parties"]).hosts
-        return StudyFile(**draft)
+        return make_study_file(codebook, **{"title": "loopback", "parties": parties, **fields})
 
     def approve(self, study: StudyFile, *, runs: int = 1) -> None:
         """Every site says yes."""
@@ -208,6 +196,15 @@ class Loopback:
             if site.process is not None:
                 ended[name] = _follow(site, run_id, tell, patience)
         return ended
+
+
+def make_study_file(codebook: Codebook, *, kind: str = "rows", **fields: Any) -> StudyFile:
+    """Make a study file from fields of the file and of its study. Roles of a study over rows get their default hosts."""
+    own = {name: fields.pop(name) for name in KINDS[kind].__struct_fields__ if name in fields}
+    study = KINDS[kind](codebook, **own)
+    if kind == "rows" and "hosts" not in fields:
+        fields["hosts"] = StudyFile.make(study, fields["title"], fields["parties"]).hosts
+    return StudyFile(study=study, **fields)
 
 
 def _follow(site: LoopbackSite, run_id: str, tell: Any, patience: float) -> dict[str, Any]:

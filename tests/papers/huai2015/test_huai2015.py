@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, Study
+from blindbayes import Codebook, ColumnStudy, Privacy
 from blindbayes.codebook import Categorical
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
@@ -116,7 +116,7 @@ def test_figure_1b_classifies_and_draws_as_noisy_histograms_does(
         return released[-1]
 
     monkeypatch.setattr(noisy_columns.DiscreteLaplace, "release", watched)
-    study = Study(car_book(car.sizes, car.classes), partition="columns", protocol="noisy_histograms", epsilon=epsilon)
+    study = ColumnStudy(car_book(car.sizes, car.classes), protocol="noisy_histograms", privacy=Privacy(epsilon=epsilon))
     result = study.simulate({f"p{name}": frame.loc[train, [name, "y"]] for name in names}, coins=Coins.seeded(bytes(32)))
     ours = columns.COLUMN_METHODS["ours"]
     assert scales == pytest.approx([ours.scale(epsilon, 6)] * 6)

@@ -10,7 +10,7 @@ import pytest
 
 import blindbayes_papers.huai2015.noisy_histograms as package
 from audits.releases import audit_plan_sensitivity
-from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes import Codebook, ColumnStudy, NaiveBayes, Privacy
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
@@ -18,6 +18,7 @@ from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
 from blindbayes_papers.huai2015.histograms import NoisyColumns
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes_papers.huai2015.noisy_histograms.messages import HistogramsReleased
+from support.studies import make_columns_study
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])
@@ -46,7 +47,7 @@ def parts(table):
 
 
 def study(epsilon, **options):
-    return Study(BOOK, partition="columns", protocol="noisy_histograms", epsilon=epsilon, **options)
+    return make_columns_study(BOOK, protocol="noisy_histograms", **options, epsilon=epsilon)
 
 
 def test_a_weak_budget_gives_nearly_the_exact_counts_and_the_pooled_classes():
@@ -147,7 +148,7 @@ def sides(table):
 
 
 def gaussian_study(epsilon, rows):
-    return Study(GAUSSIAN, partition="columns", protocol="noisy_histograms", epsilon=epsilon, expected_rows=rows)
+    return ColumnStudy(GAUSSIAN, protocol="noisy_histograms", privacy=Privacy(epsilon=epsilon, expected_rows=rows))
 
 
 @pytest.mark.parametrize(("epsilon", "rows", "least"), [(1.0, 1000, 0.97), (20.0, 40_000, 0.995)])

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from blindbayes import RowStudy
 from blindbayes.crypto import signatures
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
@@ -22,7 +23,6 @@ from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run, Send, receive_all
 from blindbayes.protocols.memory import Drop, Duplicate, Outcome, Replace, Tamper, Vanish, local_runs, run_in_memory
 from blindbayes.report.spec import read_spec
-from blindbayes.study import Study
 from blindbayes.study.file import Party, StudyFile
 from blindbayes.wire import Big, Message, decode
 from blindbayes.wire.transcript import Keep
@@ -461,7 +461,7 @@ def test_two_and_three_segments_are_one_complete_graph(n: int, options: Callable
 
 def test_no_site_hosts_the_miner_and_the_dealer() -> None:
     parties = tuple(Party(name, f"{at:064x}") for at, name in enumerate(("north", "south", "west")))
-    hosts = StudyFile.of(Study(BOOK, protocol="oblivious_sum"), "hosts", parties).hosts
+    hosts = StudyFile.make(RowStudy(BOOK, protocol="oblivious_sum"), "hosts", parties).hosts
     assert set(hosts) == {MINER, DEALER}
     assert hosts[MINER] != hosts[DEALER]
 

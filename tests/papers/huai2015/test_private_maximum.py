@@ -9,10 +9,10 @@ import pytest
 
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
-from blindbayes.study import Study
-from blindbayes.study.file import Privacy, Thresholds
+from blindbayes.study.file import Limits, Privacy
 from support.consortium import BOOK, EVERYBODY, Consortium, done, edit, office
 from support.sites import bounded
+from support.studies import make_study
 
 
 def test_the_size_of_the_largest_table_is_opened_to_all_and_nothing_else(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_size_of_the_largest_table_is_opened_to_all_and_nothing_else(tmp_pat
         async with office(tmp_path, EVERYBODY[:3], policy) as here:
             edit(tmp_path, "south", 1, add=7)
             given = {"protocol": "private_maximum", "options": {"bits": 8}, "hosts": {"miner": "north"}}
-            asked = Consortium(here, EVERYBODY[:3], privacy=Privacy(), thresholds=Thresholds(), **given)
+            asked = Consortium(here, EVERYBODY[:3], privacy=Privacy(), limits=Limits(), **given)
             runs = await asked.run()
             run_id = done(runs)
             for name in EVERYBODY[:3]:
@@ -38,7 +38,7 @@ def test_the_size_of_the_largest_table_is_opened_to_all_and_nothing_else(tmp_pat
             runs = await club.run()
             assert "more rows than the study's party_rows" in str(runs["south"].error)
             club.change(party_rows=37)
-            assert club.study.study.party_rows == 37
+            assert club.study.study.privacy.party_rows == 37
             done(await club.run())
 
     bounded(test, 60)
@@ -47,4 +47,4 @@ def test_the_size_of_the_largest_table_is_opened_to_all_and_nothing_else(tmp_pat
 def test_a_maximum_has_no_noise_and_needs_everybody() -> None:
     for wrong in ({"epsilon": 1.0}, {"quorum": 3}, {"options": {"bits": 64}}):
         with pytest.raises(ConfigError):
-            Study(BOOK, protocol="private_maximum", **wrong)
+            make_study(BOOK, protocol="private_maximum", **wrong)

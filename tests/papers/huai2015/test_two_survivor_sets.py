@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blindbayes import Limits, Privacy, RowStudy
 from blindbayes.agent.approvals.summary import colluders_of, require_strength
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins
@@ -21,8 +22,8 @@ from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run, Send, receive_all
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.report.leakage import follows_from_sum
-from blindbayes.study import Study
 from blindbayes.study.file import Party, StudyFile
+from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes_papers.huai2015.oblivious_sum import miner as miner_module
 from blindbayes_papers.huai2015.oblivious_sum.contributor import enrol, survivors_payload
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
@@ -144,13 +145,19 @@ def test_a_coalition_that_can_have_two_sets_signed_is_more_than_anybody_claims_t
 def test_noise_is_not_calibrated_to_a_set_of_which_there_can_be_two(quorum: int, refused: bool) -> None:
     """96 sites of which nine may be dishonest: 2q - n - 1 is 1 and 7 at the quorums that are refused, and the next is named."""
     names = [f"s{at:03d}" for at in range(96)]
-    study = Study(BOOK, protocol="oblivious_sum", epsilon=1.0, quorum=quorum, gamma=0.9, options={"scheme": "ristretto"})
+    study = RowStudy(
+        BOOK,
+        protocol="oblivious_sum",
+        options={"scheme": "ristretto"},
+        privacy=Privacy(epsilon=1.0, honest_fraction=0.9),
+        limits=Limits(quorum=quorum),
+    )
     if refused:
         with pytest.raises(PrivacyError, match="raise the quorum to 53"):
-            study.setting(names)
+            Sum.make(study, names)
         return
-    setting = study.setting(names)
-    noise = study.noise(setting)
+    planned = Sum.make(study, names)
+    noise = planned.noise
     assert noise is not None
     assert noise.honest <= quorum - dishonest(96, 0.9)
 
@@ -238,8 +245,8 @@ def test_places_in_the_roster_that_its_author_chose_do_not_part_the_honest_or_no
 def test_the_policy_of_a_site_asks_what_the_graph_of_the_run_bears(monkeypatch: pytest.MonkeyPatch) -> None:
     setting, _ = shrunk(12, 2, 8)
     parties = tuple(Party(name, f"{at:064x}") for at, name in enumerate((*setting.contributors, "lab"), 1))
-    made = Study(BOOK, protocol="oblivious_sum", options=dict(setting.options))
-    study = StudyFile.of(made, "x", parties, hosts={MINER: "lab"})
+    made = RowStudy(BOOK, protocol="oblivious_sum", options=dict(setting.options))
+    study = StudyFile.make(made, "x", parties, hosts={MINER: "lab"})
     assert colluders_of(study) == 8
     monkeypatch.setattr(StudyFile, "setting", property(lambda _: setting))
     assert colluders_of(study) == 3

@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes import Codebook, JoinStudy, NaiveBayes
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.study import Study
 from blindbayes.study.schemes import scheme
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, posterior
+from support.studies import make_study
 from support.two_party import coins
 
 BOOK = Codebook(
@@ -39,7 +41,7 @@ SPLITS = {2: {"bank": ["u", "y"], "shop": ["v", "w"]}, 3: {"bank": ["u", "y"], "
 
 def study(**fields: Any) -> Study:
     given: dict[str, Any] = {"duplicates": "first", "key": "id", "options": {"queries": 10_000}, **fields}
-    return Study(BOOK, partition="columns", protocol="distorted_intersection", aligned=False, **given)
+    return make_study(BOOK, kind="join", protocol="distorted_intersection", **given)
 
 
 @pytest.mark.parametrize(("parties", "compare_all"), [(2, False), (3, False), (3, True)])
@@ -82,7 +84,7 @@ def test_what_is_refused_and_that_no_new_site_allows_it() -> None:
         study(alpha=0.5)
     wide = BOOK.with_features((Numeric("u", 0, 9, 1),))
     with pytest.raises(ConfigError, match="give it bins"):
-        Study(wide, partition="columns", protocol="distorted_intersection", aligned=False, key="id", duplicates="first")
+        JoinStudy(wide, protocol="distorted_intersection", key="id", duplicates="first")
     few = FRAME[FRAME["y"] == "a"][:50]
     with pytest.raises(DataError, match="fewer than two people"):
         study().simulate({"bank": few[["id", "u", "y"]], "shop": few[["id", "v", "w"]]})

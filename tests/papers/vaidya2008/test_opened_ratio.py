@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import blindbayes_papers.vaidya2008.opened_ratio as package
+from blindbayes import Limits, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PrivacyError, ProtocolError
 from blindbayes.protocols.memory import Drop, Replace, Tamper, local_runs, run_in_memory
@@ -16,7 +17,6 @@ from blindbayes.protocols.shared_rows.messages import MaskSent, VectorMasked
 from blindbayes.protocols.two_party import garbled
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.statistics.parameters import estimate
-from blindbayes.study import Study
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.vaidya2008.opened_ratio.messages import RatiosGarbled, RatiosTold
 from blindbayes_papers.vaidya2008.opened_ratio.roles import (
@@ -250,7 +250,7 @@ def tables(parties=3, rows=300):
 
 
 def simulate(frames, *, coins=None, **options):
-    return Study(BOOK, protocol="opened_ratio", min_parties=2, options=options).simulate(frames, coins=coins)
+    return RowStudy(BOOK, protocol="opened_ratio", options=options, limits=Limits(min_parties=2)).simulate(frames, coins=coins)
 
 
 def test_coarse_probabilities_over_tables_and_what_the_statement_says():

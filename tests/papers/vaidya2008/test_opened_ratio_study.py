@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, NaiveBayes, Result, Study, load
+from blindbayes import Codebook, Limits, NaiveBayes, Privacy, Result, RowStudy, load
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.report.spec import read_spec
+from blindbayes.study import Study
 from blindbayes_papers.vaidya2008.opened import OpenedJob, _Noise
 from blindbayes_papers.vaidya2008.opened_ratio.roles import PrivateRatioSetup, coarse_bits
 from support.smokers import ALL, BOOK, POOLED, TABLES, X
@@ -26,7 +27,7 @@ SMALLEST = int(ALL["ill"].value_counts().min())
 
 
 def study(epsilon: float | None = None, delta: float = 0.0, **options: Any) -> Study:
-    return Study(BOOK, protocol="opened_ratio", epsilon=epsilon, delta=delta, options=options)
+    return RowStudy(BOOK, protocol="opened_ratio", options=options, privacy=Privacy(epsilon=epsilon, delta=delta))
 
 
 def run(tables: Any = TABLES, epsilon: float | None = None, delta: float = 0.0, **options: Any) -> Result:
@@ -54,7 +55,9 @@ POOLED_MIXED = NaiveBayes(MIXED).fit(X, ALL["ill"])
     [({"opening": "coarse", "minimum": 256}, None, 0.93), ({}, 4.0, 0.9)],
 )
 def test_gaussian_features_in_every_form(options: dict[str, Any], epsilon: float | None, least: float) -> None:
-    result = Study(MIXED, protocol="opened_ratio", epsilon=epsilon, options=options).simulate(TABLES, coins=coins("gauss"))
+    result = RowStudy(MIXED, protocol="opened_ratio", options=options, privacy=Privacy(epsilon=epsilon)).simulate(
+        TABLES, coins=coins("gauss")
+    )
     model = result.model
     found = model.predict(X[:400])
     assert (found == POOLED_MIXED.predict(X[:400])).mean() >= least
@@ -68,7 +71,7 @@ def test_a_table_above_its_part_of_max_rows_is_refused() -> None:
     """Nobody sees the total, so nobody could see that it overflowed."""
     book = msgspec.structs.replace(BOOK, max_rows=1400)  # 466 rows each, and west has 500
     with pytest.raises(DataError, match="at most max_rows / 3 = 466 rows"):
-        Study(book, protocol="opened_ratio", options={"opening": "fine"}).simulate(TABLES)
+        RowStudy(book, protocol="opened_ratio", options={"opening": "fine"}).simulate(TABLES)
 
 
 def test_coarse_opening_takes_its_bits_from_the_public_minimum(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_a_class_below_the_minimum_opens_nothing_but_that(feature: str) -> None:
 
     def opened_at(minimum: int) -> Any:
         options = {"opening": "coarse", "minimum": minimum}
-        return Study(narrow, protocol="opened_ratio", options=options).simulate(tables, coins=coins("study"))
+        return RowStudy(narrow, protocol="opened_ratio", options=options).simulate(tables, coins=coins("study"))
 
     assert opened_at(least).total is not None
     with pytest.raises(PrivacyError, match="fewer rows than the study's minimum; nothing was opened"):
@@ -178,7 +181,7 @@ def test_counts_with_noise_above_max_rows_do_not_wrap_round() -> None:
     book = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1")),), max_rows=511)
     tables = {name: pd.DataFrame({"v": ["0"] * 170, "y": ["a"] * 170}) for name in "pqr"}
     for number in range(8):
-        agreed = Study(book, protocol="opened_ratio", epsilon=0.5, options={"opening": "noisy"})
+        agreed = RowStudy(book, protocol="opened_ratio", options={"opening": "noisy"}, privacy=Privacy(epsilon=0.5))
         result = agreed.simulate(tables, coins=coins(f"wrap {number}"))
         assert np.exp(result.model.parameters_.log_prior[0]) > 0.8
 
@@ -210,10 +213,12 @@ def test_what_is_refused() -> None:
     with pytest.raises(PrivacyError, match="at least 3 parties"):
         run(two, opening="coarse", minimum=64)
     with pytest.raises(PrivacyError, match="third party"):
-        Study(BOOK, protocol="opened_ratio", min_parties=2, options={"opening": "coarse", "minimum": 64}).simulate(two)
+        RowStudy(
+            BOOK, protocol="opened_ratio", options={"opening": "coarse", "minimum": 64}, limits=Limits(min_parties=2)
+        ).simulate(two)
     with pytest.raises(PrivacyError, match="at least 400 rows"):
-        Study(BOOK, protocol="opened_ratio", min_rows=400, options={"opening": "fine"}).simulate(TABLES)
+        RowStudy(BOOK, protocol="opened_ratio", options={"opening": "fine"}, limits=Limits(min_rows=400)).simulate(TABLES)
     with pytest.raises(ConfigError, match="every party"):
-        Study(BOOK, protocol="opened_ratio", quorum=2).simulate(TABLES)
+        RowStudy(BOOK, protocol="opened_ratio", limits=Limits(quorum=2)).simulate(TABLES)
     with pytest.raises(ConfigError, match="no base"):
         study(opening="fine").simulate(TABLES, base=run(opening="fine"))

@@ -13,7 +13,7 @@ import pytest
 from gmpy2 import invert
 
 import blindbayes_papers.vaidya2008.scalar_product as route
-from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes import Codebook, ColumnStudy, NaiveBayes
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.garbling import circuits as c
 from blindbayes.crypto.garbling.garbling import Plain
@@ -36,6 +36,7 @@ from blindbayes_papers.vaidya2008.scalar_product.logarithm import (
 )
 from blindbayes_papers.vaidya2008.scalar_product.messages import CentreOffered, ChoicesMade, CiphertextsSent, CircuitGarbled
 from blindbayes_papers.vaidya2008.scalar_product.roles import score_bits
+from support.studies import make_columns_study
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(route.__file__).parent / "SPEC.md").read_text("utf-8").split("```toml\n", 1)[1].split("```", 1)[0])
@@ -406,7 +407,7 @@ def test_a_study_on_iris_classifies_as_pooled_training_does():
         variance_floor=1e-3,
     )
     options = {"key_bits": 512, "toy_keys": True, "degree": 10, "queries": 6}
-    study = Study(book, partition="columns", protocol="scalar_product", options=options)
+    study = ColumnStudy(book, protocol="scalar_product", options=options)
     result = study.simulate({"hospital": labelled, "insurer": attributes})
     assert all(not leak.opened for leak in result.leakage.values())
     assert "TOY KEYS" in result.statement
@@ -432,7 +433,7 @@ def test_a_study_refuses_what_the_route_does_not_have():
     one = {"a": labelled[["species"]], "b": attributes[["petal_size"]]}
     for change in ({"epsilon": 1.0}, {"reveal_to": "a"}, {"options": {"rings": 2}}):
         with pytest.raises((ConfigError, PrivacyError)):
-            Study(book, partition="columns", protocol="scalar_product", **change).simulate(one)
+            make_columns_study(book, protocol="scalar_product", **change).simulate(one)
 
 
 # -- Protocol 3 --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import blindbayes_papers.vaidya2008.scalar_product as package
-from blindbayes import Study
+from blindbayes import ColumnStudy
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes_papers.primitives.paillier import PublicKey
 from blindbayes_papers.vaidya2008.scalar_product import training
@@ -36,7 +36,7 @@ def test_powers_of_two_in_place_of_indicators_read_the_others_column(monkeypatch
         return shares
 
     monkeypatch.setattr(training, "nominal_class_holder", reading)
-    study = Study(book, partition="columns", protocol="scalar_product", options={"key_bits": 2048})
+    study = ColumnStudy(book, protocol="scalar_product", options={"key_bits": 2048})
     study.simulate({"bank": frame[["y"]], "clinic": frame[["hiv"]]})
     read = [
         next(name for name, answer in zip(VALUES, loot[0], strict=True) if answer >> (200 + row) & 1) for row in range(ROWS)

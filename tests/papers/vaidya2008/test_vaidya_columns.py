@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes import Codebook, ColumnStudy, NaiveBayes
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError, PrivacyError
@@ -42,7 +42,7 @@ def trained(frame, target, own, options=None):
     names = [name for name in frame.columns if name != target]
     parts = {"hospital": frame[[*names[:own], target]], "insurer": frame[names[own:]]}
     options = options or TOY
-    study = Study(book, partition="columns", protocol="scalar_product", options=options)
+    study = ColumnStudy(book, protocol="scalar_product", options=options)
     result = study.simulate(parts, coins=coins("printed"))
     pooled = NaiveBayes(book).fit(frame[names], frame[target].astype(str))
     parameters = estimate(pooled.statistics_, divisor=options.get("divisor", "n"))
@@ -193,7 +193,7 @@ def small(rows=24):
 
 
 def study(**options):
-    return Study(BOOK, partition="columns", protocol="scalar_product", options={**TOY, **options})
+    return ColumnStudy(BOOK, protocol="scalar_product", options={**TOY, **options})
 
 
 def parts(frame):
@@ -233,7 +233,7 @@ def test_own_columns_at_their_bounds_do_not_overflow_the_scores():
     """The class holder's own column, with a tiny variance floor, adds more than a score has room for: capped, not wrapped."""
     book = Codebook("y", ("a", "b"), (Categorical("v", ("p", "q")), Numeric("own", -1e6, 1e6)), variance_floor=1e-6)
     frame = pd.DataFrame({"own": [-1e6, -1e6, 1e6, 1e6] * 2, "v": ["p", "q"] * 4, "y": ["a", "a", "b", "b"] * 2})
-    result = Study(book, partition="columns", protocol="scalar_product", options=TOY).simulate(
+    result = ColumnStudy(book, protocol="scalar_product", options=TOY).simulate(
         {"hospital": frame[["own", "y"]], "insurer": frame[["v"]]}, coins=coins("bounds")
     )
     own = open_columns(frame[["own"]], book)
@@ -246,7 +246,7 @@ def test_own_columns_at_their_bounds_do_not_overflow_the_scores():
 def test_a_class_holder_without_columns_of_its_own(tmp_path):
     frame = small().drop(columns="own")
     book = BOOK.with_features(BOOK.features[:2])
-    study = Study(book, partition="columns", protocol="scalar_product", options=TOY)
+    study = ColumnStudy(book, protocol="scalar_product", options=TOY)
     result = study.simulate({"registry": frame[["y"]], "clinic": frame[["v", "x"]]}, coins=coins("registry"))
     pooled = NaiveBayes(book).fit(frame[["v", "x"]], frame["y"])
     where = result.save(tmp_path / "kept")

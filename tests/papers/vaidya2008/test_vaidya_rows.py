@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, NaiveBayes, Study
+from blindbayes import Codebook, Limits, NaiveBayes, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics.parameters import Gaussian, estimate
@@ -31,7 +31,7 @@ def tables():
 
 
 def run(parts, **options):
-    return Study(BOOK, protocol="scalar_product", options={**TOY, **options}).simulate(parts, coins=coins("rows"))
+    return RowStudy(BOOK, protocol="scalar_product", options={**TOY, **options}).simulate(parts, coins=coins("rows"))
 
 
 @pytest.mark.parametrize("divisor", ["n", "n-1"])
@@ -81,9 +81,9 @@ def test_what_is_refused():
         with pytest.raises(error):
             run(given, **options)
     with pytest.raises(PrivacyError, match="noise"):
-        Study(BOOK, protocol="scalar_product", epsilon=1.0, options=TOY).simulate(parts)
+        RowStudy(BOOK, protocol="scalar_product", options=TOY, privacy=Privacy(epsilon=1.0)).simulate(parts)
     book = Codebook("y", ("a", "b"), BOOK.features, max_rows=1000)
     with pytest.raises(ConfigError, match="variance_floor"):
-        Study(book, protocol="scalar_product", options=TOY).simulate(parts)
+        RowStudy(book, protocol="scalar_product", options=TOY).simulate(parts)
     with pytest.raises(PrivacyError, match="rows"):
-        Study(BOOK, protocol="scalar_product", options=TOY, min_rows=5).simulate(parts)
+        RowStudy(BOOK, protocol="scalar_product", options=TOY, limits=Limits(min_rows=5)).simulate(parts)

@@ -19,9 +19,10 @@ from blindbayes.protocols.registry import Coalition
 from blindbayes.report.leakage import coalition_sentences
 from blindbayes.study.file import StudyFile
 from blindbayes.study.settings import line_of
+from blindbayes.study.tasks.sum_plan import Sum
 
-_SECTIONS = ("privacy", "thresholds", "deadlines", "model")
-_PLAIN = ("reveal_to", "key", "aligned", "duplicates")
+_SECTIONS = ("privacy", "limits", "deadlines", "estimation")
+_PLAIN = ("reveal_to", "key", "duplicates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Approval:
     """What a study asks people to agree to, beyond who takes part."""
 
     changed: tuple[Changed, ...]
-    promise: Mapping[str, Any]  # epsilon, delta, unit, mechanism, gamma, ...: always told
+    promise: Mapping[str, Any]  # epsilon, delta, unit, mechanism, honest_fraction, ...: always told
     colluders: int | None  # see `colluders_of`; None: the protocol's page states no number
     sentences: tuple[str, ...]  # what a coalition learns
 
@@ -73,18 +74,18 @@ def approval_of(study: StudyFile) -> Approval:
 
 def _is_sum(study: StudyFile) -> bool:
     """Whether vectors of several sites are added up and the sum is opened."""
-    return study.study.scheme.facts.sums
+    return study.scheme.facts.sums
 
 
 def learners_of(study: StudyFile) -> tuple[str, ...]:
     """The parties that learn the result of a run: those whose roles open it, and over columns all, who keep a share each."""
-    found = {study.host(seat) for seat in study.study.scheme.learners(study.agreement)}
+    found = {study.host(seat) for seat in study.scheme.learners(study.agreement)}
     return tuple(name for name in study.names if name in found)
 
 
 def classifies(study: StudyFile) -> bool:
     """Whether runs of the study may also end in classes, which each site has for itself."""
-    return study.study.scheme.exposure(study.agreement).shares
+    return study.scheme.exposure(study.agreement).shares
 
 
 def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | None = None) -> Coalition | None:
@@ -104,7 +105,7 @@ def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | 
 
 def require_study(policy: Policy, study: StudyFile) -> None:
     """Raise `PrivacyError` if the policy refuses the study, whatever the rows are."""
-    require_allowed(policy, study.protocol, study.study.scheme.exposure(study.agreement))
+    require_allowed(policy, study.protocol, study.scheme.exposure(study.agreement))
     require_strength(study, policy.min_colluders, weaker=policy.weaker_options)
     if policy.require_all_signatures and set(study.require_signatures()) != set(study.names):
         raise PrivacyError("this site asks for the signatures of all parties on the study")
@@ -148,17 +149,17 @@ def colluders_of(study: StudyFile) -> int | None:
 def _promise(study: StudyFile) -> dict[str, Any]:
     privacy, told = study.privacy, dict[str, Any]()
     if privacy.epsilon is None:
-        opened = "the exact sum" if study.study.scheme.exposure(study.agreement).exact else "nothing but what classes tell"
+        opened = "the exact sum" if study.scheme.exposure(study.agreement).exact else "nothing but what classes tell"
         told = {"noise": f"none: {opened} is opened"}
-        if study.study.scheme.exposure(study.agreement).quorum_size is not None:
+        if study.scheme.exposure(study.agreement).quorum_size is not None:
             told["binds"] = "this site's table, for good, to exact sums over exactly these sites"
         return told
     told = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
     if _is_sum(study):
-        noise = study.study.noise(study.setting)
+        noise = study.agreement.public.noise
         told |= {
             "mechanism": "none" if noise is None else f"{noise.mechanism}: {noise.law}",
-            "gamma": f"{privacy.gamma:g} of the sites are relied on to add their noise",
+            "honest_fraction": f"{privacy.honest_fraction:g} of the sites are relied on to add their noise",
         }
     return told
 
@@ -174,19 +175,18 @@ def _unit(study: StudyFile) -> str:
 def _changed(study: StudyFile) -> tuple[Changed, ...]:
     found = []
     for section in _SECTIONS:
-        part = getattr(study, section)
+        part = study.deadlines if section == "deadlines" else getattr(study.study, section)
         for field in msgspec.structs.fields(part):
             value, default = getattr(part, field.name), _usual(field)
             if value != default:
                 effect = line_of(f"study.{section}.{field.name}")
-                if (section, field.name) == ("thresholds", "quorum") and _is_sum(study):
-                    usual = study.study.replace(quorum=None, min_parties=2).setting(study.contributors).quorum_size
+                if (section, field.name) == ("limits", "quorum") and _is_sum(study):
+                    usual = _default_quorum(study)
                     effect = _compared(coalition_of(study), coalition_of(study, (), usual)) or effect
                 found.append(Changed(f"{section}.{field.name}", value, default, effect))
-    for name in _PLAIN:
-        value, default = getattr(study, name), _default(study, name)
-        if value != default:
-            found.append(Changed(name, value, default, line_of(f"study.{name}")))
+    for field in msgspec.structs.fields(study.study):
+        if field.name in _PLAIN and (value := getattr(study.study, field.name)) != field.default:
+            found.append(Changed(field.name, value, field.default, line_of(f"study.{field.name}")))
     defaults = msgspec.structs.asdict(type(study.study.params)())
     for name, value in study.options.items():
         if name in defaults and value == defaults[name]:
@@ -196,8 +196,9 @@ def _changed(study: StudyFile) -> tuple[Changed, ...]:
     return tuple(found)
 
 
-def _default(study: StudyFile, name: str) -> Any:
-    return next(_usual(field) for field in msgspec.structs.fields(study) if field.name == name)
+def _default_quorum(study: StudyFile) -> int:
+    limits = msgspec.structs.replace(study.study.limits, quorum=None, min_parties=2)
+    return Sum.make(study.study.replace(limits=limits), study.contributors).setting.quorum_size
 
 
 def _usual(field: msgspec.structs.FieldInfo) -> Any:

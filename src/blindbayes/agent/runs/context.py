@@ -41,7 +41,7 @@ class FolderSite:
 
     def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile, run_id: str = "") -> None:
         self.home, self.study, self.run_id = home, study, run_id
-        self.base = read_run_id(run_id, study.study.scheme.facts).base if run_id else None
+        self.base = read_run_id(run_id, study.scheme.facts).base if run_id else None
         self._gone = home.history.has_withdrawn(study.sha256)
         self._counted: Statistics | None = None
         self._rows: tuple[str | None, str] = (None, "")
@@ -81,7 +81,7 @@ class FolderSite:
         """What this site put into the run that this one goes on from."""
         if self.base is None or self.name not in self.study.contributors:
             return None
-        if self.study.study.rows_per_person is not None:
+        if self.study.privacy.rows_per_person is not None:
             raise ConfigError("with rows_per_person a run has no base: which of a person's rows were counted is not kept")
         sha256, history = self.study.sha256, self.home.history
         since = history.since(sha256, self.base, self.study.party(self.name).identity, but=self.run_id)
@@ -110,7 +110,7 @@ class FolderSite:
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         if not self._gone:
-            require_rows(self.home.config.policy, self.study.study.min_rows, rows)
+            require_rows(self.home.config.policy, self.study.agreement.study.limits.min_rows, rows)
 
     def require_price(self, charge: Charge | None) -> None:
         require_cost(self.home.config.policy, None if charge is None else charge.spend)
@@ -156,7 +156,7 @@ class FolderSite:
         records = home.records(study)
         require_all(request, records)
         pay(request, records)
-        if self._counted is not None and study.study.scheme.facts.goes_on and not is_rehearsal():
+        if self._counted is not None and study.scheme.facts.goes_on and not is_rehearsal():
             home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
         home.audit.append("computing", **facts_of(request))
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
@@ -174,7 +174,7 @@ class FolderSite:
 
     def share_of(self, model: str) -> KeptShare:
         """This site's share of a model; an error if there is none, or if it is another study's."""
-        share: KeptShare = self.home.shares.load(model, getattr(self.study.study.scheme, "share_kind", ModelShare))
+        share: KeptShare = self.home.shares.load(model, getattr(self.study.scheme, "share_kind", ModelShare))
         if share.study != self.study.sha256:
             raise ConfigError("that model belongs to another study: name the study that it was trained under")
         if share.party != self.name:
@@ -247,10 +247,10 @@ def request_of(study: StudyFile, name: str, run_id: str = "") -> RunRequest:
         roster=study.roster.sha256,
         title=study.title,
         protocol=study.protocol,
-        exposure=study.study.scheme.exposure(study.agreement),
+        exposure=study.scheme.exposure(study.agreement),
         identity=study.party(name).identity,
         names={party.identity: party.name for party in study.parties},
-        unit=study.study.unit,
+        unit=study.study.privacy.unit,
         queries=study.study.options.get("queries"),
     )
 
@@ -296,7 +296,7 @@ class Work:
 
 def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
     """What a run's id says, if this site may take part in such a run. No two runs of a study have one name."""
-    found = read_run_id(run_id, study.study.scheme.facts)
+    found = read_run_id(run_id, study.scheme.facts)
     if home.history.named(study.sha256, found.name) not in (None, run_id):
         raise PrivacyError("another run of this study has that name")
     require_not_withdrawn(home.history.has_withdrawn(study.sha256), found.base)
@@ -305,7 +305,7 @@ def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
 
 def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
     """The name of an earlier run of the study whose total this site learned."""
-    name = read_run_id(base, study.study.scheme.facts).name
+    name = read_run_id(base, study.scheme.facts).name
     run = home.history.named(study.sha256, name)
     if run is None or not home.bases.has_total(study.sha256, run):
         raise ConfigError(
@@ -321,11 +321,11 @@ def work_of(
     kind = run_of(home, study, run_id).kind
     site = FolderSite(home, identity, study, run_id)
     if kind == "training":
-        return Work(study, site, study.study.scheme.job(study.agreement, site, run_id), run_id)
+        return Work(study, site, study.scheme.job(study.agreement, site, run_id), run_id)
     if request is None:
         raise ConfigError("a classification begins where this site's people ask for it")
     terms, asked = PredictionTerms.of(study.agreement, run_id), Request.from_dict(request)
-    if asked.to is not None and asked.rows is None and not study.study.scheme.facts.aligned:
+    if asked.to is not None and asked.rows is None and not study.scheme.facts.aligned:
         raise ConfigError("to score people by identifier every site names its table with --table")
-    job: type[PredictionJob] = getattr(study.study.scheme, "prediction", PredictionJob)
+    job: type[PredictionJob] = getattr(study.scheme, "prediction", PredictionJob)
     return Work(study, site, job(terms, site, run_id, asked), run_id)

@@ -44,7 +44,7 @@ def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tupl
         {party.name: bytes.fromhex(party.identity) for party in study.members},
         {role: study.host(role) for role in study.seats},
         study.contributors,
-        study.setting.quorum_size if study.study.scheme.facts.sums else len(study.contributors),
+        study.setting.quorum_size if study.scheme.facts.sums else len(study.contributors),
         learners_of(study),
         classifies(study),
     )
@@ -91,7 +91,7 @@ def write_release(
     found = result()
     made: dict[str, bytes] = found.files()
     known = {"study": study.sha256, "codebook": study.book.sha256, "run": run_id, "title": study.title, **found.known}
-    if study.study.scheme.facts.sums:
+    if study.scheme.facts.sums:
         known["went_on_without"] = list(lost)
     made["run.json"] = (json.dumps(known, indent=2) + "\n").encode()
     made["study.toml"] = study.to_toml().encode()

@@ -66,7 +66,7 @@ _MESH = 64  # with more contributors, those who need not speak with each other d
 
 def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
     """Whether a role is the hub of a star, and whom it makes sessions with. Sessions of all with all grow with the square."""
-    hub, others = study.study.scheme.facts.hub, tuple(seat for seat in study.seats if seat != name)
+    hub, others = study.scheme.facts.hub, tuple(seat for seat in study.seats if seat != name)
     if hub not in study.seats or len(study.contributors) <= _MESH:
         return False, others
     return name == hub, others if name == hub else (hub,)

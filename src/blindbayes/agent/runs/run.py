@@ -92,7 +92,7 @@ class AgentRun:
         """True if a failed check may have told another site one bit of what stays in shares: people decide about more runs."""
         if not isinstance(error, IntegrityError) or isinstance(error, UndisclosedError):
             return False
-        return self.study.study.scheme.facts.shares and bool(set(error.suspects) - set(self.seats))
+        return self.study.scheme.facts.shares and bool(set(error.suspects) - set(self.seats))
 
     def traffic(self) -> dict[str, int]:
         """What all seats sent and received."""

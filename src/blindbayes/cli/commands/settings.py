@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import click
 import msgspec
+from msgspec.structs import FieldInfo, fields
 
 from blindbayes.agent.config import SiteConfig
 from blindbayes.study.file import StudyFile
 from blindbayes.study.settings import SECTIONS, SETTINGS
+from blindbayes.study.study import JoinStudy, RowStudy, Study
 
 
-def _tables(file: str, kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
-    """The struct of a file, and those of its tables."""
-    found = {file: kind}
-    for field in msgspec.structs.fields(kind):
-        for part in (field.type, *get_args(field.type)):
-            if isinstance(part, type) and issubclass(part, msgspec.Struct) and f"{file}.{field.name}" not in SETTINGS:
-                found[f"{file}.{field.name}"] = part
-    return found
+def _tables(file: str, *kinds: type[msgspec.Struct]) -> dict[str, dict[str, FieldInfo]]:
+    """Return the fields of a file and of its tables, by section."""
+    sections: dict[str, dict[str, FieldInfo]] = {file: {}}
+    for field in (each for kind in kinds for each in fields(kind)):
+        path = f"{file}.{field.name}"
+        parts = [part for part in (field.type, *get_args(field.type)) if isinstance(part, type)]
+        table = next((part for part in parts if issubclass(part, msgspec.Struct)), None)
+        if table is None or path in SETTINGS:
+            sections[file].setdefault(field.name, field)
+        elif not issubclass(table, Study):
+            sections[path] = {each.name: each for each in fields(table)}
+    return sections
 
 
-STRUCTS = _tables("site", SiteConfig) | _tables("study", StudyFile)
-_SAID = {"study.privacy.gamma": "two thirds", "study.thresholds.quorum": "by protocol"}
+FIELDS = _tables("site", SiteConfig) | _tables("study", StudyFile, RowStudy, JoinStudy)
+FIELDS["study"]["kind"] = FieldInfo("kind", "kind", Literal["rows", "columns", "join"], "rows")
+_SAID = {"study.privacy.honest_fraction": "two thirds", "study.limits.quorum": "by protocol"}
 _SAID |= {"study.hosts": "by `study init`", "study.signatures": "by `study sign`"}
 _HEAD = """# Settings
 
 Every setting of the three files that people write, made by `blindbayes settings`. The fields of a codebook are listed in its
-[JSON Schema](codebook.schema.json) (`blindbayes codebook schema`); the settings of `Study` and `NaiveBayes` stand in
+[JSON Schema](codebook.schema.json) (`blindbayes codebook schema`); those of studies and of `NaiveBayes` in Python stand in
 [Python](api.md). What stands in site.toml the site decides alone; what stands in study.toml all parties sign.
 """
 
@@ -37,10 +44,10 @@ Every setting of the three files that people write, made by `blindbayes settings
 def option(path: str, *names: str, **more: Any) -> Callable[[Any], Any]:
     """An option of a command that sets this: type, default and help are the setting's."""
     section, _, name = path.rpartition(".")
-    kind = get_type_hints(STRUCTS[section]).get(name) if section in STRUCTS else None
-    if kind is not None and not more:
-        field = next(each for each in msgspec.structs.fields(STRUCTS[section]) if each.name == name)
+    field = FIELDS.get(section, {}).get(name)
+    if field is not None and not more:
         default = None if field.default is msgspec.NODEFAULT else field.default
+        kind: Any = field.type
         plain = next((each for each in get_args(kind) if each is not type(None)), kind) if default is None else kind
         more = {"type": click.Choice(get_args(plain)) if get_origin(plain) is Literal else plain}
         more |= {} if default is None else {"default": default, "show_default": True}
@@ -51,12 +58,11 @@ def option(path: str, *names: str, **more: Any) -> Callable[[Any], Any]:
 def page() -> str:
     """The settings page."""
     parts = [_HEAD]
-    for section in STRUCTS:
+    for section, known in FIELDS.items():
         top, _, table = section.partition(".")
         title = f"### {f'[[{table}]]' if table == 'parties' else f'[{table}]'}" if table else f"## {top}.toml"
-        fields = {each.name: each for each in msgspec.structs.fields(STRUCTS[section])}
         rows = [
-            f"| `{name}` | {_default(f'{section}.{name}', fields[name])} | {found.paragraph} |"
+            f"| `{name}` | {_default(f'{section}.{name}', known[name])} | {found.paragraph} |"
             for path, found in SETTINGS.items()
             for own, _, name in (path.rpartition("."),)
             if own == section

@@ -11,7 +11,6 @@ import click
 from blindbayes.agent import preview
 from blindbayes.agent.approvals.summary import approval_of
 from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.cli.commands.study_hash import FILE, show_hash
 from blindbayes.cli.commands.study_init import init
 from blindbayes.cli.commands.study_predict import follow, predict
 from blindbayes.cli.commands.study_roster import roster, sign_change
@@ -20,6 +19,7 @@ from blindbayes.cli.options import (
     JSON,
     NEW_FOLDER,
     PASSPHRASE,
+    STUDY,
     copy_failed,
     print_result,
     read_passphrase,
@@ -43,11 +43,21 @@ def command() -> None:
 
 
 command.add_command(init)
-command.add_command(show_hash)
+
+
+@command.command("hash")
+@STUDY
+def show_hash(path: Path) -> None:
+    """Print the SHA-256 of the study with its newest roster: what people compare.
+
+    Example:
+      blindbayes study hash study.toml
+    """
+    click.echo(StudyFile.from_toml(path).roster.sha256)
 
 
 @command.command()
-@FILE
+@STUDY
 @JSON
 def check(path: Path, as_json: bool) -> None:
     """What the study says, who signed it, what would be opened and to whom.
@@ -78,7 +88,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 @command.command()
-@FILE
+@STUDY
 @click.option("--instead", is_flag=True, help="Of two changes of one roster: the one signed before is dropped, all agree.")
 @HOME
 @PASSPHRASE
@@ -104,7 +114,7 @@ def sign(path: Path, instead: bool, home: SiteFolder, passphrase_file: Path | No
 
 
 @command.command("dry-run")
-@FILE
+@STUDY
 @HOME
 @JSON
 def dry_run(path: Path, home: SiteFolder, as_json: bool) -> None:
@@ -122,7 +132,7 @@ def dry_run(path: Path, home: SiteFolder, as_json: bool) -> None:
 
 
 @command.command()
-@FILE
+@STUDY
 @HOME
 @click.option("--base", help="Add to the result of this earlier run: sites bring what changed since.")
 @click.option("--out", type=NEW_FOLDER, help="Copy the release folder there.")

@@ -17,15 +17,15 @@ from blindbayes.codebook import Codebook
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Card, read_card
-from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, Study, schemes
+from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, schemes
 from blindbayes.study.agreement import Holdings
-from blindbayes.study.file import Deadlines, Model, Privacy, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Estimation, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Party
+from blindbayes.study.study import Duplicates
 
 _OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
 _OF_ROWS = {"without_rows", "quorum", "min_parties"}
-_SETTINGS = {each.name for part in (Privacy, Thresholds, Model) for each in msgspec.structs.fields(part)}
-_SETTINGS |= {"reveal_to", "duplicates"}
+_GROUPS: dict[str, type[msgspec.Struct]] = {"privacy": Privacy, "limits": Limits, "estimation": Estimation}
 
 
 @click.command()
@@ -53,10 +53,10 @@ _SETTINGS |= {"reveal_to", "duplicates"}
 @option("study.privacy.delta")
 @option("study.privacy.expected_rows")
 @option("study.columns.n_rows")
-@option("study.thresholds.quorum")
-@option("study.thresholds.min_parties")
-@option("study.thresholds.min_rows")
-@option("study.thresholds.min_cell")
+@option("study.limits.quorum")
+@option("study.limits.min_parties")
+@option("study.limits.min_rows")
+@option("study.limits.min_cell")
 @option("study.deadlines.step", "--step-seconds", "step", type=float, default=60.0, show_default=True)
 @option("study.deadlines.join", "--join-seconds", "join", type=float, default=600.0, show_default=True)
 @option("study.deadlines.run", "--run-seconds", "run", type=float, default=3600.0, show_default=True)
@@ -87,11 +87,11 @@ def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -
         raise ConfigError(
             f"--{wrong[0].replace('bounds', 'bound').replace('_', '-')} is for studies over {kind}, or leave it out"
         )
-    if over_rows and "queries" in given and not schemes.scheme(said["protocol"] or RowStudy.usual).facts.shares:
+    if over_rows and "queries" in given and not schemes.scheme(said["protocol"] or "masked_sum").facts.shares:
         raise ConfigError("--queries is for studies over columns, and for other models in shares; leave it out")
     cards = [read_card(card) for card in said["cards"]]
     study = make_study(said["title"], Codebook.from_toml(said["codebook"]), cards, said if over_rows else given)
-    opens = study.study.scheme.exposure(study.agreement)
+    opens = study.scheme.exposure(study.agreement)
     if opens.shares and opens.queries is None:
         raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
     target = new_file(str(path))
@@ -105,41 +105,52 @@ _NEEDED = {"path", "title", "codebook", "cards"}
 def make_study(title: str, book: Codebook, cards: Sequence[Card], said: Mapping[str, Any]) -> StudyFile:
     """Return the study that the options of `study init` describe, under the names of its parameters.
 
-    Besides them `said` may hold any setting of `Privacy`, `Thresholds` and `Model`, and `hosts`. Over columns rows line up if
+    Besides them `said` may hold any setting of `Privacy`, `Limits` and `Estimation`, and `hosts`. Over columns rows line up if
     `n_rows` is given, else keys match them, and without an epsilon small counters are set to 0: sites ask for it.
     """
-    settings = {name: value for name, value in said.items() if name in _SETTINGS and value is not None}
     options = {name: _value(text) for name, text in _pairs("--option", said.get("options", ()))}
     if said.get("queries") is not None:
         options["queries"] = said["queries"]
     if said.get("bounds"):
         options["bounds"] = {name: _value(text) for name, text in _pairs("--bound", said["bounds"])}
     deadlines = Deadlines(**{each: said[each] for each in Deadlines.__struct_fields__ if each in said})
+    protocol = said.get("protocol")
     if not (said.get("holds") or said.get("labelled")):
-        study = Study(book, protocol=said.get("protocol") or RowStudy.usual, options=options, **settings)
+        study = RowStudy(book, protocol=protocol or "masked_sum", options=options, **_groups(said))
         without = said.get("without_rows", ())
         parties = [
             Party(each.name, each.identity.hex(), each.name not in without, each.agreement.hex() or None) for each in cards
         ]
-        return StudyFile.of(study, title, tuple(parties), hosts=said.get("hosts"), deadlines=deadlines)
+        return StudyFile.make(study, title, tuple(parties), hosts=said.get("hosts"), deadlines=deadlines)
     holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", said.get("holds", ()))}
     held = Holdings(holds, tuple(said.get("labelled", ())), said.get("n_rows"))
-    settings["key"] = list(said.get("key", ())) or None
-    protocol = said.get("protocol") or (JoinStudy if held.n_rows is None else ColumnStudy).usual
-    study = _over_columns(book, protocol, options, settings)
     parties = [Party(each.name, each.identity.hex()) for each in cards]
-    return StudyFile.of(study, title, tuple(parties), columns=held, deadlines=deadlines)
+    over_columns = _over_columns(book, held, options, protocol, said)
+    return StudyFile.make(over_columns, title, tuple(parties), columns=held, deadlines=deadlines)
 
 
-def _over_columns(book: Codebook, protocol: str, options: dict[str, Any], settings: dict[str, Any]) -> Study:
+def _groups(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The groups of settings, without what was not said."""
+    return {
+        name: kind(**{each: said[each] for each in kind.__struct_fields__ if said.get(each) is not None})
+        for name, kind in _GROUPS.items()
+    }
+
+
+def _over_columns(
+    book: Codebook, held: Holdings, options: dict[str, Any], protocol: str | None, said: Mapping[str, Any]
+) -> ColumnStudy | JoinStudy:
     """A study with what sites ask for by default."""
-    facts, exact = schemes.scheme(protocol).facts, "epsilon" not in settings
-    if not facts.aligned:
-        options.setdefault("min_overlap", Policy().min_overlap)
-    settings.setdefault("min_cell", Policy().min_cell if facts.shares and exact else 0)
-    if not facts.aligned and (settings["min_cell"] or not exact):  # an identifier stands for one record then
-        settings.setdefault("duplicates", "first")
-    return Study(book, partition="columns", protocol=protocol, options=options, **settings)
+    facts = schemes.scheme(protocol or ("joined_sums" if held.n_rows is None else "class_sums")).facts
+    exact = said.get("epsilon") is None
+    groups = _groups({"min_cell": Policy().min_cell if facts.shares and exact else 0, **said})
+    own = {"options": options, **{name: said[name] for name in ("protocol", "reveal_to") if said.get(name) is not None}}
+    if facts.aligned:
+        return ColumnStudy(book, **own, **groups)
+    options.setdefault("min_overlap", Policy().min_overlap)
+    one_record = groups["limits"].min_cell or not exact  # an identifier stands for one record then
+    duplicates: Duplicates = said.get("duplicates") or ("first" if one_record else "join")
+    return JoinStudy(book, key=tuple(said.get("key", ())), duplicates=duplicates, **own, **groups)
 
 
 def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from blindbayes.cli import print_json
 from blindbayes.cli.options import HOME, JSON, copy_failed, require_new_path
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.study.file import StudyFile
+from blindbayes.study.study import learner_of
 
 
 @click.command("predict")
@@ -49,7 +50,7 @@ def predict(
       blindbayes study predict study.toml --batch monday --table patients.csv --keep number --out classes.csv --config hospital
     """
     study = StudyFile.from_toml(path)
-    if not study.study.scheme.facts.shares:
+    if not study.scheme.facts.shares:
         raise ConfigError("a study that opens statistics ends in a model of your own: classify with `blindbayes predict`")
     if out is not None:
         if out.suffix not in (".csv", ".parquet"):
@@ -74,7 +75,7 @@ def predict(
     elif classes.exists():
         click.echo(f"Done in {ended['seconds']:.1f} s. Classes: {out or classes}")
     else:
-        learner = asked["to"] or study.reveal_to
+        learner = asked["to"] or learner_of(study.study)
         click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {learner}. Report: {ended['release']}")
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.cli.commands.study_hash import FILE
-from blindbayes.cli.options import JSON, print_result
+from blindbayes.cli.options import JSON, STUDY, print_result
 from blindbayes.errors import ConfigError
 from blindbayes.io.files import write_whole
 from blindbayes.net.identity import Identity, read_card
@@ -28,7 +27,7 @@ def roster() -> None:
 
 
 @roster.command()
-@FILE
+@STUDY
 @click.option(
     "--add",
     multiple=True,
@@ -68,7 +67,7 @@ def change(
 
 
 @roster.command()
-@FILE
+@STUDY
 @JSON
 def show(path: Path, as_json: bool) -> None:
     """Every roster that the STUDY had: who came, who left, who has not signed.

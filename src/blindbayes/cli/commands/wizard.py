@@ -37,7 +37,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Card
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.report.spec import read_spec
-from blindbayes.study import RowStudy, Study, schemes
+from blindbayes.study import RowStudy, schemes
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import Privacy, StudyFile
 from blindbayes.study.settings import STUDY
@@ -198,8 +198,8 @@ class Wizard:
         """Whether the sites hold different columns; an option that is for one of them says it."""
         if set(self._given) & (_COLUMNS | _ROWS):
             return bool(set(self._given) & _COLUMNS)
-        click.echo("\n" + STUDY["partition"].before)
-        return asked(STUDY["partition"].question, one_of(("rows", "columns")), "rows") == "columns"
+        click.echo("\n" + STUDY["kind"].before)
+        return asked(STUDY["kind"].question, one_of(("rows", "columns")), "rows") == "columns"
 
     # -- rows --------------------------------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Wizard:
         count = len(self._names) - len(without)
         offered = schemes.known("rows", offered=True, between_sites=True)
         lines = [STUDY["protocol"].before, *(f"  {name}: {schemes.scheme(name).facts.line}" for name in offered)]
-        protocol = self._ask("protocol", self._protocol, RowStudy.usual, trial=False, before="\n".join(lines))
+        protocol = self._ask("protocol", self._protocol, "masked_sum", trial=False, before="\n".join(lines))
         self._said |= {"min_parties": self._given.get("min_parties", min(3, count)), "min_rows": 10}
         self._ask_privacy(count)
         private = self._said["epsilon"] is not None
@@ -238,7 +238,7 @@ class Wizard:
         if count < (minimum := read_spec(name).table.get("minimum", 2)):
             raise ConfigError(f"{name} needs at least {minimum} sites that bring rows; there are {count}")
         book = Codebook("class", ("a", "b"), (STAND_IN,))
-        seats = Agreement(Study(book, protocol=name), "", _NOBODY, _NOBODY).seats
+        seats = Agreement(RowStudy(book, protocol=name), "", _NOBODY, _NOBODY).seats
         if clash := sorted(set(seats) & set(self._names)):
             raise ConfigError(f"a site is called {clash[0]!r}, which {name} keeps for a role; take another protocol")
         return name
@@ -268,12 +268,12 @@ class Wizard:
             self._ask("party_rows", whole(1))
         elif unit == "person":
             self._ask("rows_per_person", whole(1))
-        usual = Privacy().gamma
+        usual = Privacy().honest_fraction
 
-        def gamma(text: str) -> float:
-            return usual if text == str(round(usual, 4)) else number(text, "gamma is a number above 0, at most 1")
+        def fraction(text: str) -> float:
+            return usual if text == str(round(usual, 4)) else number(text, "give a number above 0, at most 1")
 
-        self._ask("gamma", gamma, str(round(usual, 4)))
+        self._ask("honest_fraction", fraction, str(round(usual, 4)))
 
     def _ask_quorum(self, protocol: str, count: int) -> None:
         loses = schemes.scheme(protocol).facts.may_lose
@@ -384,8 +384,8 @@ class Wizard:
     def _aligned(self) -> bool:
         if set(self._given) & {"n_rows", "key", "bounds"}:
             return "n_rows" in self._given
-        click.echo("\n" + STUDY["aligned"].before)
-        return click.confirm(STUDY["aligned"].question, default=False)
+        click.echo("\nRows line up if every site's table lists the same people in the same order, and all know how many.")
+        return click.confirm("Do the rows line up?", default=False)
 
     def _ask_join(self, given: Mapping[str, str]) -> None:
         """The identifier, and the number of identifiers of each site."""
@@ -420,4 +420,4 @@ class Wizard:
 
 
 def _tell(study: StudyFile) -> None:
-    click.echo("\n" + "\n".join(study.study.scheme.told(study.agreement)))
+    click.echo("\n" + "\n".join(study.scheme.told(study.agreement)))

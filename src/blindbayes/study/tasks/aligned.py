@@ -29,7 +29,7 @@ from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.statistics.parameters import Parameters, estimate
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts
-from blindbayes.study.study import Study
+from blindbayes.study.study import Study, learner_of
 from blindbayes.study.tasks.audits import ScoringParams, asks_references, describe_audits, kept_commitments
 from blindbayes.study.tasks.columns import describe_coalitions, describe_queries, line_up, require_learner
 from blindbayes.study.tasks.guards import counted, describe_guard, guard_local, guarded, noise_of
@@ -103,8 +103,8 @@ def training(study: Study, columns: ColumnsSetup, party: str, source: ColumnSour
         raise DataError(f"{party}: the table lacks the class column {columns.codebook.target!r}")
     if source.rows != columns.rows:
         raise DataError(f"{party}: the table has another number of rows than the study, which says {columns.rows}")
-    if columns.rows < study.min_rows:
-        raise PrivacyError(f"the study asks for at least {study.min_rows} rows per party")
+    if columns.rows < study.limits.min_rows:
+        raise PrivacyError(f"the study asks for at least {study.limits.min_rows} rows per party")
     if party == columns.class_holder:
         require_randomised(study, source)
     source = counted(study, columns, source)
@@ -113,7 +113,7 @@ def training(study: Study, columns: ColumnsSetup, party: str, source: ColumnSour
 
 def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], labelled: tuple[str, ...]) -> ColumnsSetup:
     """What is public about a study whose rows line up: noise and least cells included."""
-    agreed = guarded(study, ColumnsSetup(study.codebook, rows, owners, labelled, study.alpha))
+    agreed = guarded(study, ColumnsSetup(study.codebook, rows, owners, labelled, study.estimation.alpha))
     rate = float(study.options.get("audit_rate", 0.0))
     return replace(agreed, audit_rate=rate, weights=study.weights)
 
@@ -195,7 +195,7 @@ def training_statement(study: Study, columns: ColumnsSetup, sha256: str) -> str:
         f"Shared with it: {', '.join(shared) or 'nobody (all parties know the class)'}.",
         ("Training opened audited_classes, see below." if asks_references(columns) else "Training opened nothing.")
         + " The model exists only as shares, one per party; a share alone is uniform.",
-        f"A classification opens the class, to {study.reveal_to}. " + describe_queries(queries),
+        f"A classification opens the class, to {learner_of(study)}. " + describe_queries(queries),
         *describe_guard(study, columns),
         *describe_audits(columns, compare_all=bool(compare_all)),
         f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of {plain} wherever "
@@ -240,7 +240,7 @@ class AlignedScheme(ShareScheme):
             raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
         if not 1 <= held.n_rows <= agreement.book.max_rows:
             raise ConfigError(f"[columns] rows lies between 1 and the codebook's max_rows = {agreement.book.max_rows}")
-        require_learner(study.reveal_to, agreement.names)
+        require_learner(learner_of(study), agreement.names)
         agreed = columns_for(study, held.n_rows, agreement.owners, held.labelled)
         agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
         return agreed

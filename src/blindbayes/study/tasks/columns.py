@@ -10,15 +10,15 @@ from blindbayes.data.keys import recipe_of
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement, Holdings
-from blindbayes.study.study import Study
+from blindbayes.study.study import JoinStudy, Study
 from blindbayes.study.tasks.job import Site, refused_reading
 
 
 def keys_of(study: Study) -> tuple[str, ...]:
     """Identifier columns that a table may have: those of the study, or of the codebook's recipe."""
-    if not study.aligned:
-        return tuple(part.column for part in recipe_of(study.codebook, study.key or None).parts)
-    return (study.key,) if isinstance(study.key, str) else tuple(study.key or ())
+    if not isinstance(study, JoinStudy):
+        return ()
+    return tuple(part.column for part in recipe_of(study.codebook, study.key or None).parts)
 
 
 def require_own(agreement: Agreement, name: str, columns: Collection[str], *, ignore_others: bool = False) -> None:
@@ -45,7 +45,7 @@ def line_up(tables: Mapping[str, ColumnSource], *, known: bool = True) -> Holdin
     """Tables of one number of rows, which is `known` to all or not."""
     sizes = {table.rows for table in tables.values()}
     if len(sizes) != 1:
-        raise DataError("the parties' tables have different numbers of rows; line them up by key first, or set aligned=False")
+        raise DataError("the parties' tables have different numbers of rows; line them up by key first, or make a JoinStudy")
     if not (rows := sizes.pop()):
         raise DataError("the tables are empty")
     return holdings_of(tables, rows if known else None)
@@ -59,7 +59,7 @@ def require_learner(reveal_to: str, parties: Any) -> None:
 
 def require_record(study: Study) -> None:
     """Over columns noise protects one record, and how it is drawn is settled."""
-    if study.unit != "record":
+    if study.privacy.unit != "record":
         raise PrivacyError("over columns epsilon protects one record: leave the unit at 'record'")
 
 

@@ -32,7 +32,7 @@ S = TypeVar("S", ColumnsSetup, JoinSetup)
 
 def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | None:
     """The noise of a study with epsilon, from public facts; None without."""
-    if study.epsilon is None:
+    if study.privacy.epsilon is None:
         return None
     if isinstance(agreed, ColumnsSetup):
         _require_one_holder(agreed)
@@ -50,12 +50,23 @@ def _require_one_holder(agreed: ColumnsSetup) -> None:
 
 def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
     held = {party: tuple(names) for party, names in owners.items()}
-    expected = min(study.expected_rows or study.codebook.expected_rows or rows, rows)
-    facts = (study.codebook.sha256, tuple(held.items()), holder, study.epsilon, study.delta, expected, way, rows)
+    expected = min(study.privacy.expected_rows or study.codebook.expected_rows or rows, rows)
+    facts = (
+        study.codebook.sha256,
+        tuple(held.items()),
+        holder,
+        study.privacy.epsilon,
+        study.privacy.delta,
+        expected,
+        way,
+        rows,
+    )
     found = _plans.get(facts)
     if found is None:
-        book, epsilon = study.codebook, study.epsilon or 0.0
-        found = ColumnNoise.make(book, held, holder, epsilon=epsilon, delta=study.delta, rows=expected, join=way, max_rows=rows)
+        book, epsilon = study.codebook, study.privacy.epsilon or 0.0
+        found = ColumnNoise.make(
+            book, held, holder, epsilon=epsilon, delta=study.privacy.delta, rows=expected, join=way, max_rows=rows
+        )
         if len(_plans) > 15:
             _plans.clear()
         _plans[facts] = found
@@ -68,7 +79,7 @@ _plans: dict[Any, ColumnNoise] = {}  # made from public facts, and asked for sev
 def guarded(study: Study, agreed: S) -> S:
     """The public facts of a study with its guard; as they came without one."""
     law = law_of(study)
-    if study.epsilon is None and not study.min_cell and law is None:
+    if study.privacy.epsilon is None and not study.limits.min_cell and law is None:
         return agreed
     if isinstance(agreed, JoinSetup) and agreed.max_multiplicity != 1:  # who writes a person several times fills a cell alone
         raise ConfigError(
@@ -84,7 +95,7 @@ def guarded(study: Study, agreed: S) -> S:
     bits, floors = (0, ()) if noise is None else (noise.noise_bits, noise.floors)
     if law is not None:  # debiasing widens noise
         floors = tuple((name, floor * law.whole / law.units) for name, floor in floors)
-    return replace(agreed, codebook=book, guard=Guard(study.min_cell, bits, floors, (1, 0) if law is None else law.odds))
+    return replace(agreed, codebook=book, guard=Guard(study.limits.min_cell, bits, floors, (1, 0) if law is None else law.odds))
 
 
 def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource) -> ColumnSource:
@@ -103,7 +114,7 @@ ROWS_PER_CELL = 10
 
 def single_readings(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
     """Name what lets one answer tell one person's class in a study without noise; empty with epsilon."""
-    if study.epsilon is not None:
+    if study.privacy.epsilon is not None:
         return []
     rows, classes = agreed.rows if isinstance(agreed, ColumnsSetup) else agreed.joined, len(study.codebook.classes)
     fine = [item.name for item in study.codebook.features if item.counted and rows < ROWS_PER_CELL * item.size * classes]
@@ -180,7 +191,7 @@ def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) 
 def describe_guard(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
     """What noise and a least cell promise, and what they do not."""
     noise, least = noise_of(study, agreed), agreed.guard.min_cell
-    words = [] if noise is None else [noise.words(), f"Tuning. {tuning_words(study.tuning)}"]
+    words = [] if noise is None else [noise.words(), f"Tuning. {tuning_words(study.privacy.tuning_note)}"]
     words += describe_labels(study, agreed.class_holder)
     if not least:
         return words

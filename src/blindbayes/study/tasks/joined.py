@@ -36,7 +36,7 @@ from blindbayes.protocols.private_join.sums.roles import MAX_BOUND, MIN_BOUND
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts
-from blindbayes.study.study import Study
+from blindbayes.study.study import JoinStudy, Study, join_study, learner_of
 from blindbayes.study.tasks.aligned import count_local, require_held
 from blindbayes.study.tasks.audits import ScoringParams, describe_audits, kept_commitments
 from blindbayes.study.tasks.columns import describe_coalitions, describe_queries, holdings_of, require_learner
@@ -77,14 +77,14 @@ def params_of(study: Study) -> JoinedSumsParams:
     return cast(JoinedSumsParams, study.params)
 
 
-def key_of(study: Study) -> tuple[str, ...]:
+def key_of(study: JoinStudy) -> tuple[str, ...]:
     """The identifier columns that the study names, where the codebook has no recipe."""
     if study.codebook.identifier is not None:
         return ()
-    return tuple(part.column for part in recipe_of(study.codebook, study.key).parts)
+    return tuple(part.column for part in recipe_of(study.codebook, study.key or None).parts)
 
 
-def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> JoinSetup:
+def join_of(study: JoinStudy, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> JoinSetup:
     """What is public about the join: the study's options, who holds which features, what identifiers are padded to."""
     params = params_of(study)
     inner = len(owners) == 2 if params.join is None else params.join == "inner"
@@ -101,7 +101,7 @@ def join_of(study: Study, owners: Mapping[str, tuple[str, ...]], class_holder: s
         study.duplicates,
         max_multiplicity,
         params.min_overlap,
-        study.alpha,
+        study.estimation.alpha,
         key_of(study),
         None if params.overlap_epsilon is None else float(params.overlap_epsilon),
     )
@@ -187,9 +187,9 @@ class JoinedTraining:
         )
 
 
-def training(study: Study, join: JoinSetup, party: str, source: ColumnSource) -> JoinedTraining:
+def training(study: JoinStudy, sha256: str, join: JoinSetup, party: str, source: ColumnSource) -> JoinedTraining:
     """A party's part of training. Everything about its table is checked here, before anything leaves."""
-    return training_of(study, join, party, source, digests_of(study, source))
+    return training_of(study, join, party, source, digests_of(study, sha256, source))
 
 
 def training_of(study: Study, join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> JoinedTraining:
@@ -226,9 +226,9 @@ def _counted(join: JoinSetup, source: ColumnSource, digests: Digests) -> ColumnS
     return rows_at(source, np.array(kept, dtype=np.int64), source.codebook)
 
 
-def digests_of(study: Study, source: ColumnSource) -> Digests:
-    """Keyed digests of a table's identifiers, row by row."""
-    return read_digests(source, recipe_of(study.codebook, study.key), bytes.fromhex(study.sha256))
+def digests_of(study: JoinStudy, sha256: str, source: ColumnSource) -> Digests:
+    """Return digests of a table's identifiers, row by row, under the hash that the parties agreed on."""
+    return read_digests(source, recipe_of(study.codebook, study.key or None), bytes.fromhex(sha256))
 
 
 def padded(study: Study, digests: Mapping[str, Digests]) -> dict[str, int]:
@@ -322,7 +322,7 @@ def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Map
         *describe_audits(join.columns, compare_all=bool(study.options.get("compare_all", False))),
         f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
         f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
-        f"A classification opens the class, to {study.reveal_to}; where the parties bring the same instances in one order, "
+        f"A classification opens the class, to {learner_of(study)}; where the parties bring the same instances in one order, "
         "each knows whom they score together; a party that brings nulls learns the number of instances alone. Scoring over the "
         "hidden join (joined_scores) names nobody: one party learns a class for each of its identifiers, and which of them are "
         "shared only if that is the scope; the others learn what it is padded to. " + describe_queries(queries),
@@ -381,7 +381,7 @@ class JoinedScheme(ShareScheme):
 
     def agree(self, agreement: Agreement) -> JoinSetup:
         """Who holds what, padded to which numbers, joined how."""
-        held, study = agreement.holdings, agreement.study
+        held, study = agreement.holdings, join_study(agreement.study)
         if held.n_rows is not None:
             raise ConfigError(
                 "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
@@ -391,18 +391,19 @@ class JoinedScheme(ShareScheme):
                 f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
                 "line up"
             )
-        require_learner(study.reveal_to, agreement.names)
+        require_learner(learner_of(study), agreement.names)
         found = join_of(study, agreement.owners, held.labelled[0], params_of(study).bounds)
         found.columns.plan  # noqa: B018 - what ColumnsSetup refuses, and whether scores fit
         return found
 
     def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
         """Tables with identifiers. Without an agreed bound their number is rounded up to a power of two, which all see."""
+        study = join_study(study)
         tables = {name: site.table(study) for name, site in sites.items()}
         bounds = params_of(study).bounds
         if set(tables) - set(bounds):
-            bounds = padded(study, {name: digests_of(study, table) for name, table in tables.items()})
-        agreed = study.replace(options={**study.options, "bounds": bounds}).agreed_as(study.sha256)
+            bounds = padded(study, {name: digests_of(study, study.sha256, table) for name, table in tables.items()})
+        agreed = study.replace(options={**study.options, "bounds": bounds})
         return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), held=holdings_of(tables))
 
     def variant(self, study: Study) -> Any:
@@ -418,7 +419,7 @@ class JoinedScheme(ShareScheme):
         return found
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> JoinedTraining:
-        return training(agreement.study, agreement.public, party, source)
+        return training(join_study(agreement.study), agreement.sha256, agreement.public, party, source)
 
     def price(self, agreement: Agreement, party: str) -> Charge | None:
         """Noise in the shares, and the estimates that its identifiers are in, in one entry."""
@@ -438,7 +439,7 @@ class JoinedScheme(ShareScheme):
         return training_statement(agreement.study, agreement.public, agreement.sha256, overlaps)
 
     def follows(self, agreement: Agreement) -> tuple[str, ...]:
-        return ways_of_scoring(agreement.study.reveal_to)
+        return ways_of_scoring(learner_of(agreement.study))
 
     def exposure(self, agreement: Agreement) -> Exposure:
         """Classifications, a bit about the overlap, an estimate of it."""

@@ -14,7 +14,7 @@ from blindbayes.disclosure.charges import Charge
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.errors import LocalProtocolError
-from blindbayes.study.study import Study
+from blindbayes.study.study import JoinStudy, Study
 from blindbayes.study.tasks.job import UNIT
 
 NAME = "randomised labels"
@@ -33,8 +33,8 @@ def randomised(study: Study, source: ColumnSource, secret: bytes) -> tuple[Colum
     if law is None:
         return source, ""
     people = b""
-    if not study.lined_up:  # read first: it keeps the table, whose rows may come in another order the next time
-        digests = read_digests(source, recipe_of(study.codebook, study.key), secret[:64])
+    if isinstance(study, JoinStudy):  # read first: it keeps the table, whose rows may come in another order the next time
+        digests = read_digests(source, recipe_of(study.codebook, study.key or None), secret[:64])
         people = b"".join(bytes(DIGEST_BYTES) if each is None else each for each in digests)
     source = replace(source, lenient=True)  # whether a label is listed must not show
     blocks = [block.known_labels for block in replace(source, features=()).blocks()]

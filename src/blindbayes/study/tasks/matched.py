@@ -21,7 +21,7 @@ from blindbayes.protocols.private_join.sums.inputs import merge
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.study import Study
+from blindbayes.study.study import Study, join_study, learner_of
 from blindbayes.study.tasks import aligned, joined
 from blindbayes.study.tasks.aligned import ColumnTraining, columns_for
 from blindbayes.study.tasks.columns import require_learner
@@ -31,12 +31,13 @@ from blindbayes.study.tasks.shared import ShareScheme
 class MatchedTraining:
     """One party's part. See `part.Training`."""
 
-    def __init__(self, study: Study, columns: ColumnsSetup, party: str, source: ColumnSource) -> None:
+    def __init__(self, agreement: Agreement, columns: ColumnsSetup, party: str, source: ColumnSource) -> None:
+        study = join_study(agreement.study)
         aligned.require_held(columns, party, source)
         self.party, self.rows, self._study, self._columns = party, source.rows, study, columns
-        digests = joined.digests_of(study, source)  # reads the table, once
-        self._source = replace(source, lenient=study.epsilon is not None)  # with noise no row is an error
-        self._entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
+        digests = joined.digests_of(study, agreement.sha256, source)  # reads the table, once
+        self._source = replace(source, lenient=study.privacy.epsilon is not None)  # with noise no row is an error
+        self._entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], join_study(study).duplicates, 1)
         self._bounds, self._least = joined.params_of(study).bounds, joined.params_of(study).min_overlap
         joined.require_bound(party, len(self._entries), self._bounds[party])
         self._training: ColumnTraining | None = None
@@ -94,7 +95,7 @@ class MatchedScheme(ShareScheme):
         """What hides the overlap does not apply."""
         super().check(study)
         params = joined.params_of(study)
-        if study.duplicates == "join":
+        if join_study(study).duplicates == "join":
             raise ConfigError("rows that are to line up need duplicates = 'first' or 'reject'")
         if params.join == "left" or params.overlap_epsilon is not None:
             raise ConfigError("reveal = 'matching' takes neither overlap_epsilon nor join: the overlap is known then")
@@ -106,7 +107,7 @@ class MatchedScheme(ShareScheme):
             raise ConfigError("the matching is revealed between two parties; with more, leave the option reveal out")
         joined.require_bounds(bounds, agreement.names)
         require_reachable(joined.params_of(study).min_overlap, bounds.values())
-        require_learner(study.reveal_to, agreement.names)
+        require_learner(learner_of(study), agreement.names)
         rows = min(*bounds.values(), study.codebook.max_rows)
         agreed = columns_for(study, rows, agreement.owners, held.labelled)
         agreed.plan  # noqa: B018 - whether scores fit, and have a least variance, is known now
@@ -121,7 +122,7 @@ class MatchedScheme(ShareScheme):
         return found
 
     def training(self, agreement: Agreement, party: str, source: ColumnSource) -> MatchedTraining:
-        return MatchedTraining(agreement.study, self.columns(agreement), party, source)
+        return MatchedTraining(agreement, self.columns(agreement), party, source)
 
     def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
         """The other party: it is told more than a bit, and so no more often."""

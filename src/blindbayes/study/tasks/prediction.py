@@ -22,6 +22,7 @@ from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
 from blindbayes.report.leakage import About
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.study import learner_of
 from blindbayes.study.tasks.classify import RowsAsked, RowScoring, asked_of, scoring
 from blindbayes.study.tasks.job import AnsweringSite, PartJob
 from blindbayes.study.tasks.part import Scoring
@@ -78,7 +79,7 @@ class PredictionTerms:
     def of(cls, agreement: Agreement, run_id: str) -> PredictionTerms:
         """As the study says."""
         study = agreement.study
-        return cls(about_run(agreement, run_id), study.reveal_to, bool(study.options.get("compare_all", False)))
+        return cls(about_run(agreement, run_id), learner_of(study), bool(study.options.get("compare_all", False)))
 
 
 class PredictionJob(PartJob[Scoring]):

@@ -25,6 +25,7 @@ from blindbayes.study.schemes import Facts, Scheme
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.job import CountingJob, Site, refused_reading
 from blindbayes.study.tasks.result import JointResult, Learned, Result, about_run, leakage_of, report_run
+from blindbayes.study.tasks.sum_plan import require_party_rows
 
 
 class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,23 +71,23 @@ class RatioScheme(Scheme):
 
     def check(self, study: Study) -> None:
         """Exact counts of all parties, in shares."""
-        if study.quorum is not None:
+        if study.limits.quorum is not None:
             raise ConfigError("private_ratio needs every party; leave quorum unset")
-        if study.epsilon is not None:
+        if study.privacy.epsilon is not None:
             raise PrivacyError("private_ratio keeps exact counts in shares and adds no noise; leave epsilon out, or sum")
 
     def agree(self, agreement: Agreement) -> Ratio:
         """Who computes; whether scores fit, and have a least variance, is known now."""
         study, names = agreement.study, agreement.contributors
         self.require_parties(study, names)
-        rows = SharedRowsSetup(study.codebook, names, study.alpha)
+        rows = SharedRowsSetup(study.codebook, names, study.estimation.alpha)
         rows.plan  # noqa: B018 - refuses what does not fit
         return Ratio(study, names, rows)
 
     def require_parties(self, study: Study, names: tuple[str, ...]) -> None:
         """Refuse fewer parties than the study asks for, or than compute."""
-        if len(names) < study.min_parties:
-            raise PrivacyError(f"the study asks for at least {study.min_parties} parties; {len(names)} take part")
+        if len(names) < study.limits.min_parties:
+            raise PrivacyError(f"the study asks for at least {study.limits.min_parties} parties; {len(names)} take part")
         if len(names) < 2:
             raise ConfigError(f"{self.name} needs at least two parties")
 
@@ -190,7 +191,7 @@ class RatioJob(CountingJob):
                     f"with {len(public.names)} parties a site brings at most max_rows / {len(public.names)} = {most} rows: "
                     "nobody sees the total, so that each must see to it that it fits; declare a larger max_rows"
                 )
-            public.study.require_party_rows(own)
+            require_party_rows(public.study, own)
             self.bring(own)
 
     def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:

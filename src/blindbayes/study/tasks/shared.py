@@ -18,7 +18,7 @@ from blindbayes.protocols.shared_inference.references import COUNT
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts, Scheme
-from blindbayes.study.study import Study
+from blindbayes.study.study import Study, learner_of
 from blindbayes.study.tasks.audits import asks_references, reference_answers, require_audit
 from blindbayes.study.tasks.columns import dry_run_columns, require_record, tell_holdings
 from blindbayes.study.tasks.guards import noise_of, single_readings
@@ -150,10 +150,10 @@ class ShareScheme(Scheme, ABC):
         return Exposure(
             shares=True,
             queries=study.options.get("queries"),
-            epsilon=study.epsilon or 0.0,
-            delta=study.delta,
+            epsilon=study.privacy.epsilon or 0.0,
+            delta=study.privacy.delta,
             audit_rate=float(study.options.get("audit_rate", 0.0)),
-            min_cell=study.min_cell,
+            min_cell=study.limits.min_cell,
         )
 
     def opens(self, agreement: Agreement) -> list[str]:
@@ -177,7 +177,7 @@ class ShareScheme(Scheme, ABC):
             "opened": self.opened(agreement),
             "model": "exists only as shares, one per party",
             "opened_per_classified_instance": ["class"],
-            "learners": list(agreement.names) if study.reveal_to == "all" else [study.reveal_to],
+            "learners": list(agreement.names) if learner_of(study) == "all" else [learner_of(study)],
             "queries": study.options.get("queries", "not limited: sites refuse such a study by policy"),
         }
 
@@ -185,11 +185,11 @@ class ShareScheme(Scheme, ABC):
         """Noise and least cells."""
         study = agreement.study
         facts: dict[str, Any] = {}
-        if study.epsilon is not None:
-            facts |= {"epsilon": study.epsilon, "delta": study.delta, "noise": "of every party, in the shares"}
+        if study.privacy.epsilon is not None:
+            facts |= {"epsilon": study.privacy.epsilon, "delta": study.privacy.delta, "noise": "of every party, in the shares"}
         if (law := law_of(study)) is not None:
             facts |= {"label_epsilon": float(law.epsilon), "labels": f"randomised once; {law.keeps:.1%} stay as they are"}
-        facts |= {"min_cell": study.min_cell} if study.min_cell else {}
+        facts |= {"min_cell": study.limits.min_cell} if study.limits.min_cell else {}
         return facts | ({"read_closely": risks} if (risks := single_readings(study, agreement.public)) else {})
 
     def sizes(self, agreement: Agreement) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class ShareScheme(Scheme, ABC):
 
     def told(self, agreement: Agreement) -> list[str]:
         study = agreement.study
-        to = "every site" if study.reveal_to == "all" else study.reveal_to
+        to = "every site" if learner_of(study) == "all" else learner_of(study)
         return [
             *tell_holdings(agreement),
             f"  Opened in training: {'; '.join(self.opened(agreement))}. Each site ends with a share of the model.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ import msgspec
 import numpy as np
 
 from blindbayes._lazy import lazy
-from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Exposure
@@ -25,16 +23,16 @@ from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
-from blindbayes.protocols.registry import SumSetup, Total
+from blindbayes.protocols.registry import Total
 from blindbayes.report.leakage import follows_from_sum
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.schemes import Facts, NoParams, Scheme, share_of
 from blindbayes.study.study import Study
-from blindbayes.study.summing import FEWEST_EXACT
 from blindbayes.study.tasks.job import CountingJob, Site
 from blindbayes.study.tasks.result import Earlier, Learned, Result, about_run, leakage_of, report_run
+from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES, Sum
 
 if TYPE_CHECKING:
     from blindbayes.naive_bayes import load as estimators
@@ -48,25 +46,6 @@ EXACT = (
     "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially private: "
     "whoever knows all other records of a cell can compute the last one."
 )
-
-
-@dataclass(frozen=True)
-class Sum:
-    """What is public about one sum: its setting, and the noise that the contributors add together."""
-
-    study: Study
-    setting: SumSetup
-    plan: NoisySum | None
-
-    @property
-    def counting(self) -> Codebook:
-        """The codebook that every contributor counts with: the study's, with finer cells where noise will be added."""
-        return self.study.codebook if self.plan is None else self.plan.codebook
-
-    @property
-    def learners(self) -> tuple[str, ...]:
-        """Whose role returns the total."""
-        return registry.load(self.study.protocol).learners(self.setting)
 
 
 class SumScheme(Scheme):
@@ -104,7 +83,7 @@ class SumScheme(Scheme):
         """The share of the parties that the protocol's page says; at least the fewest of an exact sum."""
         if not self._quorum:
             return None
-        return max(share_of(parties, self._quorum[parties > 64]), min(FEWEST_EXACT, parties))
+        return max(share_of(parties, self._quorum[parties > 64]), min(MIN_EXACT_PARTIES, parties))
 
     def apart(self) -> tuple[tuple[str, ...], ...]:
         found: tuple[tuple[str, ...], ...] = getattr(self.protocol, "apart", ())
@@ -119,9 +98,7 @@ class SumScheme(Scheme):
 
     def agree(self, agreement: Agreement) -> Sum:
         """The setting of the sum. Raises `PrivacyError` for one that no policy can allow."""
-        study = agreement.study
-        setting = study.setting(agreement.contributors, agreement.founders, agreement.steps)
-        return Sum(study, setting, study.plan(setting))
+        return Sum.make(agreement.study, agreement.contributors, agreement.founders, agreement.steps)
 
     def require_runnable(self, agreement: Agreement) -> None:
         """As the protocol's roles would in their first step."""
@@ -197,13 +174,14 @@ class SumScheme(Scheme):
                 model, statistics, leakage, outcome.cost, text, total.included, (0.0, 0.0), runs, report=report, facts=known
             )
         words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
-        shares = study.shares(setting, total.included) + (0 if base is None else base.shares)
+        shares = public.shares(total.included) + (0 if base is None else base.shares)
         try:
             require_possible(plan, words, shares=shares)
         except DataError as cause:
             raise PeerProtocolError(f"the noisy total is that of no table: {cause}", suspects=total.included) from cause
         before = (0.0, 0.0) if base is None else base.spent
-        by_stays = study.unit == "record" and study.rows_per_person is None  # a person may bring rows to every release
+        # With a bound on rows per person a person may bring rows to every release.
+        by_stays = study.privacy.unit == "record" and study.privacy.rows_per_person is None
         if runs > 2 and by_stays:  # a record moves the release in which it comes and that in which it goes [changes]
             before = (before[0] - plan.price.epsilon, before[1] - plan.price.delta)
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
@@ -217,12 +195,14 @@ class SumScheme(Scheme):
                 if runs > 1 and by_stays
                 else " for whoever is in the tables of all of them."
             ),
-            min_cell=study.min_cell,
-            rows_per_person=study.rows_per_person,
-            tuning=study.tuning,
+            min_cell=study.limits.min_cell,
+            rows_per_person=study.privacy.rows_per_person,
+            tuning=study.privacy.tuning_note,
         )
-        parameters, statistics, released = plan.fit(words, shares=shares, alpha=study.alpha, min_cell=study.min_cell)
-        settings = {"alpha": study.alpha, "var_smoothing": study.var_smoothing, "named": False}
+        parameters, statistics, released = plan.fit(
+            words, shares=shares, alpha=study.estimation.alpha, min_cell=study.limits.min_cell
+        )
+        settings = {"alpha": study.estimation.alpha, "var_smoothing": study.estimation.var_smoothing, "named": False}
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
@@ -239,10 +219,10 @@ class SumScheme(Scheme):
         study = agreement.study
         unsafe = getattr(self.protocol, "unsafe", None)
         return Exposure(
-            exact=study.epsilon is None,
+            exact=study.privacy.epsilon is None,
             quorum_size=agreement.public.setting.quorum_size,
-            epsilon=study.epsilon or 0.0,
-            delta=study.delta,
+            epsilon=study.privacy.epsilon or 0.0,
+            delta=study.privacy.delta,
             unsafe=() if unsafe is None else unsafe(agreement.public.setting),
         )
 
@@ -257,13 +237,13 @@ class SumScheme(Scheme):
             "quorum": setting.quorum_size,
             "opened": [setting.label],
             "learners": self._learners(agreement),
-            "epsilon": agreement.study.epsilon,
-            "min_cell": agreement.study.min_cell,
+            "epsilon": agreement.study.privacy.epsilon,
+            "min_cell": agreement.study.limits.min_cell,
         }
 
     def told(self, agreement: Agreement) -> list[str]:
         study, setting = agreement.study, agreement.public.setting
-        promise = "exact" if study.epsilon is None else f"with noise, epsilon {study.epsilon:g}"
+        promise = "exact" if study.privacy.epsilon is None else f"with noise, epsilon {study.privacy.epsilon:g}"
         learners = ", ".join(sorted(self._learners(agreement)))
         lines = [
             f"{agreement.title}: rows of {', '.join(agreement.contributors)}, by {self.name}.",
@@ -335,7 +315,7 @@ class SumJob(CountingJob):
         if seat == self.site.name and self.statistics is not None:
             taken = self.site.removed(public.counting, lenient=public.study.is_private)
             fresh = coins.derive("contribution")
-            vector = public.study.contribution(self.statistics, public.setting, fresh, taken, self.site.name)
+            vector = public.contribution(self.statistics, fresh, taken, self.site.name)
         return registry.load(public.study.protocol).role(run, public.setting, vector, coins.derive("role"))
 
     def authorise_and_charge(self, seat: str) -> None:
@@ -370,13 +350,14 @@ class SumJob(CountingJob):
 def describe_trust(public: Sum, plan: NoisySum) -> str:
     """Whom the promise relies on, and how far."""
     study, setting = public.study, public.setting
-    size, found = len(setting.contributors), study.smallest(setting)
-    corrupt, deviates = dishonest(size, study.gamma), registry.load(study.protocol).resists(setting)
+    size, found = len(setting.contributors), public.smallest
+    corrupt, deviates = dishonest(size, study.privacy.honest_fraction), registry.load(study.protocol).resists(setting)
     reader = "also deviate" if deviates else "not deviate, but pool what it saw with them"
     chance = f"2^{math.ceil(math.log2(found.failure))}" if found.failure else ""
     graph = f", up to a chance of {chance} over the random graph" if chance else ""
+    fraction = f"{study.privacy.honest_fraction:.0%}"
     return (
-        f"At least {study.gamma:.0%} of the parties follow the protocol, add their noise and keep it to themselves; up to "
+        f"At least {fraction} of the parties follow the protocol, add their noise and keep it to themselves; up to "
         f"{corrupt} of {size} may deviate and collude, and whoever opens the sum may {reader}. Every sum that they can "
         f"have opened holds at least {found.honest} honest shares{graph}: calibrated to {plan.noise.honest}. A party that "
         "takes its own share off the sum counts among the others. Fewer honest shares give less. That nothing but such a "
@@ -394,13 +375,15 @@ def _exact(study: Study, total: Total, base: Earlier | None) -> tuple[Statistics
         raise PeerProtocolError(
             "the total is not that of any table: a party sent a vector that is none", suspects=total.included
         ) from cause
-    model = estimators.NaiveBayes.from_statistics(statistics, alpha=study.alpha, var_smoothing=study.var_smoothing)
+    model = estimators.NaiveBayes.from_statistics(
+        statistics, alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing
+    )
     return statistics, weighed(study, model)
 
 
 def weighed(study: Study, model: BaseNaiveBayes) -> BaseNaiveBayes:
     """The model with its classes weighed as the study says."""
-    return model.with_priors(class_weight=study.class_weight) if study.weights else model
+    return model.with_priors(class_weight=study.estimation.class_weight) if study.weights else model
 
 
 def require_base(agreement: Agreement, base: Earlier) -> None:

@@ -1,0 +1,135 @@
+"""What a study refuses when it is made, besides what its groups of settings refuse: a list of named checks, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blindbayes.codebook import Codebook
+from blindbayes.data.contribution_bound import require_identifier, require_rows_per_person
+from blindbayes.dp.noise.randomised_response import RandomisedLabels
+from blindbayes.dp.release.release_plan import require_small_delta
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.study import schemes
+from blindbayes.study.fields import Estimation, Limits, Privacy
+
+if TYPE_CHECKING:
+    from blindbayes.study.study import Study
+
+_GROUPS = {"privacy": Privacy, "limits": Limits, "estimation": Estimation}
+
+
+def _require_types(study: Study) -> None:
+    if not isinstance(study.codebook, Codebook):
+        raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
+    if not isinstance(study.protocol, str):
+        raise ConfigError("protocol must be the name of a protocol; its settings go into options")
+    for name, kind in _GROUPS.items():
+        if not isinstance(getattr(study, name), kind):
+            raise ConfigError(f"{name} must be a blindbayes.{kind.__name__}")
+
+
+def _require_protocol(study: Study) -> None:
+    facts = schemes.scheme(study.protocol).facts
+    if study.partition not in facts.partitions:
+        known = ", ".join(schemes.known(study.partition))
+        raise ConfigError(f"there is no {study.partition} protocol {study.protocol!r}; known: {known}")
+    if study.partition == "columns" and study.aligned != facts.aligned:
+        rows, kind = ("line up", "ColumnStudy") if facts.aligned else ("are matched by an identifier", "JoinStudy")
+        raise ConfigError(f"{study.protocol} is for rows that {rows}: make a {kind}, or take another protocol")
+
+
+def _require_features(study: Study) -> None:
+    if not schemes.scheme(study.protocol).facts.texts:
+        study.codebook.require_one_value(f"a study over {study.described} by {study.protocol}")
+
+
+def _require_label_epsilon(study: Study) -> None:
+    given = study.privacy.label_epsilon
+    if given is None or given is False:
+        return
+    if study.partition != "columns" or not study.scheme.facts.randomises:
+        raise ConfigError("label_epsilon is for models in shares over columns; leave it out")
+    RandomisedLabels.make(given, len(study.codebook.classes))
+
+
+def _require_delta(study: Study) -> None:
+    require_small_delta(study.codebook, study.privacy.delta, study.privacy.expected_rows)
+
+
+def _require_declared_codebook(study: Study) -> None:
+    if study.is_private and study.codebook.provenance == "inferred":
+        raise PrivacyError("this codebook was inferred from training data, which leaks it; declare one for a private study")
+
+
+def _require_persons(study: Study) -> None:
+    if study.privacy.rows_per_person is None:
+        return
+    if why := _no_persons(study):
+        raise ConfigError(f"rows_per_person does not apply: {why}; leave it out")
+    require_rows_per_person(study.privacy.rows_per_person)
+    require_identifier(study.codebook)
+
+
+def _no_persons(study: Study) -> str:
+    """Why a bound on rows per person does not apply; empty if it does."""
+    if not study.is_private:
+        return "without epsilon there is no noise that would protect a person"
+    if study.partition == "columns" and study.aligned:
+        return "row i of every party is one entity, and rows left out at one party would have to be at all"
+    if study.partition == "columns":
+        return "where rows are matched, a record is an identifier with all its rows: epsilon protects that person already"
+    return "unit = 'party' protects all rows of a party already" if study.privacy.unit == "party" else ""
+
+
+def _require_weights(study: Study) -> None:
+    weights = study.estimation.class_weight
+    if unknown := sorted(set(weights) - set(study.codebook.classes)):
+        raise ConfigError(f"class_weight: {unknown[0]!r} is not a class of the codebook")
+    if weights and not study.scheme.facts.weighs:
+        raise ConfigError(f"class_weight does not apply to {study.protocol}; leave it out")
+
+
+def _require_duplicates(study: Study) -> None:
+    if getattr(study, "duplicates", "join") not in ("join", "first", "reject"):
+        raise ConfigError("duplicates are 'join', 'first' or 'reject'")
+
+
+def _require_quorum(study: Study) -> None:
+    if study.partition == "columns" and study.limits.quorum is not None:
+        raise ConfigError(f"quorum does not apply to a study over {study.described}; leave it out")
+
+
+def _require_min_cell(study: Study) -> None:
+    facts = study.scheme.facts
+    if study.limits.min_cell and not (facts.small_cells and (facts.shares or study.is_private)):
+        raise ConfigError(
+            "min_cell hides small counts of noisy sums over rows, and of models in shares: an exact sum with altered cells "
+            "is neither exact nor private; set epsilon, or min_cell = 0"
+        )
+
+
+def _require_options(study: Study) -> None:
+    study.params  # noqa: B018 - reading them refuses what the protocol does not know
+    study.scheme.check(study)
+
+
+CHECKS = (
+    _require_types,
+    _require_protocol,
+    _require_features,
+    _require_label_epsilon,
+    _require_delta,
+    _require_declared_codebook,
+    _require_persons,
+    _require_weights,
+    _require_duplicates,
+    _require_quorum,
+    _require_min_cell,
+    _require_options,
+)
+
+
+def require_study(study: Study) -> None:
+    """Refuse a study that is invalid, or has settings that do not apply: who signs it must know what a setting does."""
+    for check in CHECKS:
+        check(study)
