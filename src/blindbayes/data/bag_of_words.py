@@ -61,7 +61,7 @@ def read_texts(column: pa.Array | Untyped, feature: Text, markers: tuple[str, ..
     if misfit is not None:
         misfit.missing += int((~present).sum())
     known = words >= 0
-    return Bags.of_tokens(rows[known], words[known], present, feature.size).counting(feature)
+    return Bags.from_tokens(rows[known], words[known], present, feature.size).counting(feature)
 
 
 def read_matrix(matrix: Any, feature: Text, *, lenient: bool = False) -> Bags:

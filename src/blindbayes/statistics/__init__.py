@@ -1,7 +1,7 @@
-"""Exact integer sufficient statistics of Naive Bayes, and the layout that makes one vector of them.
+"""Exact integer sufficient statistics of Naive Bayes, as one vector.
 
-Rows stop here: what leaves this room is integers. `CodedRows` is a batch of rows already turned into codes, `count_block` adds
-a block up, `Layout` maps names to positions, `Statistics` is the vector with its names.
+`CodedRows` is a batch of encoded rows, `count_block` counts it, `Layout` maps names to positions, `Statistics` is the vector with
+its names. Rows do not pass beyond this package.
 """
 
 from blindbayes.statistics.bags import Bags

@@ -1,4 +1,4 @@
-"""A batch of rows as integers, and how it is added up."""
+"""Batches of encoded rows, and their counts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class CodedRows:
-    """Codes of some rows. `labels` holds class positions; per feature, positions of values or bins (-1: missing), or for a
-    Gaussian feature centred grid codes (`MISSING`: missing). `labels` is None where the class is not at hand. Features that
-    are text stand in `bags`."""
+    """Codes of a batch of rows.
+
+    `labels` are class positions, None if the class is unknown. Columns are positions of values or bins (-1: missing), or
+    centred grid codes of Gaussian features (`MISSING`: missing). Text features are in `bags`.
+    """
 
     labels: npt.NDArray[np.int64] | None
     columns: Mapping[str, npt.NDArray[np.int64]]
@@ -34,18 +36,18 @@ class CodedRows:
     bags: Mapping[str, Bags] = field(default_factory=dict)
 
     def values(self, name: str) -> npt.NDArray[np.int64] | Bags:
-        """The codes, or the words, of a feature."""
+        """Return the codes, or the bags, of a feature."""
         return self.bags[name] if name in self.bags else self.columns[name]
 
     @property
     def known_labels(self) -> npt.NDArray[np.int64]:
-        """The class positions, or an error where the class is not at hand."""
+        """The class positions; raises `DataError` if the class is unknown."""
         if self.labels is None:
             raise DataError("rows without a class column cannot be counted")
         return self.labels
 
     def take(self, rows: npt.NDArray[np.int64]) -> CodedRows:
-        """Some rows, by position, with their labels."""
+        """Select rows by position, with their labels."""
         columns = {name: codes[rows] for name, codes in self.columns.items()}
         return CodedRows(self.known_labels[rows], columns, len(rows), {name: each[rows] for name, each in self.bags.items()})
 
@@ -54,14 +56,14 @@ class CodedRows:
 
 
 def cells_of(codes: npt.NDArray[np.int64], feature: Numeric) -> npt.NDArray[np.int64]:
-    """Histogram cells of codes within the bounds."""
+    """Return the histogram cells of codes within the bounds."""
     if feature.equal_cells:
         return (codes - feature.code_low) * feature.size // feature.width
     return np.searchsorted(np.array(feature.starts), codes, side="right") - 1
 
 
 def count_block(layout: Layout, block: CodedRows, weights: npt.NDArray[np.int64] | None = None) -> Statistics:
-    """Statistics of a block; whole-number `weights` count a row that many times."""
+    """Count a block; integer `weights` multiply rows."""
     vector = np.zeros(layout.size, dtype=object)
     for feature in (None, *layout.codebook.features):
         tally = FeatureTally(layout, vector, feature)
@@ -71,13 +73,13 @@ def count_block(layout: Layout, block: CodedRows, weights: npt.NDArray[np.int64]
 
 
 class FeatureTally:
-    """Counts and sums of one feature, or of the classes (None), over blocks of rows; `settle` adds them to the vector."""
+    """Accumulator of one feature, or of the classes (None), over blocks; `settle` adds it to the vector."""
 
     def __init__(self, layout: Layout, vector: npt.NDArray[Any], feature: Feature | None) -> None:
         self._layout, self._vector = layout, vector
         self._groups = [group for group in layout.groups if group.feature == feature]
         self._classes = len(layout.codebook.classes)
-        self._buffer: npt.NDArray[np.int64] | None = None  # what kernels added up
+        self._buffer: npt.NDArray[np.int64] | None = None  # counted by kernels, not in the vector yet
 
     def add(
         self,
@@ -85,7 +87,7 @@ class FeatureTally:
         values: npt.NDArray[np.int64] | Bags | None,
         weights: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        """Count rows: their classes, and the codes or words of the feature."""
+        """Count rows, given their classes and the codes or bags of the feature."""
         engine = active() if weights is None and isinstance(values, np.ndarray) else None
         for start in range(0, len(labels), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
@@ -108,7 +110,7 @@ class FeatureTally:
             engine.moments(labels, codes, MISSING, self._buffer)
 
     def settle(self) -> None:
-        """Add what was counted to the vector."""
+        """Add counts of kernels to the vector."""
         if self._buffer is None:
             return
         if self._groups[0].kind == "count":
@@ -127,7 +129,7 @@ def _cells(
     values: npt.NDArray[np.int64] | Bags | None,
     weights: npt.NDArray[np.int64] | None,
 ) -> npt.NDArray[Any]:
-    """What some rows add to a group."""
+    """Return the counts or sums that rows add to a group."""
     if values is None:
         return _tally(labels, classes, weights)
     if isinstance(values, Bags) and group.kind == "word":
@@ -152,7 +154,7 @@ def _tally(cells: npt.NDArray[np.int64], size: int, weights: npt.NDArray[np.int6
 def class_sums(
     labels: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], classes: int, power: int, weights: npt.NDArray[np.int64] | None
 ) -> npt.NDArray[Any]:
-    """Exact sum of codes (power 1) or of squared codes (power 2) per class; missing codes add nothing."""
+    """Return the exact sum of codes (power 1) or squared codes (power 2) per class, without missing codes."""
     present = codes != MISSING
     if not present.all():
         labels, codes, weights = labels[present], codes[present], None if weights is None else weights[present]
@@ -160,8 +162,8 @@ def class_sums(
         reach = max(abs(int(codes.min())), abs(int(codes.max())))
         if reach**power * len(codes) < 1 << 53:  # float64 adds such whole numbers exactly
             powers = codes.astype(np.float64)
-            found = np.bincount(labels, powers * powers if power == 2 else powers, minlength=classes)
-            return found.astype(np.int64).astype(object)
+            exact_sums = np.bincount(labels, powers * powers if power == 2 else powers, minlength=classes)
+            return exact_sums.astype(np.int64).astype(object)
     sums = np.zeros(classes, dtype=object)
     for label in range(classes):
         chosen = labels == label

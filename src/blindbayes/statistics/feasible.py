@@ -1,10 +1,9 @@
-"""Is this integer vector the statistics of any table?
+"""Check that an integer vector can be the statistics of a table.
 
-The rules that every table obeys, whatever its rows: counts are not negative; a feature's counts per class add up to the
-class count (at most, where values may be missing); sums and sums of squares of n codes within +-C obey |s| <= n C,
-q <= n C^2 and, by Cauchy-Schwarz, s^2 <= n q; q has the parity of s; n documents use a word that counts once in at most n of
-them, and have at most n times their bound of words together. The rules are necessary, not sufficient: a party that
-lies with the statistics of a made-up table passes.
+For every table, counts are non-negative; a feature's counts per class add up to the class count (at most, where values may be
+missing); the sum s and sum of squares q of n codes within +-C satisfy |s| <= n C, q <= n C^2, s^2 <= n q (Cauchy-Schwarz) and
+have equal parity; n documents contain a word that counts once in at most n of them, and have at most n times their bound of
+words together. The rules are necessary, not sufficient: statistics of a fabricated table pass.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from blindbayes.statistics import Statistics
 
 
 def require_feasible(statistics: Statistics, *, complete: bool = True) -> Statistics:
-    """Self, or `DataError` naming feature and rule.
+    """Return the statistics, or raise `DataError` with feature and rule.
 
-    `complete` is False where a value may be missing though its feature is not optional: what a private study counts.
+    With `complete=False`, for private studies, values of features that are not optional may be missing too.
     """
     class_counts = [int(value) for value in statistics.class_counts]
     if min(class_counts) < 0:
@@ -49,15 +48,15 @@ def _require_moments(statistics: Statistics, feature: Numeric, class_counts: lis
     where = f"feature {feature.name!r}"
     low, high = feature.code_low, feature.code_high
     reach = max(abs(low), abs(high))
-    squares = statistics.squares.get(feature.name)  # a kind may keep none
-    for at, rows in enumerate(class_counts):
-        present, total = int(statistics.n[feature.name][at]), int(statistics.sums[feature.name][at])
+    squares = statistics.squares.get(feature.name)  # an added kind may have none
+    for i, rows in enumerate(class_counts):
+        present, total = int(statistics.n[feature.name][i]), int(statistics.sums[feature.name][i])
         if not 0 <= present <= rows or (present < rows and not feature.optional):
             raise DataError(f"{where}: the number of values of a class does not fit its rows")
         if not present * low <= total <= present * high:
             raise DataError(f"{where}: a sum lies outside the bounds")
         if squares is None:
             continue
-        square = int(squares[at])
+        square = int(squares[i])
         if not 0 <= square <= present * reach**2 or total**2 > present * square or (total - square) % 2:
             raise DataError(f"{where}: a sum of squares does not fit its sum")

@@ -1,14 +1,13 @@
-"""From a codebook to positions in one integer vector.
+"""Positions of the statistics of a codebook in one integer vector.
 
-Order: the class counts; then, feature by feature in the codebook's order, for a categorical or binned feature its counts
-(class by class, value by value), for a Gaussian feature the number of present values (only if the feature is optional:
-otherwise it is the class count), the sums of codes and the sums of squared codes, each class by class; for text the number of
-documents (only where it may be missing and words count once), then its words (class by class, word by word).
+Order: the class counts; then, feature by feature, for a categorical or binned feature its counts (class by class, value by
+value); for a Gaussian feature the number of present values (if it is optional: otherwise it is the class count), the sums of
+codes and the sums of squared codes, class by class; for text the number of documents (if they may be missing and words count
+once) and its words (class by class, word by word).
 
-No overflow: at most `max_rows` rows are counted, each adds at most 1 to a count, at most C = max |code| to a sum, at most C^2
-to a sum of squares and at most its length to a word, so every cell is bounded by max_rows times that. A cell whose bound fits
-in 63 bits is one 64-bit word; a wider one is cut into 32-bit limbs, each in a word of its own, so that words of up to 2^31
-parties add up without carry.
+No overflow: each of at most `max_rows` rows adds at most 1 to a count, C = max |code| to a sum, C^2 to a sum of squares and its
+length to a word. A cell whose bound fits in 63 bits is one 64-bit word; a wider one is split into 32-bit limbs, one per word,
+so that words of up to 2^31 parties add up without carry.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _LIMB_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One position: what it counts. `label` is a class; `value` the category or the number of the bin."""
+    """Name of a position; `label` is a class, `value` the category, bin or word."""
 
     kind: Kind
     label: str
@@ -55,12 +54,12 @@ class Layout:
     def __init__(self, codebook: Codebook) -> None:
         self.codebook = codebook
         groups: list[CellGroup] = []
-        at = 0
+        size = 0
 
         def add(kind: Kind, feature: Feature | None, columns: int, bound: int) -> None:
-            nonlocal at
-            groups.append(CellGroup(kind, feature, at, columns, bound))
-            at += columns * len(codebook.classes)
+            nonlocal size
+            groups.append(CellGroup(kind, feature, size, columns, bound))
+            size += columns * len(codebook.classes)
 
         rows = codebook.max_rows
         add("class_count", None, 1, rows)
@@ -79,7 +78,7 @@ class Layout:
             add("sum", feature, 1, rows * code)
             add("square", feature, 1, rows * code * code)
         self.groups = tuple(groups)
-        self.size = at
+        self.size = size
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self.codebook == other.codebook
@@ -89,7 +88,7 @@ class Layout:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """Every position by name."""
+        """The name of every position."""
         cells = []
         for group in self.groups:
             feature = group.feature
@@ -110,20 +109,19 @@ class Layout:
 
     @cached_property
     def is_wide(self) -> bool:
-        """Whether any cell needs more than one 64-bit word."""
+        """True if any cell needs more than one 64-bit word."""
         return any(group.bound >= 2**63 for group in self.groups)
 
     @property
     def dtype(self) -> Any:
-        """int64, or Python integers where a cell is wider."""
         return object if self.is_wide else np.int64
 
     def find(self, kind: Kind, feature: str | None = None) -> CellGroup | None:
-        """The group of that kind and feature, if the layout has one."""
+        """Return the group of that kind and feature, or None."""
         return self._index.get((kind, feature))
 
     def require(self, kind: Kind, feature: str | None = None) -> CellGroup:
-        """The group of that kind and feature, which the layout must have."""
+        """Return the group of that kind and feature, or raise `KeyError`."""
         group = self.find(kind, feature)
         if group is None:
             raise KeyError((kind, feature))
@@ -134,7 +132,7 @@ class Layout:
         return {(group.kind, group.feature.name if group.feature else None): group for group in self.groups}
 
     def slice(self, group: CellGroup) -> slice:
-        """The group's positions in the vector."""
+        """Return the positions of a group."""
         return slice(group.start, group.start + group.columns * len(self.codebook.classes))
 
     # -- words -------------------------------------------------------------------------------------------------------
@@ -150,7 +148,7 @@ class Layout:
         return sum(self._limbs) if self.is_wide else self.size
 
     def words(self, vector: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-        """The vector as words modulo 2^64; adding words adds vectors."""
+        """Return the vector as words modulo 2^64, so that sums of words are sums of vectors."""
         if not self.is_wide:
             return vector.astype(np.int64).view(np.uint64).copy()
         words: list[int] = []
@@ -163,26 +161,26 @@ class Layout:
         return np.array(words, dtype=np.uint64)
 
     def from_words(self, words: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
-        """The vector from (a sum of) words."""
+        """Return the vector of (a sum of) words."""
         if words.shape != (self.word_count,):
             raise DataError("a word vector has the wrong length for this codebook")
         if not self.is_wide:
             return words.astype(np.uint64).view(np.int64).copy()
         signed = words.astype(np.uint64).view(np.int64).tolist()
         vector: list[int] = []
-        at = 0
+        start = 0
         for limbs in self._limbs:
-            value = sum(signed[at + limb] << (_LIMB_BITS * limb) for limb in range(limbs))
+            value = sum(signed[start + limb] << (_LIMB_BITS * limb) for limb in range(limbs))
             if limbs > 1:
                 modulus = 1 << (_LIMB_BITS * limbs)
                 value %= modulus
                 value = value - modulus if value >= modulus // 2 else value
             vector.append(value)
-            at += limbs
+            start += limbs
         return _objects(vector)
 
     def require_bounds(self, vector: npt.NDArray[Any]) -> None:
-        """Refuse a vector that no table of at most `max_rows` rows can have."""
+        """Raise if no table of at most `max_rows` rows has this vector."""
         for group in self.groups:
             part = vector[self.slice(group)]
             low = -group.bound if group.kind == "sum" else 0
@@ -193,7 +191,7 @@ class Layout:
 
 @lru_cache(maxsize=8)
 def layout_of(codebook: Codebook) -> Layout:
-    """The layout of a codebook, one for all tables that are counted by it."""
+    """Return the cached layout of a codebook."""
     return Layout(codebook)
 
 

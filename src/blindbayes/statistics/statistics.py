@@ -1,4 +1,4 @@
-"""The statistics: one exact integer vector with names."""
+"""Sufficient statistics: one exact integer vector with names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ IntArray = npt.NDArray[Any]  # int64, or object arrays of Python integers where 
 
 
 class Statistics:
-    """Class counts, value x class counts, word x class counts, and per class n, sum and squares of codes.
+    """Counts per class, per class and value, per class and word, and per class n, sum and squares of codes.
 
-    Immutable; `+` merges.
-
-    Exact statistics of tables are never negative in their counts and obey the codebook's bounds (`require_bounds`); noisy
-    ones need not.
+    Immutable; `+` merges. Exact statistics have non-negative counts within the codebook's bounds (`require_bounds`); noisy ones
+    need not.
     """
 
     def __init__(self, layout: Layout, vector: IntArray) -> None:
@@ -35,18 +33,17 @@ class Statistics:
 
     @classmethod
     def zero(cls, codebook: Codebook) -> Statistics:
-        """Statistics of an empty table."""
+        """Return the statistics of an empty table."""
         layout = Layout(codebook)
         return cls(layout, np.zeros(layout.size, dtype=layout.dtype))
 
     @classmethod
     def from_words(cls, layout: Layout, words: npt.NDArray[np.uint64]) -> Statistics:
-        """From the words that a protocol summed."""
+        """Make statistics from the words that a protocol summed."""
         return cls(layout, layout.from_words(words))
 
     @property
     def codebook(self) -> Codebook:
-        """The codebook the statistics belong to."""
         return self.layout.codebook
 
     @property
@@ -66,7 +63,6 @@ class Statistics:
         return Statistics(self.layout, total)
 
     def __sub__(self, other: Statistics) -> Statistics:
-        """The difference, for deltas between two states of one table."""
         if self.layout != other.layout:
             raise ConfigError("statistics of different codebooks cannot be subtracted; compare the codebooks' hashes")
         return Statistics(self.layout, self.vector - other.vector)
@@ -87,56 +83,52 @@ class Statistics:
 
     @cached_property
     def class_counts(self) -> IntArray:
-        """Rows per class."""
         return self._group("class_count", None)[:, 0]
 
     @cached_property
     def counts(self) -> Mapping[str, IntArray]:
-        """Per categorical or binned feature: an array (classes, values)."""
+        """Counts (classes, values) of each categorical or binned feature."""
         return self._by_feature("count", flat=False)
 
     @cached_property
     def n(self) -> Mapping[str, IntArray]:
-        """Per Gaussian feature: rows per class in which it is present."""
-        found = dict(self._by_feature("n"))
-        return MappingProxyType({name: found.get(name, self.class_counts) for name in self.sums})
+        """Values per class of each Gaussian feature."""
+        counted = self._by_feature("n")
+        return MappingProxyType({name: counted.get(name, self.class_counts) for name in self.sums})
 
     @cached_property
     def sums(self) -> Mapping[str, IntArray]:
-        """Per Gaussian feature: sum of codes per class."""
+        """Sums of codes per class of each Gaussian feature."""
         return self._by_feature("sum")
 
     @cached_property
     def squares(self) -> Mapping[str, IntArray]:
-        """Per Gaussian feature: sum of squared codes per class."""
+        """Sums of squared codes per class of each Gaussian feature."""
         return self._by_feature("square")
 
     @cached_property
     def bags(self) -> Mapping[str, IntArray]:
-        """Per feature that is text: how often each word stands in each class, (classes, words)."""
+        """Counts (classes, words) of each text feature."""
         return self._by_feature("word", flat=False)
 
     def documents(self, name: str) -> IntArray:
-        """Documents per class of a feature that is text."""
+        """Return the documents per class of a text feature."""
         return self._by_feature("n").get(name, self.class_counts)
 
     def _by_feature(self, kind: Kind, *, flat: bool = True) -> Mapping[str, IntArray]:
-        found = {}
-        for group in self.layout.groups:
-            if group.kind == kind and group.feature is not None:
-                table = self._group(kind, group.feature.name)
-                found[group.feature.name] = table[:, 0] if flat else table
-        return MappingProxyType(found)
+        names = [group.feature.name for group in self.layout.groups if group.kind == kind and group.feature is not None]
+        tables = {name: self._group(kind, name) for name in names}
+        return MappingProxyType({name: table[:, 0] if flat else table for name, table in tables.items()})
 
     def require_bounds(self) -> Statistics:
-        """Self, or an error if no table within the codebook's limits has these statistics."""
+        """Return self, or raise if no table within the codebook's limits has these statistics."""
         self.layout.require_bounds(self.vector)
         if int(self.class_counts.sum()) > self.codebook.max_rows:
             raise DataError(f"more rows than the codebook's max_rows = {self.codebook.max_rows}; raise it in the codebook")
         return self
 
     def by_name(self) -> dict[str, Any]:
-        """Plain lists by name, as the model file keeps them."""
+        """Return lists by name, as in the model file."""
         named: dict[str, Any] = {
             "class_counts": [int(value) for value in self.class_counts],
             "counts": {name: [[int(cell) for cell in row] for row in table] for name, table in self.counts.items()},
@@ -150,7 +142,7 @@ class Statistics:
 
     @classmethod
     def from_names(cls, codebook: Codebook, named: Mapping[str, Any]) -> Statistics:
-        """The inverse of `by_name`; refuses anything that does not fit the codebook's layout."""
+        """Invert `by_name`; raise `DataError` for anything that does not fit the layout."""
         layout = Layout(codebook)
         vector = np.zeros(layout.size, dtype=layout.dtype)
         keys = {"count": "counts", "n": "n", "sum": "sums", "square": "squares"} | ({"word": "words"} if codebook.texts else {})
@@ -167,25 +159,23 @@ class Statistics:
             table = np.array(part, dtype=object)
             if table.size != group.columns * len(codebook.classes) or not all(type(cell) is int for cell in table.flat):
                 raise DataError(f"statistics: {group.kind} of {group.feature.name if group.feature else 'classes'} do not fit")
-            most = 1 << (
-                max(63, group.bound.bit_length() + 16) if layout.is_wide else 63
-            )  # noise may pass the bound, and not by so much
-            if not all(-most <= cell < most for cell in table.flat):
+            bits = max(63, group.bound.bit_length() + 16) if layout.is_wide else 63  # noise may exceed the bound
+            if not all(-(1 << bits) <= cell < 1 << bits for cell in table.flat):
                 raise DataError(f"statistics: a {group.kind} is outside what the codebook's max_rows can give")
             vector[layout.slice(group)] = table.reshape(-1)
         if used != 1 + sum(len(named[section]) for section in keys.values()):
-            raise DataError("statistics: a feature stands there that the codebook does not have")
+            raise DataError("statistics: there is a feature that the codebook does not have")
         return cls(layout, vector)
 
 
 def names_of(codebook: Codebook, class_counts: npt.NDArray[Any], sums: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What `Statistics.from_names` reads, from class counts and each feature's sums by kind, class by class."""
+    """Return the argument of `Statistics.from_names`, from class counts and each feature's sums by kind, class by class."""
     named: dict[str, Any] = {"class_counts": class_counts.tolist(), "counts": {}, "n": {}, "sums": {}, "squares": {}}
-    for name, found in sums.items():
-        if "count" in found:
-            named["counts"][name] = found["count"]
+    for name, by_kind in sums.items():
+        if "count" in by_kind:
+            named["counts"][name] = by_kind["count"]
             continue
-        named["sums"][name], named["squares"][name] = ([row[0] for row in found[kind]] for kind in ("sum", "square"))
+        named["sums"][name], named["squares"][name] = ([row[0] for row in by_kind[kind]] for kind in ("sum", "square"))
         if codebook.feature(name).optional:
-            named["n"][name] = [row[0] for row in found["n"]]
+            named["n"][name] = [row[0] for row in by_kind["n"]]
     return named

@@ -1,9 +1,9 @@
-"""Versioned, length-limited encoding of every message. No pickle anywhere.
+"""Versioned, length-limited encoding of messages.
 
-A message is a frozen `Message` (a msgspec struct) with plain fields: bool, int (64 bits), str, bytes, tuples and dicts of
-them, `U64Array` (an array of 64-bit words) and `Big` (an integer of any size). A frame is one version byte, then MessagePack
-of the tagged struct. Decoding takes the one expected kind: an unknown field, another kind, a wrong type, an oversize
-frame or one with too many items is refused.
+A message is a frozen `Message` (a msgspec struct) with fields of type bool, int (64 bits), str, bytes, tuples and dicts of
+them, `U64Array` (an array of 64-bit words) and `Big` (an integer of any size). A frame is a version byte followed by
+MessagePack of the tagged struct. The receiver states the expected kind: another kind, an unknown field, a wrong type, an
+oversize frame and one with too many items are refused.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ U64Array = npt.NDArray[np.uint64]
 
 
 class Big(int):
-    """An integer of any size on the wire (a plain `int` field is limited to 64 bits). Non-negative."""
+    """A non-negative integer of any size; plain `int` fields are limited to 64 bits."""
 
 
 class Trust(enum.Enum):
-    """What the receiver of a value holds: this is what a leak report is made from."""
+    """The receiver's view of a message; leak reports are made from it."""
 
     CLEAR = "clear"  # public or meant for the receiver in clear
     MASKED = "masked"  # uniform to the receiver unless masks are removed
@@ -40,7 +40,7 @@ class Trust(enum.Enum):
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
-    """Base of every message, by way of what its receiver holds. Name subclasses as past facts; `repr` never shows a field."""
+    """Base of every message. Subclass one of the kinds below, and name messages as past facts; `repr` shows no field."""
 
     trust: ClassVar[Trust]
 
@@ -49,14 +49,12 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True)
 
 
 class Marked(Message, frozen=True):
-    """A message of a session between two parties; `protocol.core.mark` says what its mark is, `receive_marked` checks it."""
+    """A message of a session between two parties; `protocols.core.mark` computes its mark, `receive_marked` checks it."""
 
     mark: int
 
 
 class ClearMessage(Message, frozen=True):
-    """See `Trust.CLEAR`; and so on."""
-
     trust: ClassVar[Trust] = Trust.CLEAR
 
 
@@ -86,13 +84,13 @@ M = TypeVar("M", bound=Message)
 def _to_wire(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype != np.uint64 or value.ndim != 1:
-            raise LocalProtocolError("arrays on the wire are one-dimensional and of 64-bit words")
+            raise LocalProtocolError("arrays on the wire must be one-dimensional and of 64-bit words")
         return np.ascontiguousarray(value.astype("<u8", copy=False)).view(np.uint8).data
     raise LocalProtocolError(f"a field of type {type(value).__name__} cannot be sent")
 
 
 def _pieces(value: Any) -> list[Any]:
-    """A field as it stands in a frame: an array as MessagePack's head of so many bytes, and the array itself."""
+    """Encode a field; an array as the MessagePack header of its bytes and the array itself, uncopied."""
     if not isinstance(value, np.ndarray):
         return [_ENCODER.encode(_pack_big(value))]
     words = _to_wire(value)
@@ -115,10 +113,10 @@ def _from_wire(kind: type, value: Any) -> Any:
 
 
 def _pack_big(value: Any) -> Any:
-    """`Big` is an `int` to msgspec, so wide integers are packed before its encoder sees them."""
+    """Pack `Big` to bytes, before msgspec sees it as an `int`."""
     if isinstance(value, Big):
         if value < 0:
-            raise LocalProtocolError("a Big on the wire is not negative")
+            raise LocalProtocolError("a Big on the wire must not be negative")
         return int(value).to_bytes((int(value).bit_length() + 7) // 8, "little")
     if isinstance(value, tuple):
         return tuple(_pack_big(item) for item in value)
@@ -128,7 +126,7 @@ def _pack_big(value: Any) -> Any:
 
 
 def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
-    """The frame of a message."""
+    """Return the frame of a message."""
     pieces = [_opening(type(message))]  # joined once: an array is copied once, into the frame
     try:
         for name in message.__struct_fields__:
@@ -149,9 +147,9 @@ _DECODERS: dict[type[Message], Any] = {}
 
 @functools.cache
 def _opening(kind: type[Message]) -> bytes:
-    """How every frame of a kind begins: version, number of fields, tag.
+    """Return the first bytes of every frame of a kind: version, number of fields, tag.
 
-    msgspec takes a struct without its tag, and a field twice, for well formed; with the opening fixed it cannot be either.
+    They are compared since msgspec accepts structs without a tag, and with a field twice.
     """
     fields = len(kind.__struct_fields__) + 1
     size = bytes([0x80 | fields]) if fields < 16 else b"\xde" + fields.to_bytes(2, "big")
@@ -159,7 +157,7 @@ def _opening(kind: type[Message]) -> bytes:
 
 
 def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int = MAX_FRAME_BYTES) -> M:
-    """The message in a frame, which must be of `kind`. Raises `PeerProtocolError` for anything else."""
+    """Return the message in a frame, or raise `PeerProtocolError` if it is not a well-formed message of `kind`."""
     if len(frame) > limit:
         raise PeerProtocolError("the frame is over the size limit", party=sender)
     if not frame or frame[0] != VERSION:
@@ -168,7 +166,7 @@ def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int
         _DECODERS[kind] = msgspec.msgpack.Decoder(kind, dec_hook=_from_wire)
     if not frame.startswith(_opening(kind)):
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
-    if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):  # a shorter one cannot hold more
+    if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):  # a shorter frame cannot have more items
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     try:
         message: M = _DECODERS[kind].decode(memoryview(frame)[1:])

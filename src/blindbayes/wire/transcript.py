@@ -1,4 +1,4 @@
-"""What a run left behind: who sent what kind of message to whom, what it cost, what was opened."""
+"""Transcript of a run: who sent which kind of message to whom, and what it cost."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from blindbayes.wire import Message, Trust
 
 
 class Keep(enum.Enum):
-    """How much of the messages a driver keeps. Counts are always kept."""
+    """Amount of detail that a driver records of messages."""
 
     COUNTS = "counts"  # nothing per message: for thousands of parties
     HEADERS = "headers"  # who, to whom, kind, size
-    FRAMES = "frames"  # and the bytes, and what each role was handed: for views, replay and simulators
+    FRAMES = "frames"  # headers, bytes and the deliveries of each role: for views, replay and simulators
 
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """One message on the wire."""
+    """A message on the wire."""
 
     index: int  # order of sending in the run
     sender: str
@@ -31,34 +31,32 @@ class SentMessage:
 
     @property
     def trust(self) -> Trust:
-        """What the receiver holds with it."""
         return self.kind.trust
 
 
 Delivery = tuple[tuple[str, bytes], ...]
-"""What satisfied one `Receive` or `ReceiveAll`: pairs of sender and frame. A role's journal is a sequence of them."""
-
+"""Answer to one `Receive` or `ReceiveAll`: pairs of sender and frame. A role's journal is a sequence of them."""
 
 Way = tuple[str, str, type[Message]]
 """Sender, receiver and kind of messages."""
 Amount = tuple[int, int]
-"""How many messages, and their bytes."""
+"""Number of messages, and their bytes."""
 
 
 @dataclass(slots=True)
 class Transcript:
-    """The messages of a run, as far as they were kept, and per party the kinds that it was handed."""
+    """Messages of a run, as far as recorded, and the kinds that each party received."""
 
     keep: Keep
     entries: list[SentMessage] = field(default_factory=list)
     deliveries: dict[str, list[Delivery]] = field(default_factory=dict)
     received: dict[str, Counter[type[Message]]] = field(default_factory=dict)
-    traffic: dict[Way, Amount] = field(default_factory=dict)  # of a site, which sees its own messages only, as they first came
+    traffic: dict[Way, Amount] = field(default_factory=dict)  # at a site, in order of first arrival
 
 
 @dataclass(slots=True)
 class PartyCost:
-    """What a run cost one party."""
+    """Cost of a run for one party."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -70,7 +68,7 @@ class PartyCost:
 
 @dataclass(slots=True)
 class Cost:
-    """What a run cost. `rounds` is causal depth: the longest chain of messages that each wait for the one before."""
+    """Cost of a run; `rounds` is causal depth, the longest chain of messages that wait for one another."""
 
     rounds: int = 0
     messages: int = 0

@@ -318,7 +318,7 @@ def statistics_of(codebook: Codebook, table: Sequence[Record]) -> IntVector:
 def _counted_words(document: tuple[int, ...], feature: Text) -> npt.NDArray[np.int64]:
     """What a document adds, word by word, by the code that reads tables."""
     words, one = np.array(document, dtype=np.int64), np.ones(1, dtype=bool)
-    bags = Bags.of_tokens(np.zeros(len(words), dtype=np.int64), words, one, feature.size).counting(feature)
+    bags = Bags.from_tokens(np.zeros(len(words), dtype=np.int64), words, one, feature.size).counting(feature)
     return np.bincount(bags.words, bags.times, minlength=feature.size).astype(np.int64)
 
 
