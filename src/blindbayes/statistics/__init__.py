@@ -1,7 +1,7 @@
 """Exact integer sufficient statistics of Naive Bayes, as one vector.
 
-`CodedRows` is a batch of encoded rows, `count_block` counts it, `Layout` maps names to positions, `Statistics` is the vector with
-its names. Rows do not pass beyond this package.
+`CodedRows` is a batch of encoded rows, `count_block` counts it, `Layout` maps names to positions, `Statistics` is the vector
+with its names. Rows do not pass beyond this package.
 """
 
 from blindbayes.statistics.bags import Bags
