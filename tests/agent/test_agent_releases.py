@@ -11,8 +11,8 @@ import pytest
 from blindbayes.agent.approvals.summary import learners_of
 from blindbayes.agent.runs.release import check_release
 from blindbayes.io.files import read_folder
-from blindbayes.report.manifest import COMMON_SIGNATURES, signed_by
-from blindbayes.report.verification import Vouched
+from blindbayes.report.manifest import COMMON_SIGNATURES, add_signature
+from blindbayes.report.verification import Verification
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import pair, predict, trained
 from support.sites import BOOK, Office, bounded, paper_policy
@@ -25,11 +25,11 @@ def releases(office: Office, run: str) -> dict[str, dict[str, bytes]]:
     return {name: read_folder(site.home.folder / "releases" / run) for name, site in office.net.sites.items()}
 
 
-def signed(office: Office, study: StudyFile, folders: Mapping[str, dict[str, bytes]], maker: str) -> Vouched:
+def signed(office: Office, study: StudyFile, folders: Mapping[str, dict[str, bytes]], maker: str) -> Verification:
     """The maker's folder, signed by everybody who learned the result, as a reader with all cards sees it."""
     learners, files = learners_of(study), folders[maker]
     for name in learners if COMMON_SIGNATURES in files else ():
-        files = {**files, COMMON_SIGNATURES: signed_by(files, folders[name], name, office.net.sites[name].identity.signing)}
+        files = {**files, COMMON_SIGNATURES: add_signature(files, folders[name], name, office.net.sites[name].identity.signing)}
     keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}
     return check_release(files, keys)[1]
 

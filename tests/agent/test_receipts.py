@@ -17,8 +17,8 @@ from blindbayes.io.files import read_folder
 from blindbayes.net.driver import RECEIPT
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack
-from blindbayes.report.verification import Vouched
-from blindbayes.study.file import Deadlines, Limits, StudyFile
+from blindbayes.report.verification import Verification
+from blindbayes.study.file import Deadlines, StudyFile, Thresholds
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
@@ -32,7 +32,7 @@ def study_of(office: Office, **fields: Any) -> StudyFile:
     return study
 
 
-def checked(office: Office, run: AgentRun) -> Vouched:
+def checked(office: Office, run: AgentRun) -> Verification:
     """A run's release, as a reader with all cards sees it."""
     assert run.release is not None, run.error
     keys = {name: site.identity.card.identity for name, site in office.net.sites.items()}

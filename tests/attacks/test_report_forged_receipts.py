@@ -112,7 +112,7 @@ def test_a_study_that_its_hospitals_never_saw_does_not_verify(
     study = net.make_study(BOOK, title="National outcomes study", **OF_PROTOCOL[protocol])
     result = verify(net, forge(net, study, made_up, owned, tmp_path / "release"), option)
     assert result.exit_code != 0
-    assert refused(result).split()[0] in {*HOSPITALS} - {*owned} or "is no file that mallory can have" in refused(result)
+    assert refused(result).split()[0] in {*HOSPITALS} - {*owned} or "is not a file that mallory can have" in refused(result)
 
 
 def test_a_made_up_training_over_columns_does_not_verify(net: Loopback, made_up: dict[str, bytes], tmp_path: Path) -> None:

@@ -74,9 +74,9 @@ def test_a_forged_leak_report_with_the_makers_signature_deleted_fails(
 ) -> None:
     forged = with_checksums(with_lie(good))
     del forged["signatures.json"]
-    assert "does not vouch for it" in refused(verified(sites, forged, tmp_path / "release"))
+    assert "did not sign it" in refused(verified(sites, forged, tmp_path / "release"))
     shown = CliRunner().invoke(command, [str(tmp_path / "release")])
-    assert "does not vouch for it" in refused(shown)
+    assert "did not sign it" in refused(shown)
     assert LIE not in shown.output
 
 
@@ -104,7 +104,7 @@ def test_keys_that_the_folder_brings_itself_count_for_nothing(
     assert isinstance(alone.exception, BlindbayesError)
     monkeypatch.chdir(tmp_path)  # where no site.toml lies
     without = CliRunner().invoke(command, ["verify", str(tmp_path / "release")])
-    assert "whose signatures count?" in refused(without)
+    assert "no cards were given" in refused(without)
 
 
 def test_a_signature_whose_card_was_not_brought_does_not_count(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_signature_whose_card_was_not_brought_does_not_count(sites: Loopback, 
     assert "south signed, and you brought no card of south" in refused(result)
     card.write_text(sites.sites["south"].identity.card.to_toml())
     result = CliRunner().invoke(command, ["verify", str(folder), "--card", str(card)])
-    assert "nobody whom you know vouches for it" in refused(result)
+    assert "no party that you know vouches for it" in refused(result)
 
 
 def test_a_key_that_stands_twice_in_the_model_is_no_model(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
@@ -200,11 +200,11 @@ def test_a_folder_of_who_learned_nothing_holds_its_part_alone_and_says_so(
     monkeypatch.setattr("blindbayes.agent.runs.release.learners_of", lambda study: ("south",))
     for name in ("model-final.json", "model_card.md", "statement.json", "plots/priors.svg", "explain.html"):
         said = refused(verified(sites, unlearned(sites, good, name), tmp_path / name, "--partial"))
-        assert f"{name} is no file that north can have" in said
-    assert "is no file that north can have" in refused(verified(sites, good, tmp_path / "resealed"))
+        assert f"{name} is not a file that north can have" in said
+    assert "is not a file that north can have" in refused(verified(sites, good, tmp_path / "resealed"))
     kept = {name: content for name, content in unlearned(sites, good).items() if name not in (*SEALS, "index.html")}
     with_classes = seal_files({**kept, "classes.csv": b"row\n"}, {"north": sites.sites["north"].identity.signing})
-    assert "classes.csv is no file that north can have" in refused(verified(sites, with_classes, tmp_path / "classes"))
+    assert "classes.csv is not a file that north can have" in refused(verified(sites, with_classes, tmp_path / "classes"))
     result = verified(sites, unlearned(sites, good), tmp_path / "part")
     assert result.exit_code == 0, result.exception
     assert "Nobody but north vouches for anything here" in result.output

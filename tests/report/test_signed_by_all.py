@@ -138,7 +138,7 @@ def test_forged_signatures_and_changed_lists_are_refused(sites: Loopback, tmp_pa
     (folder / COMMON_SIGNATURES).write_text("[]")
     assert "not a table" in not_verified(sites, folder)
     (folder / COMMON_SIGNATURES).write_text("{}")
-    assert "north made this folder and did not sign what is common" in not_verified(sites, folder)
+    assert "north made this folder and did not sign the common files" in not_verified(sites, folder)
     (folder / "model.json").write_text("{}")
     assert "model.json was changed" in not_verified(sites, folder)
 

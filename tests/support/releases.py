@@ -9,7 +9,7 @@ from blindbayes import RowStudy
 from blindbayes.datasets import hospitals
 from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.manifest import COMMON_SIGNATURES, signed_by
+from blindbayes.report.manifest import COMMON_SIGNATURES, add_signature
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack, receipts_text
 from blindbayes.testing.loopback import Loopback
 
@@ -47,5 +47,5 @@ def signed_by_all(sites: Loopback, maker: str = "north") -> dict[str, bytes]:
     """The maker's release with everybody's signature."""
     files = read_folder(release_of(sites, maker))
     for name, site in sites.sites.items():
-        files[COMMON_SIGNATURES] = signed_by(files, read_folder(release_of(sites, name)), name, site.identity.signing)
+        files[COMMON_SIGNATURES] = add_signature(files, read_folder(release_of(sites, name)), name, site.identity.signing)
     return files

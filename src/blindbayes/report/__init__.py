@@ -1,6 +1,5 @@
-"""Papers for the privacy officer, made from a run: leak report, sequence diagram, model card, plots, checksums.
+"""Documents for the privacy officer: leak report, sequence diagram, model card, plots, checksums, signatures.
 
-Everything is computed from the run's transcript and the protocol's SPEC; no number is typed by hand. Pages are plain HTML
-without scripts, and hold names of parties and columns, labels and counts of messages, never a value. Nothing here touches a
-disk: every paper is text or bytes, and `storage.folder` writes them.
+Every document is computed from the run's transcript and the protocol's SPEC, and returned as text or bytes; `io.files` writes
+them. They hold names of parties and columns, labels and counts of messages, and no value from a row.
 """

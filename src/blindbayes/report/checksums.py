@@ -19,51 +19,66 @@ from blindbayes.report.manifest import (
     INDEX,
     LEAKAGE,
     RUN,
-    Common,
-    claims_of,
+    Manifest,
+    claims_json,
     signatures_text,
 )
 from blindbayes.report.page import index_page
 
 CHECKSUMS, SIGNATURES = "checksums", "signatures.json"
-PRIVATE = (".share", ".share.spent")  # a simulation leaves the parties' shares of a model beside its release
+PRIVATE = (".share", ".share.spent")  # a simulation stores the parties' shares next to its release
 _CONTEXT = b"blindbayes release v1\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a release's checksums and signatures say."""
+    """A release whose checksums and signatures were verified."""
 
     files: int
-    signers: Mapping[str, bytes]  # party -> public key of the signature, which is good
+    signers: Mapping[str, bytes]  # party -> public key of its valid signature
 
 
 def seal_files(
     files: Mapping[str, bytes], signers: Mapping[str, SigningKey] | None = None, cover: Cover | None = None
 ) -> dict[str, bytes]:
-    """The files with an index page, their checksums and, if anybody signs, the signatures over the checksums.
+    """Return the files with an index page, checksums and the signatures over the checksums.
 
-    A release of a run between sites also gets the list of what is the same at all of them, signed likewise.
+    A release of a run between sites also gets its manifest, signed by the same keys.
     """
     if RUN in files and LEAKAGE in files:
-        files = {**files, CLAIMS: claims_of(files)}
-    files = {**files, INDEX: index_page(cover or Cover.of(files), files).encode()}
-    common = Common.of(files)
-    if common is not None:
-        files = {**files, COMMON: common.text}
+        files = {**files, CLAIMS: claims_json(files)}
+    files = {**files, INDEX: index_page(cover or Cover.from_files(files), files).encode()}
+    manifest = Manifest.from_files(files)
+    if manifest is not None:
+        files = {**files, COMMON: manifest.text}
     lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items())]
     sealed = {**files, CHECKSUMS: "".join(lines).encode()}
     if signers:
         payload = _CONTEXT + sealed[CHECKSUMS]
-        found = {name: {"identity": key.public.hex(), "signature": key.sign(payload).hex()} for name, key in signers.items()}
-        sealed[SIGNATURES] = (json.dumps(found, indent=2, sort_keys=True) + "\n").encode()
-        if common is not None and common.learned:
-            sealed[COMMON_SIGNATURES] = signatures_text({name: common.sign(name, key) for name, key in signers.items()})
+        entries = {name: {"identity": key.public.hex(), "signature": key.sign(payload).hex()} for name, key in signers.items()}
+        sealed[SIGNATURES] = (json.dumps(entries, indent=2, sort_keys=True) + "\n").encode()
+        if manifest is not None and manifest.learned:
+            sealed[COMMON_SIGNATURES] = signatures_text({name: manifest.sign(name, key) for name, key in signers.items()})
     return sealed
 
 
 def verify_files(files: Mapping[str, bytes]) -> Verified:
-    """Raise `DataError` unless every file is listed and as it was, nothing is missing, and every signature is good."""
+    """Raise `DataError` unless the files are exactly the listed ones, unchanged, and every signature is valid."""
+    listed = _listed(files)
+    ignored = () if RUN in files else PRIVATE
+    present = {name for name in files if name not in (CHECKSUMS, SIGNATURES, COMMON_SIGNATURES) and not name.endswith(ignored)}
+    if missing := sorted(set(listed) - present):
+        raise DataError(f"{missing[0]} is missing; ask for the release again")
+    if added := sorted(present - set(listed)):
+        raise DataError(f"{added[0]} is not part of the release; remove it from the folder")
+    for name, digest in listed.items():
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise DataError(f"{name} was changed after the release; ask for it again")
+    return Verified(len(listed), _signers(files))
+
+
+def _listed(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the digests in the checksums by file."""
     listed: dict[str, str] = {}
     try:
         for line in files[CHECKSUMS].decode().split("\n")[:-1]:
@@ -73,23 +88,19 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
             listed[name] = digest
     except KeyError:
         raise DataError(
-            "the folder has no checksums: it is no release, or an incomplete one; name a folder that `study run --out` or "
+            "the folder has no checksums: it is not a release, or an incomplete one; name a folder that `study run --out` or "
             "`demo --out` wrote, or one under releases/ of a site"
         ) from None
     except ValueError:
         raise DataError("the checksums are not readable; ask for the release again") from None
-    beside = () if RUN in files else PRIVATE
-    there = {name for name in files if name not in (CHECKSUMS, SIGNATURES, COMMON_SIGNATURES) and not name.endswith(beside)}
-    if missing := sorted(set(listed) - there):
-        raise DataError(f"{missing[0]} is missing; ask for the release again")
-    if added := sorted(there - set(listed)):
-        raise DataError(f"{added[0]} is not part of the release; take it out of the folder")
-    for name, digest in listed.items():
-        if hashlib.sha256(files[name]).hexdigest() != digest:
-            raise DataError(f"{name} was changed after the release; ask for it again")
+    return listed
+
+
+def _signers(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the public keys of the signers, all of whose signatures are valid, by name."""
     signers: dict[str, bytes] = {}
     if RUN in files and SIGNATURES not in files:
-        raise DataError(f"{SIGNATURES} is missing: the site that made this folder does not vouch for it; {AGAIN}")
+        raise DataError(f"{SIGNATURES} is missing: the site that made this folder did not sign it; {AGAIN}")
     if SIGNATURES in files:
         payload = _CONTEXT + files[CHECKSUMS]
         try:
@@ -102,4 +113,4 @@ def verify_files(files: Mapping[str, bytes]) -> Verified:
             raise
         except (ValueError, KeyError, TypeError, AttributeError):
             raise DataError("the signatures are not readable; ask for the release again") from None
-    return Verified(len(listed), signers)
+    return signers

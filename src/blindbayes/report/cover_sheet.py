@@ -1,4 +1,4 @@
-"""The cover of a release: whose it is, when and with which software it was made, and what an officer fills in."""
+"""The cover sheet of a release: title, owner, date, software, and the fields of the data protection officer."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ class Cover:
 
     @classmethod
     def from_toml(cls, content: bytes, name: str, **given: str | None) -> Cover:
-        """From what `cover_template` shows, filled in; what is given besides goes before."""
-        found: dict[str, Any] = dict(read_toml(content, name)) if content.strip() else {}
-        officer = found.pop("officer", {})
-        texts = [*found.values(), *(officer.values() if isinstance(officer, dict) else [None])]
-        if set(found) - _GIVEN or not all(isinstance(text, str) for text in texts):
+        """Return the cover of a filled-in `cover_template`; `given` takes precedence."""
+        table: dict[str, Any] = dict(read_toml(content, name)) if content.strip() else {}
+        officer = table.pop("officer", {})
+        texts = [*table.values(), *(officer.values() if isinstance(officer, dict) else [None])]
+        if set(table) - _GIVEN or not all(isinstance(text, str) for text in texts):
             raise ConfigError(f"{name}: a cover has {', '.join(sorted(_GIVEN))} and a table [officer], all of them text")
-        known = {**found, **{key: value for key, value in given.items() if value is not None}}
+        known = {**table, **{key: value for key, value in given.items() if value is not None}}
         if "title" not in known:
             raise ConfigError("a release needs a title: --title, or `title` in the cover file")
         return cls(**{key: value for key, value in known.items() if value}, officer={k: v for k, v in officer.items() if v})
 
     @classmethod
-    def of(cls, files: Mapping[str, bytes]) -> Cover:
-        """For a run whose folder says what it is: the study's title."""
+    def from_files(cls, files: Mapping[str, bytes]) -> Cover:
+        """Return the cover of a run's release, with the title of its study."""
         for name in ("run.json", "statement.json"):
             if name in files:
-                found = read_json(files[name], name, error=DataError)
-                if isinstance(found, dict) and found.get("title"):
-                    return cls(title=str(found["title"]))
+                table = read_json(files[name], name, error=DataError)
+                if isinstance(table, dict) and table.get("title"):
+                    return cls(title=str(table["title"]))
         return cls(title="Release of a run")
 
     @property
@@ -76,12 +76,12 @@ class Cover:
 
 
 def cover_template() -> str:
-    """A cover file to be filled in."""
+    """Return a cover file to fill in."""
     lines = [
         'title = ""',
         'owner = ""  # the organisation that answers for this release',
         "",
-        "[officer]  # all may stay empty",
+        "[officer]  # all fields are optional",
     ]
     lines += [f'{json.dumps(name) if " " in name else name} = ""  # {why}' for name, why in OFFICER.items()]
     return "\n".join(lines) + "\n"

@@ -1,12 +1,12 @@
-"""Receipts: what each role of a run signs when its part has ended.
+"""Receipts: signatures of the roles that took part in a run.
 
-A release names its contributors, and a folder can name anybody. A receipt is a party's own signature, by the key of its
-identity, that its role ended in this run under this roster, whose hash covers the study (and so what may be opened) and every
-earlier roster, and which contributors are left out of the result, as far as the role learns that. The roles send each other
-their receipts as the last message of a run; a site writes those that it received into its release, as `receipts.json`.
+A release names its contributors, and a forged one can name anybody. A receipt is a party's own signature, by the key of its
+identity, that its role ended in this run under this roster, and which contributors are not in the result, as far as the role
+learns that. The hash of the roster covers the study (and so what may be opened) and every earlier roster. The roles send each
+other their receipts as the last message of a run; a site writes those that it received into its release, as `receipts.json`.
 
-A receipt does not vouch for the result: a party that learns none cannot. Those that learn it sign `common.json`. It also says
-nothing that its role's own messages did not: a reader whose result turns out to be wrong signs the same.
+A receipt does not vouch for the result: parties that learn it sign `common.json`. It also reveals
+nothing that the messages of its role did not: a party whose result turns out to be wrong signs the same receipt.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def receipts_text(
             receipt = msgspec.msgpack.decode(raw[:_MAX_BYTES], type=Receipt)
             receipt.require_signed(roster, run, seat, identities[seat])
         except (msgspec.MsgspecError, UnicodeDecodeError, IntegrityError):
-            continue  # as if it had sent none: the release is written, and says who is missing
+            continue  # as if it had sent none: the release lists it as missing
         if None not in (left_out, receipt.left_out) and set(left_out or ()) != set(receipt.left_out or ()):
             continue
         entries[seat] = msgspec.to_builtins(receipt)

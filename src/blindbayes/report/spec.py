@@ -1,4 +1,4 @@
-"""What a protocol's SPEC.md says, for reports and pages: its paragraphs and its labels."""
+"""Read the SPEC.md of a protocol: its paragraphs and its labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from blindbayes.protocols import registry
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A SPEC.md."""
+    """The SPEC.md of a protocol."""
 
     name: str
     text: str
@@ -29,20 +29,20 @@ class Spec:
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """Every label that the protocol opens, noise off."""
+        """Every label that the protocol opens without noise."""
         return tuple(self.table["opened"])
 
     @property
     def prose(self) -> str:
-        """The page without its machine-readable part."""
+        """The text without its machine-readable part."""
         return re.sub(r"```toml\n.*?```\n*", "", self.text, flags=re.DOTALL)
 
     def paragraph(self, title: str) -> str:
-        """The text under a title, bold at the start of a paragraph or a heading; as plain text. Empty if there is none."""
+        """Return the plain text under a title, which is a heading or bold at the start of a paragraph; empty if absent."""
         bold = re.search(rf"^\*\*{title}[.,]?\*\*[.,]?\s+(.*?)(?=\n\n|\n```|\Z)", self.prose, flags=re.DOTALL | re.MULTILINE)
         heading = re.search(rf"^## {title}[^\n]*\n+(.*?)(?=\n\n|\Z)", self.prose, flags=re.DOTALL | re.MULTILINE)
-        found = bold or heading
-        return re.sub(r"[*`]", "", " ".join(found.group(1).split())) if found else ""
+        match = bold or heading
+        return re.sub(r"[*`]", "", " ".join(match.group(1).split())) if match else ""
 
 
 @cache
@@ -63,18 +63,18 @@ def _spec_files(folder: Traversable) -> Iterator[Traversable]:
 
 
 def protocols() -> tuple[str, ...]:
-    """Every protocol that has a SPEC.md, by name."""
+    """Return the names of all protocols that have a SPEC.md."""
     return tuple(sorted(_pages()))
 
 
 @cache
 def added_labels() -> dict[str, str]:
-    """Return what is opened under each label that a SPEC.md describes itself, in plain words."""
+    """Return the descriptions of labels in SPEC.md files, by label."""
     return {label: text for name in protocols() for label, text in read_spec(name).table.get("labels", {}).items()}
 
 
 def read_spec(name: str) -> Spec:
-    """The SPEC.md of a protocol."""
+    """Return the SPEC.md of a protocol."""
     if name not in _pages():
         extensions.refuse_missing(name)
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(protocols())}")

@@ -1,8 +1,8 @@
-"""Who vouches for which file of a release folder, by keys that the reader brings.
+"""Verify who vouches for which file of a release folder, with keys that the reader brings.
 
-The keys in a folder are the folder's own statement: a forger puts keys of its own into it. So a reader brings the cards of the
-sites (or the pins of its own site), and a signature counts only if the card of that name has its key. The study in a folder is
-its own statement too, until every party that it names for the result has signed a receipt of the run.
+The keys in a folder prove nothing: a forger can write its own. So the reader brings the cards of the sites (or the pins of its
+own site), and a signature counts only if the card of that name has its key. The study in a folder proves nothing either, until
+every party that it names for the result has signed a receipt of the run.
 """
 
 from __future__ import annotations
@@ -12,37 +12,46 @@ from dataclasses import dataclass
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.report.checksums import Verified, verify_files
-from blindbayes.report.manifest import CLAIMS, LEAKAGE, OWN, SEALS, STUDY, Common, common_of, signatures_of
+from blindbayes.report.manifest import (
+    CLAIMS,
+    LEAKAGE,
+    OWN,
+    SEALS,
+    STUDY,
+    Manifest,
+    read_manifest,
+    verified_signatures,
+)
 from blindbayes.report.receipts import RECEIPTS, read_receipts
 
-_ALONE = OWN | SEALS | {STUDY, CLAIMS, "statement.md"}  # all that a site can have that learned no result
+_WITHOUT_RESULT = OWN | SEALS | {STUDY, CLAIMS, "statement.md"}  # files of a site that learned no result
 _DISTRUST = "do not rely on this folder"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What the study of a folder names: the parties, their keys and roles. It is the folder's own statement."""
+class NamedParties:
+    """The parties, keys and roles that the study in a folder names. Nothing confirms them but signatures."""
 
     roster: str  # its hash
     identities: Mapping[str, bytes]  # party -> public key
     roles: Mapping[str, str]  # role -> the party that runs it; a contributor's role has its own name
     contributors: tuple[str, ...]
-    quorum: int  # the smallest number of contributors that a result can have
+    quorum: int  # minimum number of contributors of a result
     learners: tuple[str, ...]  # parties that learn the result, and so can sign it
     classifies: bool = False  # runs may also end in a site's own classes
 
 
 @dataclass(frozen=True, slots=True)
-class Vouched:
-    """Who vouches for what in a release folder, by the reader's keys."""
+class Verification:
+    """The outcome: who vouches for what in a release folder, by the reader's keys."""
 
     verified: Verified
-    common: Common
-    makers: tuple[str, ...]  # signed all of the folder's files
-    signed: tuple[str, ...]  # signed what is common to all
-    unknown: tuple[str, ...]  # signed, but the reader brought no card of them: these signatures count for nothing
-    missing: tuple[str, ...]  # learn the result and have not signed it with a key of the reader's
-    receipts: tuple[str, ...]  # signed, with a key of the reader's, that they took part in this run
+    manifest: Manifest
+    makers: tuple[str, ...]  # signed all files of the folder
+    signed: tuple[str, ...]  # signed the manifest
+    unknown: tuple[str, ...]  # signed, but the reader has no card of them: these signatures do not count
+    missing: tuple[str, ...]  # learn the result and have not signed it with a key that the reader knows
+    receipts: tuple[str, ...]  # signed, with a key that the reader knows, that they took part in this run
     no_receipt: tuple[str, ...]  # are named for the result and signed no such receipt
     left_out: tuple[str, ...]  # contributors of the study that are not in the result
     alone: tuple[str, ...]  # the makers, if the folder holds no result that others could sign
@@ -50,60 +59,60 @@ class Vouched:
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What the signatures leave open, one sentence each."""
+        """Sentences about what the signatures leave open."""
         maker = ", ".join(self.makers)
         if self.alone:
             return (f"Nobody but {maker} vouches for anything here: the folder holds no result that others could have signed.",)
         own = ", ".join(sorted(OWN & set(self.files) - {RECEIPTS}))
-        lines = [f"What {maker} received and what the run cost it ({own}): {maker} alone."]
+        lines = [f"Only {maker} vouches for what {maker} received and what the run cost it ({own})."]
         if silent := [name for name in self.receipts if name not in self.signed]:
             lines.append(
-                f"The result itself: {', '.join(self.signed)} alone. {', '.join(silent)} signed to have taken part in the run, "
-                "and did not learn its result, or did not sign it."
+                f"Only {', '.join(self.signed)} signed the result itself. {', '.join(silent)} signed a receipt of the run, and "
+                "either did not learn the result or did not sign it."
             )
         return tuple(lines)
 
 
-def vouched(files: Mapping[str, bytes], named: Named, keys: Mapping[str, bytes]) -> Vouched:
-    """Check a release folder with the reader's own keys.
+def verify_release(files: Mapping[str, bytes], named: NamedParties, keys: Mapping[str, bytes]) -> Verification:
+    """Verify a release folder with the reader's own keys.
 
-    Raises `DataError` for anything that is wrong, or that nobody with a key of the reader's vouches for. Signatures and
+    Raises `DataError` for anything that is wrong, or that nobody with a known key vouches for. Signatures and
     receipts that are only missing are left to the caller.
     """
     _require_keys(named, keys)
-    verified, common = verify_files(files), common_of(files)
+    verified, manifest = verify_files(files), read_manifest(files)
     makers = _makers(files, verified, named, keys)
-    everyone = signatures_of(files, common, named.identities)
-    signed = tuple(name for name in everyone if name in keys)
-    if common.learned and not set(makers) <= set(signed):
-        raise DataError(f"{makers[0]} made this folder and did not sign what is common to all; ask for the release again")
-    alone = _is_alone(files, verified, common, named)
-    left_out = () if alone else _left_out(common, named)
-    receipts, no_receipt = ((), ()) if alone else _receipts(files, common, named, keys, left_out)
-    return Vouched(
+    signatures = verified_signatures(files, manifest, named.identities)
+    signed = tuple(name for name in signatures if name in keys)
+    if manifest.learned and not set(makers) <= set(signed):
+        raise DataError(f"{makers[0]} made this folder and did not sign the common files; ask for the release again")
+    alone = _is_alone(files, verified, manifest, named)
+    left_out = () if alone else _left_out(manifest, named)
+    receipts, no_receipt = ((), ()) if alone else _receipts(files, manifest, named, keys, left_out)
+    return Verification(
         verified,
-        common,
+        manifest,
         makers,
         signed,
-        tuple(name for name in dict.fromkeys((*verified.signers, *everyone)) if name not in keys),
+        tuple(name for name in dict.fromkeys((*verified.signers, *signatures)) if name not in keys),
         () if alone else tuple(name for name in named.learners if name not in signed),
         receipts,
         no_receipt,
         left_out,
         makers if alone else (),
         {
-            name: tuple(dict.fromkeys((*makers, *(signed if name in common.digests else ()))))
+            name: tuple(dict.fromkeys((*makers, *(signed if name in manifest.digests else ()))))
             for name in sorted(files)
             if name not in SEALS
         },
     )
 
 
-def _require_keys(named: Named, keys: Mapping[str, bytes]) -> None:
+def _require_keys(named: NamedParties, keys: Mapping[str, bytes]) -> None:
     """Raise unless the reader brought keys, and the study names the same ones."""
     if not keys:
         raise ConfigError(
-            "whose signatures count? The keys in a folder are its own statement: name the sites' cards with --card, or your "
+            "no cards were given, and the keys in a folder prove nothing: pass the sites' cards with --card, or your "
             "site's folder with --config, whose pins count"
         )
     for name, identity in named.identities.items():
@@ -111,8 +120,8 @@ def _require_keys(named: Named, keys: Mapping[str, bytes]) -> None:
             raise DataError(f"the study in the folder names another key for {name} than its card; {_DISTRUST}")
 
 
-def _makers(files: Mapping[str, bytes], verified: Verified, named: Named, keys: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return the parties that signed the whole folder with a key of the reader's; there must be one."""
+def _makers(files: Mapping[str, bytes], verified: Verified, named: NamedParties, keys: Mapping[str, bytes]) -> tuple[str, ...]:
+    """Return the parties that signed the whole folder with a known key. Raises if there is none."""
     for name, identity in verified.signers.items():
         if named.identities.get(name) != identity:
             raise DataError(f"{name} signed with a key that the study does not name for it; {_DISTRUST}")
@@ -121,25 +130,23 @@ def _makers(files: Mapping[str, bytes], verified: Verified, named: Named, keys: 
     makers = tuple(name for name in verified.signers if name in keys)
     if not makers:
         made = ", ".join(verified.signers)
-        raise DataError(f"{made} made this folder, and you brought no card of {made}: nobody whom you know vouches for it")
+        raise DataError(f"{made} made this folder, and you brought no card of {made}: no party that you know vouches for it")
     return makers
 
 
-def _is_alone(files: Mapping[str, bytes], verified: Verified, common: Common, named: Named) -> bool:
-    """True if the maker learned no result that others could sign, by the study. Such a folder holds its own part only."""
-    alone = set(named.learners).isdisjoint(verified.signers) or (named.classifies and not common.learned)
-    allowed = _ALONE if named.classifies else _ALONE - {"classes.csv"}
+def _is_alone(files: Mapping[str, bytes], verified: Verified, manifest: Manifest, named: NamedParties) -> bool:
+    """True if, by the study, the maker learned no result that others could sign. Raises if it holds one all the same."""
+    alone = set(named.learners).isdisjoint(verified.signers) or (named.classifies and not manifest.learned)
+    allowed = _WITHOUT_RESULT if named.classifies else _WITHOUT_RESULT - {"classes.csv"}
     if alone and (others := sorted(set(files) - allowed)):
         made = ", ".join(verified.signers)
-        raise DataError(
-            f"{others[0]} is no file that {made} can have of a run whose result it did not learn; do not rely on it"
-        )
+        raise DataError(f"{others[0]} is not a file that {made} can have of a run whose result it did not learn; {_DISTRUST}")
     return alone
 
 
-def _left_out(common: Common, named: Named) -> tuple[str, ...]:
-    """Return the contributors that the release does not name as included; of a run that opens no sum, none."""
-    included = common.facts["included"]
+def _left_out(manifest: Manifest, named: NamedParties) -> tuple[str, ...]:
+    """Return the contributors that are not in the result; none for a run that opens no sum."""
+    included = manifest.facts["included"]
     if included is None:
         return ()
     if not isinstance(included, list) or not all(name in named.contributors for name in included):
@@ -150,11 +157,11 @@ def _left_out(common: Common, named: Named) -> tuple[str, ...]:
 
 
 def _receipts(
-    files: Mapping[str, bytes], common: Common, named: Named, keys: Mapping[str, bytes], left_out: tuple[str, ...]
+    files: Mapping[str, bytes], manifest: Manifest, named: NamedParties, keys: Mapping[str, bytes], left_out: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the parties that signed a receipt for each of their roles in this run, and those that did not."""
     identities = {role: named.identities[party] for role, party in named.roles.items()}
-    receipts = read_receipts(files.get(RECEIPTS, b"{}"), named.roster, str(common.facts["run"]), identities)
+    receipts = read_receipts(files.get(RECEIPTS, b"{}"), named.roster, str(manifest.facts["run"]), identities)
     for role, receipt in receipts.items():
         if receipt.left_out is not None and set(receipt.left_out) != set(left_out):
             raise DataError(f"the receipt of {role} is for a sum of other contributors than the release names; {_DISTRUST}")

@@ -16,9 +16,9 @@ from blindbayes.net.driver import Finished
 from blindbayes.net.identity import Identity
 from blindbayes.protocols.memory import Outcome
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.manifest import RUN, STUDY, common_of
+from blindbayes.report.manifest import RUN, STUDY, read_manifest
 from blindbayes.report.receipts import RECEIPTS, receipts_text
-from blindbayes.report.verification import Named, Vouched, vouched
+from blindbayes.report.verification import NamedParties, Verification, verify_release
 from blindbayes.study.file import StudyFile
 from blindbayes.wire.transcript import Cost, Keep, Transcript
 
@@ -36,10 +36,10 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
     return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
 
 
-def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tuple[StudyFile, Vouched]:
-    """Return the study of a release folder and who vouches for what, by the reader's own keys. See `report.vouching`."""
+def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tuple[StudyFile, Verification]:
+    """Return the study of a release folder and its verification by the reader's own keys.."""
     study = study_of(files)
-    named = Named(
+    named = NamedParties(
         study.roster.sha256,
         {party.name: bytes.fromhex(party.identity) for party in study.members},
         {role: study.host(role) for role in study.seats},
@@ -48,7 +48,7 @@ def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tupl
         learners_of(study),
         classifies(study),
     )
-    return study, vouched(files, named, keys)
+    return study, verify_release(files, named, keys)
 
 
 def study_of(files: Mapping[str, bytes]) -> StudyFile:
@@ -56,7 +56,7 @@ def study_of(files: Mapping[str, bytes]) -> StudyFile:
     if RUN not in files or STUDY not in files:
         raise ConfigError(
             "no site took part in this release: it is a simulation in one process, or of one table, so nobody can vouch for it "
-            "but whoever made it. `blindbayes report show` compares its files with their checksums"
+            "but its maker. `blindbayes report show` compares its files with their checksums"
         )
     try:
         study = StudyFile.from_text(files[STUDY].decode())
@@ -64,7 +64,7 @@ def study_of(files: Mapping[str, bytes]) -> StudyFile:
         raise DataError(f"{STUDY} is not readable; ask for the release again") from None
     study.require_signatures()
     study.require_changes()
-    if study.sha256 != common_of(files).facts["study"]:
+    if study.sha256 != read_manifest(files).facts["study"]:
         raise DataError(f"{STUDY} is not the study of this run; ask for the release again")
     return study
 

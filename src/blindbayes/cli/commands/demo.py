@@ -186,16 +186,18 @@ def _signed_by_all(ended: dict[str, dict[str, Any]], sites: Loopback, study: Stu
     """One folder, made from the first site's release; each site compares it with its own and signs; who has signed."""
     from blindbayes.io.files import read_folder
     from blindbayes.report.checksums import verify_files
-    from blindbayes.report.manifest import COMMON_SIGNATURES, common_of, signatures_of, signed_by
+    from blindbayes.report.manifest import COMMON_SIGNATURES, add_signature, read_manifest, verified_signatures
 
     shutil.copytree(next(iter(ended.values()))["release"], where)
     for name, outcome in ended.items():
         identity = sites.sites[name].identity
-        signatures = signed_by(read_folder(where), read_folder(outcome["release"]), name, identity.signing)
+        signatures = add_signature(read_folder(where), read_folder(outcome["release"]), name, identity.signing)
         (where / COMMON_SIGNATURES).write_bytes(signatures)
     files = read_folder(where)
     verify_files(files)
-    return signatures_of(files, common_of(files), {party.name: bytes.fromhex(party.identity) for party in study.members})
+    return verified_signatures(
+        files, read_manifest(files), {party.name: bytes.fromhex(party.identity) for party in study.members}
+    )
 
 
 def _collected(ended: dict[str, dict[str, Any]], sites: Loopback, study: StudyFile, where: Path) -> _Joint:
