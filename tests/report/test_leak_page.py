@@ -36,7 +36,7 @@ def test_a_sites_report_names_study_run_date_and_parties() -> None:
     assert "other parties" not in page
     assert re.search(r"<text [^>]*>server</text>", page)
     assert "TotalPublished (2, 300 bytes)" in page
-    assert "As seen from one site" in page
+    assert "As seen by one site" in page
 
 
 def test_of_two_each_has_a_column_and_the_others_is_what_it_was_sent() -> None:
@@ -48,7 +48,7 @@ def test_of_two_each_has_a_column_and_the_others_is_what_it_was_sent() -> None:
     assert "the exact sum" in own
     assert "What server (run by south) learns" in other
     assert "It was sent 1 masked message" in other
-    assert "its own release" in other
+    assert "Its own release" in other
     assert set(report.to_dict()["parties"]) == {"north"}  # the other's own release speaks for it
 
 
@@ -73,9 +73,9 @@ def test_two_companies_and_their_columns_stand_side_by_side() -> None:
     page = leak_page(report)
     first, second = cards(page)
     assert "What bank learns" in first
-    assert "It brings the columns job, late." in first
+    assert "It holds the columns job, late." in first
     assert "What telecom learns" in second
-    assert "It brings the columns plan." in second
+    assert "It holds the columns plan." in second
     assert "Nothing was opened to it." in second
     assert study.sha256 in page
     counted = json.loads(json.dumps(report.to_dict()))["parties"]

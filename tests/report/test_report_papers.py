@@ -18,7 +18,7 @@ from blindbayes.report.leakage import Flow, describe_label, follows_from_sum
 from blindbayes.report.page import sequence_diagram
 from blindbayes.report.plots import evidence_plot, priors_plot
 from blindbayes.report.spec import protocols, read_spec
-from blindbayes.report.weight_of_evidence import MOST_RANGES, weights
+from blindbayes.report.weight_of_evidence import MAX_RANGES, weights
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_every_protocol_says_who_learns_what(name: str) -> None:
 def test_a_kind_of_feature_that_is_not_explained_is_refused_by_name() -> None:
     model = NaiveBayes(Codebook("c", ("a", "b"), (Categorical("v", ("x", "y")),), max_rows=9))
     known = model.fit(pa.table({"v": ["x", "y"], "c": ["a", "b"]})).parameters_
-    with pytest.raises(ConfigError, match="'v', of the kind Categorical"):
+    with pytest.raises(ConfigError, match="'v' of kind Categorical"):
         weights(replace(known, terms={"v": object()}))  # type: ignore[dict-item]
 
 
@@ -128,7 +128,7 @@ def test_the_weight_of_evidence_is_the_log_ratio() -> None:
 def test_fine_cells_are_shown_in_ranges_that_cover_the_grid() -> None:
     parameters = model()._record().parameters
     ages = weights(parameters, "age")
-    assert len(ages) == MOST_RANGES
+    assert len(ages) == MAX_RANGES
     assert ages[0].value.startswith("0 to")
     assert ages[-1].value.endswith("100")
     table = parameters.terms["age"].log_prob

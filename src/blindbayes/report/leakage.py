@@ -1,4 +1,4 @@
-"""Who learned what: per party, every kind of message it received, what it holds with it, and what was opened to it."""
+"""The leak report: for each party, every kind of message that it received, and what was opened to it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from blindbayes.wire import Message, Trust
 from blindbayes.wire.transcript import Amount, SentMessage, Way
 
 TRUST_WORDS = {
-    Trust.CLEAR: "readable, and meant to be: public facts of the run or its result",
-    Trust.MASKED: "uniformly random to the reader as long as the masks stay on",
-    Trust.ENCRYPTED: "ciphertext; the reader cannot open it, or opens only what is sealed to it",
-    Trust.SHARE: "one share of a secret: says nothing without the others",
+    Trust.CLEAR: "readable, as intended: public facts of the run, or its result",
+    Trust.MASKED: "uniformly random to the receiver as long as the masks stay on",
+    Trust.ENCRYPTED: "ciphertext; the receiver can decrypt at most what is addressed to it",
+    Trust.SHARE: "one share of a secret, which reveals nothing without the other shares",
     Trust.NOISY: "carries differential privacy noise",
-    Trust.KEY: "keys, commitments, signatures, tags: no data in them",
+    Trust.KEY: "keys, commitments, signatures and tags, without data",
 }
 
 LABEL_WORDS = {
     "sum": "the exact sum of the parties' statistics, as pooled training would have it",
     "noisy_sum": "the sum of the parties' statistics with differential privacy noise",
-    "class": "the class of each instance that was asked for",
+    "class": "the class of each requested instance",
     "audited_classes": "the classes of instances that it made up, against which later answers are checked",
     "audited_cells": "the cells of the model, with differential privacy noise, that its dummies touched",
     "vectors": "every contributor's own statistics, in clear",
@@ -37,7 +37,7 @@ LABEL_WORDS = {
 
 
 def describe_label(label: str) -> str:
-    """What is opened under a label, in plain words."""
+    """Return a description of what is opened under a label."""
     return LABEL_WORDS.get(label) or added_labels().get(label) or label.replace("_", " ")
 
 
@@ -46,7 +46,7 @@ OTHERS = "other parties"
 
 @dataclass(frozen=True, slots=True)
 class ReceivedKind:
-    """One kind of message that a party was handed."""
+    """One kind of message that a party received."""
 
     kind: str
     trust: str
@@ -56,36 +56,35 @@ class ReceivedKind:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which run it was, as far as it is known where the report is written."""
+    """The facts of a run that are known where the report is written."""
 
     title: str = ""
     study: str = ""  # its hash
     run: str = ""
     date: str = ""
     parties: tuple[str, ...] = ()
-    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a study over columns: party -> its columns
-    hosts: Mapping[str, str] = field(default_factory=dict)  # a role that is no party's own -> the party that runs it
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in a study over columns: party -> its columns
+    hosts: Mapping[str, str] = field(default_factory=dict)  # role -> the party that hosts it
 
     def seat(self, name: str) -> str:
-        """A role in words: whose it is, if its name does not say it."""
+        """Return the name of a role, with the party that hosts it."""
         return f"{name} (run by {self.hosts[name]})" if name in self.hosts else name
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
-        """What is known, by name."""
-        found = {
+        facts = {
             "study": self.title,
             "sha256 of the study": self.study,
             "run": self.run,
             "date": self.date,
             "parties": ", ".join(self.parties),
         }
-        return tuple((name, value) for name, value in found.items() if value)
+        return tuple((name, value) for name, value in facts.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
 class PartyView:
-    """All that one party got; or, of the other party of two, what this site sent it (`whole` is false)."""
+    """All that one party received; for the other party of two, only what this site sent it (`whole` is False)."""
 
     party: str
     received: tuple[ReceivedKind, ...]
@@ -94,10 +93,10 @@ class PartyView:
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """What the party learned, one sentence each."""
+        """Sentences about what the party learned."""
         sentences = []
         if not self.whole:
-            sentences.append("What was opened to it stands in its own release.")
+            sentences.append("Its own release lists what was opened to it.")
             sentences += self._kinds("It was sent")
             return tuple(sentences)
         for label, times in Counter(self.opened).items():
@@ -125,34 +124,32 @@ class Flow:
     trust: str
     pairs: tuple[tuple[str, str], ...]  # sender, receiver
     count: int
-    bytes: int  # 0: not known
+    bytes: int  # 0: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
-    """The whole run."""
+    """The leak report of one run."""
 
     protocols: tuple[str, ...]
     contributors: int
     views: tuple[PartyView, ...]
     flows: tuple[Flow, ...]
-    follows: tuple[str, ...] = ()  # what can be concluded from it, at this number of parties
+    follows: tuple[str, ...] = ()  # conclusions at this number of parties
     about: About = About()
-    one_site: bool = False  # made by one site, which sees its own messages only
+    one_site: bool = False  # made by a site, which sees only its own messages
 
     @property
     def protocol(self) -> str:
-        """The protocols of the run, in words."""
         return ", ".join(self.protocols)
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """The pages of these protocols."""
         return tuple(read_spec(name) for name in self.protocols)
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        """Every label that the protocols' pages let a run open."""
+        """Labels that the SPECs of the protocols allow a run to open."""
         named = [
             label for spec in self.specs for key, labels in spec.table.items() if key.startswith("opened") for label in labels
         ]
@@ -164,20 +161,19 @@ class LeakReport:
 
     @property
     def unforeseen(self) -> tuple[str, ...]:
-        """Labels that were opened and stand on no page: a fault of the software, to be shown in red."""
+        """Labels that were opened and are in no SPEC: a fault of the software."""
         if not self.protocols:
             return ()
         return tuple(sorted({label for view in self.views for label in view.opened} - set(self.allowed)))
 
     def _repr_html_(self) -> str:
-        """For notebooks: what each party learned, in plain words."""
         rows = ((escape(view.party), "<br>".join(map(escape, view.plain))) for view in self.views)
         lines = "".join(f"<tr><td>{who}</td><td style='text-align:left'>{learned}</td></tr>" for who, learned in rows)
         follows = "".join(f"<li>{escape(line)}</li>" for line in self.follows)
         return f"<table><tr><th>party</th><th>learns</th></tr>{lines}</table><ul>{follows}</ul>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins, for leakage.json."""
+        """Return plain builtins, for leakage.json."""
         return {
             "format": "blindbayes.leakage/1",
             "about": dict(self.about.lines),
@@ -208,7 +204,7 @@ def leak_report(
     traffic: Mapping[Way, Amount] | None = None,
     about: About | None = None,
 ) -> LeakReport:
-    """From what a driver recorded. A site, which sees its own end only, has `traffic` in place of entries."""
+    """Make the report of a run. A site, which sees only its own messages, passes `traffic` in place of `entries`."""
     noisy = any("noisy_sum" in labels for labels in opened.values())
 
     def items(kinds: Mapping[type[Message], int]) -> tuple[ReceivedKind, ...]:
@@ -216,7 +212,7 @@ def leak_report(
 
     views = [PartyView(party, items(kinds), tuple(opened.get(party, ()))) for party, kinds in received.items()]
     seats = {name for sender, to, _ in traffic or () for name in (sender, to)}
-    if traffic and len(seats) == 2:  # of two, all that the other receives comes from here
+    if traffic and len(seats) == 2:  # with two parties, the other receives messages of this one only
         for other in sorted(seats - set(received)):
             sent = {kind: count for (_, to, kind), (count, _) in traffic.items() if to == other}
             views.append(PartyView(other, items(sent), (), whole=False))
@@ -227,51 +223,53 @@ def leak_report(
 
 
 def follows_from_sum(protocol: str, setting: SumSetup, included: int) -> tuple[str, ...]:
-    """What can be concluded from a sum at this number of parties, and how large a coalition the protocol bears."""
+    """Return what follows from a sum of this number of parties, and the size of a coalition that the protocol withstands."""
     lines = list(coalition_sentences(protocol, coalition_of(protocol, setting), len(setting.contributors)))
     if setting.noisy:
         lines.append("What follows from the opened sum itself is bounded by the privacy statement of this release.")
     else:
         lines.append(
-            f"The sum of {included} contributors is exact. Whoever knows it and its own part knows the sum of the other "
-            f"{included - 1}; {included - 1} of them together know the last one's statistics, whatever the protocol."
+            f"The sum of {included} contributors is exact. A contributor that knows it knows the sum of the other "
+            f"{included - 1}; {included - 1} of them together know the statistics of the last one, under any protocol."
         )
-        lines.append("A cell of the sum that counts one person tells the others that such a person exists.")
+        lines.append("A cell of the sum that counts one person reveals to the others that such a person exists.")
         lines.append(
-            "An honest site's table is in exact sums over these contributors only, before and after: no other exact sum shows "
-            "the difference. Sums over other contributors carry noise; made for one record, it shows a whole site's statistics "
-            "up to a few rows."
+            "An honest site's table takes part in exact sums over these contributors only: no other exact sum reveals "
+            "the difference. Sums over other contributors carry noise; noise calibrated to one record hides a whole site's "
+            "statistics only up to a few rows."
         )
     return tuple(lines)
 
 
-def coalition_sentences(protocol: str, found: Coalition | None, contributors: int) -> tuple[str, ...]:
-    """How large a coalition a protocol for rows bears, in words."""
-    if found is None:
+def coalition_sentences(protocol: str, coalition: Coalition | None, contributors: int) -> tuple[str, ...]:
+    """Describe the coalitions that a protocol for rows withstands."""
+    if coalition is None:
         return (f"The protocol {protocol} protects nothing: its collector sees every contributor's statistics.",)
     lines = []
-    if found.active < found.passive:
-        lines.append(_coalition(found.reader, found.passive, contributors, "follow the protocol and pool what they saw"))
-    if found.active >= 0:
+    if coalition.active < coalition.passive:
+        lines.append(
+            _coalition(coalition.reader, coalition.passive, contributors, "follow the protocol and pool what they saw")
+        )
+    if coalition.active >= 0:
         doing, even = "may deviate and pool what they saw", "even if it deviates,"
-        lines.append(_coalition(found.reader, found.active, contributors, doing, even, parts=found.parts))
+        lines.append(_coalition(coalition.reader, coalition.active, contributors, doing, even, parts=coalition.parts))
     else:
         lines.append("Nothing is claimed against parties that deviate from the protocol.")
-    if found.trusted:
-        role = f"{found.trusted[0].upper()}{found.trusted[1:]}"
-        lines.append(f"{role} is not among them: together with {found.reader} it reads every contribution.")
+    if coalition.trusted:
+        role = f"{coalition.trusted[0].upper()}{coalition.trusted[1:]}"
+        lines.append(f"{role} is not among them: together with {coalition.reader} it reads every contribution.")
     return tuple(lines)
 
 
-def _coalition(reader: str, most: int, contributors: int, doing: str, even: str = "", *, parts: bool = False) -> str:
-    if most >= contributors - 1:
+def _coalition(reader: str, size: int, contributors: int, doing: str, even: str = "", *, parts: bool = False) -> str:
+    if size >= contributors - 1:
         crowd = "any number of contributors"
-    elif most <= 0:
+    elif size <= 0:
         crowd = ""
     else:
-        crowd = f"up to {most} contributor{'s' * (most != 1)}"
+        crowd = f"up to {size} contributor{'s' * (size != 1)}"
     if not reader:
-        crowd = "" if most == 1 else crowd
+        crowd = "" if size == 1 else crowd
         subject = (
             f"{crowd[0].upper()}{crowd[1:]} that {doing} learn"
             if crowd
@@ -287,12 +285,11 @@ def _coalition(reader: str, most: int, contributors: int, doing: str, even: str 
 
 
 def _describe_message(kind: type[Message]) -> str:
-    """What the message is: the first line of its docstring."""
     return " ".join((kind.__doc__ or kind.__name__).strip().split("\n\n")[0].split())
 
 
 def _trust(kind: type[Message], noisy: bool) -> str:
-    """What a receiver holds with a message. A total that was opened with noise is noisy on its way too."""
+    """Return the trust of a message. A total that was opened with noise is noisy in transit too."""
     if noisy and kind.trust is Trust.CLEAR and "total" in kind.__struct_fields__:
         return Trust.NOISY.value
     return kind.trust.value
@@ -310,7 +307,7 @@ def _flows(entries: Iterable[SentMessage], noisy: bool) -> tuple[Flow, ...]:
 
 
 def _traffic_flows(traffic: Mapping[Way, Amount], noisy: bool) -> tuple[Flow, ...]:
-    """One row per kind of message that a site sent or received, in the order in which the kinds first came."""
+    """Return one row per kind of message that a site sent or received, in order of first appearance."""
     grouped: dict[type[Message], list[tuple[tuple[str, str], Amount]]] = {}
     for (sender, to, kind), amount in traffic.items():
         grouped.setdefault(kind, []).append(((sender, to), amount))
@@ -327,7 +324,7 @@ def _traffic_flows(traffic: Mapping[Way, Amount], noisy: bool) -> tuple[Flow, ..
 
 
 def _arrivals(views: Sequence[PartyView]) -> tuple[Flow, ...]:
-    """Kinds in the order in which each seat first received them, from the others."""
+    """Return one row per kind that each role received, in order of first arrival."""
     return tuple(
         Flow(depth, item.kind, item.trust, ((OTHERS, view.party),), item.count, 0)
         for view in views

@@ -69,7 +69,7 @@ class Manifest:
         return self.facts["included"] is not None or "model.json" in self.digests
 
     def difference(self, other: Manifest) -> str | None:
-        """Return the first difference between two releases of one run, in words; None if there is none."""
+        """Return the first difference between two releases of one run, in words, or None."""
         for name in _FACTS:
             if self.facts[name] != other.facts[name]:
                 return f"the {name} of the run"

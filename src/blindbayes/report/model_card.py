@@ -12,7 +12,7 @@ from blindbayes.statistics.parameters import Parameters
 
 
 def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str | None = None) -> str:
-    """Markdown. `facts` are public facts of the run, in the order to be shown; `approved` the hash of the agreed codebook."""
+    """Return the card in Markdown. `facts` are public facts of the run; `approved` is the hash of the agreed codebook."""
     codebook = parameters.codebook
     priors = ", ".join(
         f"{markdown(label)} {math.exp(value):.3f}" for label, value in zip(codebook.classes, parameters.log_prior, strict=True)
@@ -41,8 +41,8 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str |
             lines.append(f"| {name} | categorical | {feature.size} values | {optional} |")
         elif isinstance(feature, Text):
             what = f"{feature.size:,} {'words' if feature.words else 'buckets of hashed words'}"
-            most = f", {feature.max_words:,} of a document" if feature.max_words else ""
-            lines.append(f"| {name} | text, {feature.model} | {what}{most} | {optional} |")
+            limit = f", at most {feature.max_words:,} per document" if feature.max_words else ""
+            lines.append(f"| {name} | text, {feature.model} | {what}{limit} | {optional} |")
         else:
             kind = "numeric, binned" if feature.bins else "numeric, Gaussian"
             unit = f" {markdown(feature.unit)}" if feature.unit else ""
@@ -51,10 +51,10 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str |
         "",
         "## Limits",
         "",
-        "- Features are taken as independent within a class; probabilities are therefore too sure of themselves where they are "
-        "not. Use the ranking, or calibrate on data of your own.",
+        "- The model assumes that features are independent within a class; where they are not, its probabilities are too "
+        "extreme. Use the ranking, or calibrate on data of your own.",
         "- A value outside the codebook counts as missing; a number outside its bounds is clamped; a word that is not listed "
         "does not count.",
-        "- The model says nothing about why; it carries whatever bias its rows had.",
+        "- The model describes association, not causes, and reproduces any bias of its rows.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
-"""HTML pages: cover, leak report with its diagram, and the model's explanation, from templates. They load nothing.
+"""HTML pages of a release: cover, leak report with its sequence diagram, explanation of the model. They load nothing.
 
-The explanation alone holds a script, its form for what would be if, which the page's own policy names by its hash.
+Only the explanation has a script, for its what-if form; the page's content security policy allows it by hash.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ from blindbayes.statistics.intervals import COVERAGE, NoiseInterval, between
 from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
 from blindbayes.wire import Trust
 
-_MOST_ROWS = 48  # more steps than this are drawn by kind
-_MOST_VALUES = 12  # of a feature
-_MANY = 8  # more parties than this are drawn as one lifeline
+_MAX_ROWS = 48  # a longer run is drawn by kind of message
+_MAX_VALUES = 12  # of a feature
+_MANY = 8  # more parties than this share one lifeline
 _PAGES = {
-    "explain.html": "what the model says, value by value",
+    "explain.html": "explanation of the model, value by value",
     "leakage.html": "who learned what in the run",
     "model.json": "the model itself, for software",
     "statement.json": "the statement, for software",
     "run.json": "which run, of which study",
-    "receipts.json": "what each party signed to have taken part in",
+    "receipts.json": "receipts that the parties of the run signed",
     "study.toml": "what the parties agreed on, with their signatures",
     "checksums": "SHA-256 of every file; `sha256sum -c checksums` or `blindbayes report FOLDER` checks them",
 }
 
 
 def index_page(cover: Cover, files: Mapping[str, bytes]) -> str:
-    """The first page of a release folder: cover, statement, card, plots, the officer's fields, and what else is there."""
+    """Return the first page of a release folder: cover, statement, card, plots, the officer's fields, list of files."""
     pictures = sorted(name for name in files if name.startswith("plots/") and name.endswith(".svg"))
-    papers = [name for name in ("statement.md", "model_card.md") if name in files]
+    documents = [name for name in ("statement.md", "model_card.md") if name in files]
     return render(
         "index.html",
         title=cover.title,
         cover=cover,
         officer=OFFICER,
         pages=[(name, what) for name, what in _PAGES.items() if name in files or name == "checksums"],
-        papers=[Markup(to_html(files[name].decode(), below=1)) for name in papers],  # noqa: S704 - it escapes every text
+        documents=[Markup(to_html(files[name].decode(), below=1)) for name in documents],  # noqa: S704 - it escapes every text
         pictures=[Markup(files[name].decode()) for name in pictures],  # noqa: S704 - drawn here, and a page loads nothing
     )
 
 
 def leak_page(report: LeakReport) -> str:
-    """The leak report: plain words per party, what follows, the diagram, then every kind of message."""
+    """Return the page of a leak report."""
     parties = []
     for names, view in _alike(report):
-        held = [", ".join(report.about.holds[name]) or "no column" for name in names if name in report.about.holds]
-        brought = [f"It brings the columns {'; '.join(held)}."] if held else []
+        columns = [", ".join(report.about.holds[name]) or "no column" for name in names if name in report.about.holds]
+        brought = [f"It holds the columns {'; '.join(columns)}."] if columns else []
         parties.append(
             {
                 "who": _several([report.about.seat(name) for name in names]),
@@ -76,7 +76,7 @@ def leak_page(report: LeakReport) -> str:
     specs = []
     for spec in report.specs:
         learns, threat = spec.paragraph("Who learns what"), spec.paragraph("Threat model")
-        # worked out above, for this number of parties
+        # The page states it above for this number of parties.
         specs.append((spec.name, learns, "see What follows" if spec.name in registry.known() else threat))
     return render(
         "leakage.html",
@@ -92,8 +92,8 @@ def leak_page(report: LeakReport) -> str:
 
 
 def _alike(report: LeakReport) -> list[tuple[list[str], PartyView]]:
-    """Parties that received the same kinds, as often, and opened the same, together; two parties stay apart."""
-    found: dict[tuple[object, ...], tuple[list[str], PartyView]] = {}
+    """Group the parties that received and opened the same; two parties stay apart."""
+    groups: dict[tuple[object, ...], tuple[list[str], PartyView]] = {}
     for view in report.views:
         key = (
             view.party if len(report.views) == 2 else "",
@@ -101,8 +101,8 @@ def _alike(report: LeakReport) -> list[tuple[list[str], PartyView]]:
             view.opened,
             *sorted((item.kind, item.count) for item in view.received),
         )
-        found.setdefault(key, ([], view))[0].append(view.party)
-    return list(found.values())
+        groups.setdefault(key, ([], view))[0].append(view.party)
+    return list(groups.values())
 
 
 def _several(names: list[str]) -> str:
@@ -114,21 +114,21 @@ def _several(names: list[str]) -> str:
 
 
 def _condensed(flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
-    """A run of very many steps, by kind and direction only, in the order of first appearance."""
-    if len(flows) <= _MOST_ROWS:
+    """Return the flows of a long run by kind and direction only, in order of first appearance."""
+    if len(flows) <= _MAX_ROWS:
         return flows
-    found: dict[tuple[str, tuple[tuple[str, str], ...]], Flow] = {}
+    merged: dict[tuple[str, tuple[tuple[str, str], ...]], Flow] = {}
     for flow in flows:
         key = (flow.kind, flow.pairs)
-        first = found.get(key)
+        first = merged.get(key)
         if first is not None:
             flow = replace(first, count=first.count + flow.count, bytes=first.bytes + flow.bytes)
-        found[key] = flow
-    return tuple(found.values())
+        merged[key] = flow
+    return tuple(merged.values())
 
 
 def sequence_diagram(flows: tuple[Flow, ...]) -> str:
-    """An SVG with one lifeline per party (or one for all contributors, if they are many) and one row per kind and depth."""
+    """Return an SVG with one lifeline per party (or one for all but the busiest of many) and one row per kind and depth."""
     flows = _condensed(flows)
     parties = tuple(dict.fromkeys(name for flow in flows for pair in flow.pairs for name in pair))
     busiest = max(parties, key=lambda name: sum(name == to for flow in flows for _, to in flow.pairs))
@@ -147,7 +147,7 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
     for name, x in zip(lanes, centres, strict=True):
         shown = name if len(name) <= gap // 8 else f"{name[: gap // 8 - 1]}…"
         out.append(f'<text x="{x}" y="20" text-anchor="middle" font-weight="600">{escape(shown)}</text>')
-        out.append(f'<line x1="{x}" y1="28" x2="{x}" y2="{height - 10}" class="lane-line" stroke-dasharray="3 4"/>')
+        out.append(f'<line x1="{x}" y1="28" x2="{x}" y2="{height - 10}" class="lifeline" stroke-dasharray="3 4"/>')
     for row, flow in enumerate(flows):
         y = top + step * row + 12
         out.append(f'<g class="t-{escape(flow.trust)}">')
@@ -162,7 +162,7 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
             out.append(f'<path d="M {x2} {y} l {-head} -5 l 0 10 z" fill="currentColor"/>')
         size = f", {flow.bytes:,} bytes" if flow.bytes else ""
         label = f"{flow.kind} ({flow.count}{size})"
-        out.append(f'<text x="{gap * len(lanes) + 6}" y="{y + 4}" class="said">{escape(label)}</text></g>')
+        out.append(f'<text x="{gap * len(lanes) + 6}" y="{y + 4}" class="label">{escape(label)}</text></g>')
     out.append("</svg>")
     return "".join(out)
 
@@ -170,19 +170,19 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
 def model_page(
     parameters: Parameters,
     *,
-    title: str = "What the model says",
+    title: str = "Explanation of the model",
     noise_interval: NoiseInterval | None = None,
     statistics: Statistics | None = None,
     approved: str | None = None,
 ) -> str:
-    """Per feature, how far each value speaks for or against each class: ln P(value | class) less the mean over classes.
+    """Return the page with the weight of evidence of every value: ln P(value | class) minus the mean over classes.
 
-    Features that tell most come first. Values that nobody has, as far as `statistics` tell, are counted and not shown.
-    `approved` is the hash of the codebook that people agreed on, if the release was counted in other cells.
+    Features with the most information come first. Values without rows by `statistics` are counted and not shown. `approved` is
+    the hash of the agreed codebook, if the release was counted in other cells.
     """
     codebook = parameters.codebook
-    about = f"What is predicted: {codebook.target} ({', '.join(codebook.classes)}). Codebook {approved or codebook.sha256}"
-    ends = None if noise_interval is None else _holding(between(np.exp(noise_interval.log_prior)), np.exp(parameters.log_prior))
+    about = f"The model predicts {codebook.target} ({', '.join(codebook.classes)}). Codebook {approved or codebook.sha256}"
+    ends = None if noise_interval is None else between(np.exp(noise_interval.log_prior))
     features = [_feature(parameters, name, bits, noise_interval, statistics) for name, bits in information(parameters).items()]
     script = render("whatif.js")
     return render(
@@ -192,7 +192,10 @@ def model_page(
         target=codebook.target,
         classes=codebook.classes,
         coverage="" if noise_interval is None else f"{COVERAGE:.0%}",
-        priors=[{"text": f"{np.exp(value):.3f}", "note": _note(ends, at)} for at, value in enumerate(parameters.log_prior)],
+        priors=[
+            {"text": f"{np.exp(value):.3f}", "note": _note(ends, index)} for index, value in enumerate(parameters.log_prior)
+        ],
+        shares=_noisy_shares(noise_interval, statistics),
         features=features,
         model=_what_if(parameters, noise_interval, statistics),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -202,46 +205,54 @@ def model_page(
 def _feature(
     parameters: Parameters, name: str, bits: float, noise_interval: NoiseInterval | None, statistics: Statistics | None
 ) -> dict[str, Any]:
-    """One feature of the page: its moments, the values that say most, and what is left out."""
+    """Return one feature of the page: its moments, its strongest values, and notes on what is not shown."""
     term, every = parameters.terms[name], weights(parameters, name, noise_interval, statistics)
-    found = [weight for weight in every if weight.seen]
-    told: dict[str, Any] = {"name": name, "bits": f"{bits:.3f}", "moments": [], "rows": [], "notes": []}
-    told["heads"] = ("value", "rows")
+    shown = [weight for weight in every if weight.seen]
+    feature: dict[str, Any] = {"name": name, "bits": f"{bits:.3f}", "moments": [], "rows": [], "heads": ("value", "rows")}
     if isinstance(term, Gaussian):
-        told["moments"] = _moments(
-            parameters.codebook.classes, term, None if noise_interval is None else noise_interval.terms[name]
-        )
-    if not found:
-        many = f"{len(every)} values" if len(every) > 1 else "values"
-        return told | {"notes": [f"None of its {many} stands out of the noise."]}
+        exact = None if noise_interval is None else noise_interval.terms[name]
+        feature["moments"] = _moments(parameters.codebook.classes, term, exact)
+    if not shown:
+        return feature | {
+            "notes": [f"All {len(every)} values are hidden by the noise." if len(every) > 1 else "Hidden by the noise."]
+        }
     words = isinstance(term, Words)
-    most = len(found) if words else _MOST_VALUES  # of a text the words that speak most for each class, class by class
-    strongest = sorted(found, key=lambda weight: weight.strength, reverse=True)[:most]
+    limit = len(shown) if words else _MAX_VALUES  # a text shows the words with the most evidence for each class
+    strongest = sorted(shown, key=lambda weight: weight.strength, reverse=True)[:limit]
     for weight in sorted(strongest, key=lambda weight: (int(np.argmax(weight.values)) if words else 0, weight.at)):
-        cells = [_cell(float(value), weight.interval(at)) for at, value in enumerate(weight.values)]
+        cells = [_cell(float(value), weight.interval(index)) for index, value in enumerate(weight.values)]
         rows = weight.rows_in_words or ("" if weight.share == 1.0 else f"{weight.share:.1%}")
-        told["rows"].append({"value": weight.value, "rows": rows, "cells": cells})
-    notes = [f"the {most} that say most, of {len(found)} values"] if len(found) > most else []
+        feature["rows"].append({"value": weight.value, "rows": rows, "cells": cells})
+    notes = [f"The {limit} values with the most evidence, of {len(shown)}."] if len(shown) > limit else []
     if noise_interval is not None and isinstance(term, Histogram) and noise_interval.terms[name] is None:
         notes.append(
-            "by a rule that was chosen because most rows are right with it; the counts of this feature were not released"
+            "The counts of this feature were not released. A rule was selected because it classifies most rows correctly."
         )
     if isinstance(term, Words):
-        told["heads"] = ("word", "uses")
-        notes.append(f"the words that speak most for each class, of {term.log_prob.shape[1]:,}")
-    if len(found) < len(every):
-        notes.append(f"{len(every) - len(found)} of its values are not shown: (almost) nobody has them")
-    return told | {"notes": ["; ".join(notes)] if notes else []}
+        feature["heads"] = ("word", "uses")
+        notes.append(f"The words with the most evidence for each class, of {term.log_prob.shape[1]:,}.")
+    if hidden := len(every) - len(shown):
+        reason = "no row has them" if noise_interval is None else "hidden by the noise"
+        notes.append(f"Values not shown: {hidden} ({reason}).")
+    return feature | {"notes": [" ".join(notes)] if notes else []}
+
+
+def _noisy_shares(noise_interval: NoiseInterval | None, statistics: Statistics | None) -> list[str]:
+    """Return the class shares by the noisy counts of a private model; its prior may differ, since selected rules move it."""
+    if noise_interval is None or statistics is None:
+        return []
+    counts = np.maximum(statistics.class_counts, 0)
+    return [f"{count / max(counts.sum(), 1):.3f}" for count in counts]
 
 
 def _cell(value: float, ends: tuple[float, float] | None) -> dict[str, Any]:
     return {"text": f"{value:+.2f}", "value": value, "ends": ends, "note": "" if ends is None else bracket(*ends)}
 
 
-def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> list[tuple[str, dict[str, str], dict[str, str]]]:
+def _moments(classes: tuple[str, ...], term: Gaussian, exact: Term | None) -> list[tuple[str, dict[str, str], dict[str, str]]]:
     means = deviations = None
-    if isinstance(drawn, Gaussian):
-        means, deviations = between(drawn.mean), between(np.sqrt(drawn.variance))
+    if isinstance(exact, Gaussian):
+        means, deviations = between(exact.mean), between(np.sqrt(exact.variance))
     return [
         (
             label,
@@ -252,27 +263,22 @@ def _moments(classes: tuple[str, ...], term: Gaussian, drawn: Term | None) -> li
     ]
 
 
-def _holding(ends: tuple[FloatArray, FloatArray], shown: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """An interval that holds what is shown, as those of features do: a rule or a part of the evidence moves the prior, too."""
-    return np.minimum(ends[0], shown), np.maximum(ends[1], shown)
-
-
 def _note(ends: tuple[FloatArray, FloatArray] | None, at: int) -> str:
     return "" if ends is None else f"[{plain(float(ends[0][at]))}, {plain(float(ends[1][at]))}]"
 
 
 def _what_if(parameters: Parameters, noise_interval: NoiseInterval | None, statistics: Statistics | None) -> str:
-    """The model for the page's own form, in JSON: what was released, of values that somebody has. Texts are not asked for."""
+    """Return the released model as JSON for the what-if form: values that occur, without texts."""
     features: list[dict[str, Any]] = []
     for name, term in parameters.terms.items():
         if isinstance(term, Gaussian) and np.isfinite(term.variance).all():
-            numeric = parameters.codebook.numeric(name)  # the page puts a number on the grid and clamps it, as prediction does
+            numeric = parameters.codebook.numeric(name)  # the page rounds and clamps a number as prediction does
             grid = {"low": numeric.grid_low, "high": numeric.grid_high, "scale": numeric.scale}
             features.append({"name": name, "mean": term.mean.tolist(), "variance": term.variance.tolist(), **grid})
         elif isinstance(term, Histogram):
-            found = [weight for weight in weights(parameters, name, noise_interval, statistics) if weight.seen]
+            shown = [weight for weight in weights(parameters, name, noise_interval, statistics) if weight.seen]
             values = [
-                [weight.value, np.round(weight.values, 6).tolist()] for weight in found if np.isfinite(weight.values).all()
+                [weight.value, np.round(weight.values, 6).tolist()] for weight in shown if np.isfinite(weight.values).all()
             ]
             if values:
                 features.append({"name": name, "values": values})

@@ -1,4 +1,4 @@
-"""Plots of a model as SVG: priors, the strongest evidence, means. Drawn here, so that equal models give equal files."""
+"""Plots of a model as SVG: priors, strongest evidence, means. Equal models give equal files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval, between
 from blindbayes.statistics.parameters import Gaussian, Parameters
 
-_MOST_VALUES = 30  # of all features
+_MAX_VALUES = 30  # of all features
 _FONT = 'font-family="system-ui,sans-serif" font-size="13"'
 _BLUE, _RED = (31, 95, 168), (179, 38, 30)
 
 
 def priors_plot(parameters: Parameters) -> str:
-    """A bar per class."""
+    """Draw a bar per class."""
     labels, values = parameters.codebook.classes, np.exp(parameters.log_prior)
     left, width, step = _margin(labels), 420, 28
     out = _open(left + width + 70, 40 + step * len(labels), f"Prior of {parameters.codebook.target}")
@@ -32,30 +32,29 @@ def priors_plot(parameters: Parameters) -> str:
 def evidence_plot(
     parameters: Parameters, noise_interval: NoiseInterval | None = None, statistics: Statistics | None = None
 ) -> str:
-    """A heat map: the values that say most, one row each, and how far each speaks for or against each class.
+    """Draw a heat map of the values with the strongest evidence, weighted by frequency, one row each.
 
-    How much a value says counts as often as it occurs; values that nobody has are left out; the features that tell most come
-    first. With `noise_interval`, each cell also says where the exact weight lies in 90 of 100 releases, and is pale where
-    that may be 0.
+    Values without rows are omitted; features with the most information come first. With `noise_interval`, each cell shows the
+    interval that contains the exact weight in 90 of 100 releases, and is pale where the interval contains 0.
     """
-    found = [weight for weight in weights(parameters, noise_interval=noise_interval, statistics=statistics) if weight.seen]
-    found = sorted(found, key=lambda weight: weight.strength, reverse=True)[:_MOST_VALUES]
+    chosen = [weight for weight in weights(parameters, noise_interval=noise_interval, statistics=statistics) if weight.seen]
+    chosen = sorted(chosen, key=lambda weight: weight.strength, reverse=True)[:_MAX_VALUES]
     order = {name: at for at, name in enumerate(information(parameters))}
-    found.sort(key=lambda weight: (order[weight.feature], weight.at))
-    classes, names = parameters.codebook.classes, [_name(weight) for weight in found]
+    chosen.sort(key=lambda weight: (order[weight.feature], weight.at))
+    classes, names = parameters.codebook.classes, [_name(weight) for weight in chosen]
     left, cell, step, top = _margin(names), (110 if noise_interval is None else 170), 24, 64
-    legend = "" if noise_interval is None else "in brackets: where it lies without the privacy noise, 90%; grey: may be 0"
+    legend = "" if noise_interval is None else "in brackets: 90% interval of the number without privacy noise; grey: may be 0"
     out = _open(
         max(left + cell * len(classes) + 20, 480 if legend else 0),
-        top + step * max(len(found), 1) + 20 + (20 if legend else 0),
+        top + step * max(len(chosen), 1) + 20 + (20 if legend else 0),
         "Weight of evidence, by value (with the share of rows that have it) and class",
     )
     if legend:
-        out.append(f'<text x="12" y="{top + step * max(len(found), 1) + 22}" fill="#444">{legend}</text>')
+        out.append(f'<text x="12" y="{top + step * max(len(chosen), 1) + 22}" fill="#444">{legend}</text>')
     for at, label in enumerate(classes):
         x = left + cell * at + cell / 2
         out.append(f'<text x="{x}" y="{top - 8}" text-anchor="middle" font-weight="600">{escape(_short(label, 14))}</text>')
-    for row, (weight, name) in enumerate(zip(found, names, strict=True)):
+    for row, (weight, name) in enumerate(zip(chosen, names, strict=True)):
         y = top + step * row
         out.append(f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{escape(_short(name))}</text>')
         for at, value in enumerate(weight.values):
@@ -65,34 +64,34 @@ def evidence_plot(
             note = "" if ends is None else f' <tspan font-size="11">{escape(bracket(*ends))}</tspan>'
             out.append(f'<rect x="{x}" y="{y}" width="{cell - 2}" height="{step - 2}" fill="{fill}"/>')
             out.append(f'<text x="{x + cell / 2}" y="{y + 16}" text-anchor="middle">{value:+.2f}{note}</text>')
-    if not found:
+    if not chosen:
         out.append(f'<text x="20" y="{top + 16}">no feature with cells</text>')
     return "".join([*out, "</svg>\n"])
 
 
 def bracket(low: float, high: float) -> str:
-    """An interval in words of numbers; without end: the noise hides it."""
+    """Format an interval; an infinite one is hidden by the noise."""
     return f"[{low:+.2f}, {high:+.2f}]" if np.isfinite(low) and np.isfinite(high) else "[not known]"
 
 
 def plain(value: float) -> str:
-    """A number for people: four digits, or a whole number without an exponent."""
+    """Format a number: four digits, or a whole number without an exponent."""
     return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def gaussian_plot(parameters: Parameters, noise_interval: NoiseInterval | None = None) -> str | None:
-    """Per Gaussian feature, mean and one deviation of each class inside the feature's bounds; None without such a feature.
+    """Draw the class means and deviations of every Gaussian feature within its bounds; None without such a feature.
 
-    With `noise_interval`, a thin line shows where the mean lies without the noise, in 90 of 100 releases.
+    With `noise_interval`, a thin line shows the interval that contains the exact mean in 90 of 100 releases.
     """
-    found = [(name, term) for name, term in parameters.terms.items() if isinstance(term, Gaussian)]
-    if not found:
+    gaussians = [(name, term) for name, term in parameters.terms.items() if isinstance(term, Gaussian)]
+    if not gaussians:
         return None
     classes = parameters.codebook.classes
-    left, width, step = _margin([f"{name}: {label}" for name, _ in found for label in classes]), 480, 22
-    out = _open(left + width + 90, 44 + (step * len(classes) + 14) * len(found), "Mean and deviation, by class")
+    left, width, step = _margin([f"{name}: {label}" for name, _ in gaussians for label in classes]), 480, 22
+    out = _open(left + width + 90, 44 + (step * len(classes) + 14) * len(gaussians), "Mean and deviation, by class")
     y = 40.0
-    for name, term in found:
+    for name, term in gaussians:
         feature = parameters.codebook.feature(name)
         low, high = float(getattr(feature, "low", 0.0)), float(getattr(feature, "high", 1.0))
         other = None if noise_interval is None else noise_interval.terms[name]
@@ -130,8 +129,8 @@ def _margin(names: list[str] | tuple[str, ...]) -> int:
     return 24 + 8 * max((len(_short(name)) for name in names), default=4)
 
 
-def _short(text: str, most: int = 34) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _short(text: str, width: int = 34) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _name(weight: Weight) -> str:

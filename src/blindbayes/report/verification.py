@@ -121,7 +121,7 @@ def _require_keys(named: NamedParties, keys: Mapping[str, bytes]) -> None:
 
 
 def _makers(files: Mapping[str, bytes], verified: Verified, named: NamedParties, keys: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return the parties that signed the whole folder with a known key. Raises if there is none."""
+    """Return the parties that signed the whole folder with a known key. Raises if nobody did."""
     for name, identity in verified.signers.items():
         if named.identities.get(name) != identity:
             raise DataError(f"{name} signed with a key that the study does not name for it; {_DISTRUST}")
