@@ -18,7 +18,7 @@ from blindbayes.net.driver import RECEIPT
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.report.receipts import RECEIPTS, Receipt, pack
 from blindbayes.report.verification import Verification
-from blindbayes.study.file import Deadlines, StudyFile, Thresholds
+from blindbayes.study.file import Deadlines, Limits, StudyFile
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
