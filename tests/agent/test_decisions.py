@@ -170,13 +170,13 @@ def test_a_refusal_is_not_told_to_a_site_that_is_no_party(tmp_path: Path, monkey
             study = study_of(office, parties=parties, hosts={"server": "north"})
             south = office.agents["south"]
             south.home.decisions.refuse(study, "no", who="Ada")
-            real = south.answers.tell
+            real = south.answers.send
 
             def note(site: str, pair: Any, word: Any) -> None:
                 told.append((site, pair.peer))
                 real(site, pair, word)
 
-            monkeypatch.setattr(south.answers, "tell", note)
+            monkeypatch.setattr(south.answers, "send", note)
             east, north = office.agents["east"], office.agents["north"]
             north.home.approvals.approve(study)
             run = north.begin(study.sha256)

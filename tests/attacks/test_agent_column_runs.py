@@ -71,7 +71,7 @@ def test_a_journal_that_is_gone_is_not_begun_anew(tmp_path: Path) -> None:
         async with trained(tmp_path, split, deadlines=HURRY) as (office, study, model):
             agent, home = office.agents["hospital"], office.net.sites["hospital"].home
             shutil.rmtree(home.folder / "runs")
-            run = agent._launch(model, work_of(home, agent.identity, model, study), "test")
+            run = agent.launch(model, work_of(home, agent.identity, model, study), "test")
             await run.done.wait()
             assert isinstance(run.error, LocalProtocolError)
             assert "its journal is gone" in str(run.error)

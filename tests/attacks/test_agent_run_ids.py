@@ -56,7 +56,7 @@ async def chosen(here: Office, by: str, study: StudyFile, run_id: str, kind: typ
     agent = here.agents[by]
     site = kind(agent.home, agent.identity, study)
     site.run_id, site.base = run_id, run_id[:32] if len(run_id) == 64 else None
-    run = agent._launch(run_id, Work(study, site, study.scheme.job(study.agreement, site, run_id), run_id), by)
+    run = agent.launch(run_id, Work(study, site, study.scheme.job(study.agreement, site, run_id), run_id), by)
     await run.done.wait()
     return await here.ended(run_id)
 

@@ -256,7 +256,7 @@ def test_a_lost_disk_does_not_let_an_exact_sum_be_forgotten(
             bound, witness = History.binding, PeerLogHeads.witness
             # m runs other software: it has no rule, keeps no heads and shows none.
             forgets = lambda self: self.audit.path.parent.name == "m"  # noqa: E731
-            monkeypatch.setattr(office.agents["m"].logbook, "seen", lambda site: b"")
+            monkeypatch.setattr(office.agents["m"].peer_heads, "seen", lambda site: b"")
             monkeypatch.setattr(History, "binding", lambda self: Binding((), {}) if forgets(self) else bound(self))
             monkeypatch.setattr(
                 PeerLogHeads,

@@ -269,7 +269,7 @@ def test_a_restored_site_that_does_not_stop_itself_is_stopped_by_its_peers(tmp_p
             await office.stop("south")
             restore(office, "south", backup)
             changed = await office.start("south")
-            changed.logbook.recall = lambda *shown: None  # type: ignore[method-assign]
+            changed.peer_heads.recall = lambda *shown: None  # type: ignore[method-assign]
             runs = await office.run(study)
             assert {run.state for run in runs.values()} == {"failed"}
             assert any("south: shows an older" in str(runs[name].error) for name in ("north", "west"))
@@ -290,7 +290,7 @@ def test_another_card_under_the_same_name_is_another_site(tmp_path: Path) -> Non
 def test_a_forged_memory_of_a_site_does_not_stop_it(tmp_path: Path) -> None:
     async def test() -> None:
         async with Office(tmp_path, FOUR[:3]) as office:
-            book = office.agents["north"].logbook
+            book = office.agents["north"].peer_heads
             heads = json.dumps({"audit": "ab" * 32, "audit_number": 99, "ledger": "99:" + "cd" * 32}).encode()
             for forged in (b"x", msgspec.msgpack.encode(["north", heads, bytes(32), bytes(64)])):
                 book.recall("south", forged)

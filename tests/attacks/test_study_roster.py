@@ -129,7 +129,7 @@ def test_a_newcomer_with_another_sites_standing_key_is_refused_everywhere(tmp_pa
                 )
                 for each in ("north", "south", "west"):
                     with pytest.raises(ConfigError, match="pinned here is not the one in the study"):
-                        here.agents[each]._require_party(bad)
+                        here.agents[each].require_party(bad)
 
     bounded(test, 60)
 

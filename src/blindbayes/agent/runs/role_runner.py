@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from blindbayes.agent.approvals.summary import learners_of
+from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.commit_points import CommitPoints, names_of
-from blindbayes.agent.runs.context import Work
-from blindbayes.agent.runs.state import StopLatch
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
@@ -30,42 +29,42 @@ from blindbayes.report.receipts import Receipt, pack
 from blindbayes.study.file import StudyFile
 from blindbayes.wire import Message
 
-
-class Logbook(Protocol):
-    """What sites show each other of their logs, and remember."""
-
-    def heads(self) -> bytes:
-        """Of this site's own logs, now."""
-
-    def witness(self, site: str, seat: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
-        """Another site showed its heads. Raises if it showed newer ones before."""
-
-    def seen(self, site: str) -> bytes:
-        """What another site showed last, with its signature."""
-
-    def recall(self, site: str, seen: bytes) -> None:
-        """Another site shows what it last saw of ours. Raises if our logs do not hold it."""
+if TYPE_CHECKING:
+    from blindbayes.agent.runs.run import AgentRun
 
 
 class _SharedLogs(PeerLogs):
-    def __init__(self, logbook: Logbook, site: str, peer: str, run_id: str, heads: bytes) -> None:
-        self._logbook, self._site, self._peer, self._run_id, self.heads = logbook, site, peer, run_id, heads
+    """The log heads of this site and of one peer, in one run."""
+
+    def __init__(self, peer_heads: PeerLogHeads, site: str, peer: str, run: AgentRun) -> None:
+        self._peer_heads, self._site, self._peer, self._run_id, self.heads = peer_heads, site, peer, run.run_id, run.heads
 
     def seen(self) -> bytes:
-        return self._logbook.seen(self._site)
+        return self._peer_heads.seen(self._site)
 
     def witness(self, heads: bytes, exchange: bytes, proof: bytes) -> None:
-        self._logbook.witness(self._site, self._peer, self._run_id, heads, exchange, proof)
+        self._peer_heads.witness(self._site, self._peer, self._run_id, heads, exchange, proof)
 
     def recall(self, seen: bytes) -> None:
-        self._logbook.recall(self._site, seen)
+        self._peer_heads.recall(self._site, seen)
 
 
-_MESH = 64  # with more contributors, those who need not speak with each other do not
+@dataclass(frozen=True, slots=True)
+class SiteServices:
+    """What all runs of a site share."""
+
+    home: SiteFolder
+    identity: Identity
+    router: Router
+    peer_heads: PeerLogHeads
+    timing: Timing  # heartbeat and retry; the study sets the deadlines
+
+
+_MESH = 64  # with more contributors, only the hub of a star has sessions with all
 
 
 def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether a role is the hub of a star, and whom it makes sessions with. Sessions of all with all grow with the square."""
+    """Return whether a role is the hub of a star, and its peers. Sessions between all roles grow with the square."""
     hub, others = study.scheme.facts.hub, tuple(seat for seat in study.seats if seat != name)
     if hub not in study.seats or len(study.contributors) <= _MESH:
         return False, others
@@ -73,72 +72,59 @@ def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
 
 
 class RoleRunner(RoleHooks):
-    """A role that this site runs in one run, fresh or taken up from its journal."""
+    """A role that this site runs in one run, fresh or resumed from its journal."""
 
-    def __init__(
-        self,
-        name: str,
-        run_id: str,
-        work: Work,
-        home: SiteFolder,
-        identity: Identity,
-        board: Router,
-        *,
-        timing: Timing | None,
-        logbook: Logbook,
-        heads: bytes,
-        gate: StopLatch,
-    ) -> None:
-        study = work.study
-        self._gate = gate
+    def __init__(self, name: str, run: AgentRun, site: SiteServices) -> None:
+        work, study, identity = run.work, run.study, site.identity
         self.name, self.study = name, study
-        self._home, self._run_id, self._work = home, run_id, work
-        self._board = board
-        base = timing or Timing()
-        limits = study.deadlines
-        beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
-        self._timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
-        known, receipt_bytes = work.max_bytes, 1024 + 64 * len(study.contributors)
-        if known is None:
-            known = link_bytes.secure_sum(study.protocol, len(study.contributors), lambda: study.setting.length)
-        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
-        hub, speaks = speaks_with(study, name)
-        shared = [peer for peer in speaks if keys[peer]] if keys[name] == identity.agreement.public else []
-        secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
-        self.journal = self._open_journal(
-            run_id, home, identity, work.job.digest(name), dict(zip(shared, secrets, strict=True))
-        )
-        coins = Coins.seeded(self.journal.begun.seed)
-        self.links: dict[str, Link] = {}
-        identities = {seat: study.identity(seat) for seat in study.seats}
-        bound = study.roster.sha256
-        run = Run(bound, run_id, study.seats, name, identities, identity.signing, identity.agreement, keys)
-        for peer in speaks:
-            site = study.host(peer)
-            self.links[peer] = Link(
-                EnvelopePair(bound, run_id, name, peer, identities[peer], identity.signing),
-                self.journal,
-                board.route(site, name),
-                self._timing,
-                logs=_SharedLogs(logbook, site, peer, run_id, heads),
-                max_bytes=None if known is None or site == identity.name else known + receipt_bytes,
-            )
-            board.attach(site, self.links[peer])
-        learners = learners_of(study)
-        self._moments = CommitPoints(home, study, run_id) if work.job.kind == "sum" and name in study.contributors else None
+        self._home, self._run_id, self._work, self._latch = site.home, run.run_id, work, run.latch
         self._signing = identity.signing
+        limits, base = study.deadlines, site.timing
+        beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
+        timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
+        hub, peers = speaks_with(study, name)
+        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
+        shared = [peer for peer in peers if keys[peer]] if keys[name] == identity.agreement.public else []
+        secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
+        self.journal = self._open_journal(identity.storage_key, dict(zip(shared, secrets, strict=True)))
+        identities = {seat: study.identity(seat) for seat in study.seats}
+        roster = study.roster.sha256
+        max_bytes = self._max_bytes()
+        self.links: dict[str, Link] = {}
+        for peer in peers:
+            host = study.host(peer)
+            self.links[peer] = Link(
+                EnvelopePair(roster, run.run_id, name, peer, identities[peer], identity.signing),
+                self.journal,
+                site.router.route(host, name),
+                timing,
+                logs=_SharedLogs(site.peer_heads, host, peer, run),
+                max_bytes=None if host == identity.name else max_bytes,
+            )
+            site.router.attach(host, self.links[peer])
+        is_contributor = work.job.kind == "sum" and name in study.contributors
+        self._commit_points = CommitPoints(site.home, study, run.run_id) if is_contributor else None
+        learners = learners_of(study)
         self._signs = work.job.kind != "prediction"
         self.readers = [seat for seat in study.seats if study.host(seat) in learners] if self._signs else ()
+        facts = Run(roster, run.run_id, study.seats, name, identities, identity.signing, identity.agreement, keys)
         self.driver = RoleDriver(
-            run,
-            work.job.role(name, run, coins),
+            facts,
+            work.job.role(name, facts, Coins.seeded(self.journal.begun.seed)),
             self.journal,
             self.links,
-            self._timing,
+            timing,
             required=min(work.job.required, len(self.links) + 1),
             hub=hub,
             hooks=self,
         )
+
+    def _max_bytes(self) -> int | None:
+        """Return what one peer may send in the whole run; None: the journal's quota is the limit."""
+        study, known = self.study, self._work.max_bytes
+        if known is None:
+            known = link_bytes.secure_sum(study.protocol, len(study.contributors), lambda: study.setting.length)
+        return None if known is None else known + 1024 + 64 * len(study.contributors)  # receipts follow
 
     # -- hooks of the driver -----------------------------------------------------------------------------------------
 
@@ -149,53 +135,57 @@ class RoleRunner(RoleHooks):
         self._look()
 
     def before_send(self, kinds: Sequence[str]) -> None:
-        with self._gate.passing():
-            if self._moments is not None:
-                self._moments.before_send(kinds)
+        with self._latch.passing():
+            if self._commit_points is not None:
+                self._commit_points.before_send(kinds)
 
     def on_message(self, message: Message) -> None:
-        if self._moments is not None:
-            self._moments.on_message(message)
+        if self._commit_points is not None:
+            self._commit_points.on_message(message)
 
     def host(self, party: str) -> str:
         return self.study.host(party)
 
     def receipt(self, value: Any) -> bytes:
-        """Return what this role signs at its end. A role of a sum may not learn whose vectors are in it."""
+        """Sign this role's end. A role of a sum may not learn whose vectors are in it."""
         if not self._signs:
             return b""
-        study, included = self.study, getattr(value, "included", None if self._moments is None else self._moments.survivors)
+        study, included = (
+            self.study,
+            getattr(value, "included", None if self._commit_points is None else self._commit_points.survivors),
+        )
         if "survivors" not in names_of(study.protocol):  # all must answer
             included = study.contributors
         left_out = None if included is None else tuple(name for name in study.contributors if name not in included)
         return pack(Receipt(left_out).sign(study.roster.sha256, self._run_id, self.name, self._signing))
 
     def _look(self, *, rehearse: bool = False) -> None:
-        """The last look, in a thread: one run of the site at a time, so that none misses what another is about to open.
+        """Authorise the run, in a thread; one run of the site at a time, so that none misses what another is about to open.
 
-        In a rehearsal the runs that were promised before come first: whatever this site promises, it can keep together.
+        A rehearsal runs the earlier promised runs first: whatever this site promises, it can keep together.
         """
-        key, home, work = (self._run_id, self.name), self._home, self._work
-        with home.deciding, self._gate.passing():
+        key, home, job = (self._run_id, self.name), self._home, self._work.job
+        with home.deciding, self._latch.passing():
             if not rehearse:
-                work.job.authorise_and_charge(self.name)
+                job.authorise_and_charge(self.name)
                 home.promised.pop(key, None)
                 return
             with rehearsal():
                 for other in list(home.promised.values()):
                     with contextlib.suppress(BlindbayesError):  # what fails now will not be paid for either
                         other()
-                work.job.authorise_and_charge(self.name)
-            home.promised[key] = lambda: work.job.authorise_and_charge(self.name)
+                job.authorise_and_charge(self.name)
+            home.promised[key] = lambda: job.authorise_and_charge(self.name)
 
-    def _open_journal(self, run_id: str, home: SiteFolder, identity: Identity, data: bytes, secrets: Secrets) -> Journal:
-        """The journal of this role. A run whose input or code has changed since it began is burned."""
+    def _open_journal(self, key: bytes, secrets: Secrets) -> Journal:
+        """Open or create the journal of this role. A run whose input or code has changed since it began is burned."""
+        home, run_id, data, roster = self._home, self._run_id, self._work.job.digest(self.name), self.study.roster.sha256
         folder = make_private_folder(home.runs.folder(run_id))
-        place, quota = folder / self.name, home.config.journal_quota_mb * 1024**2
-        journal = Journal.find(place, run_id, identity.storage_key, quota=quota, secrets=secrets)
+        path, quota = folder / self.name, home.config.journal_quota_mb * 1024**2
+        journal = Journal.find(path, run_id, key, quota=quota, secrets=secrets)
         if journal is not None:
             begun = journal.begun
-            if (begun.study, begun.run_id, begun.me) != (self.study.roster.sha256, run_id, self.name):
+            if (begun.study, begun.run_id, begun.me) != (roster, run_id, self.name):
                 raise LocalProtocolError("a journal belongs to another run", party=self.name)
             if begun.input_digest != data:
                 raise LocalProtocolError("the rows changed during the run: it is burned", party=self.name)
@@ -204,17 +194,16 @@ class RoleRunner(RoleHooks):
             return journal
         if home.history.has_computed(run_id):  # with other coins what it opened would be opened twice, and paid for once
             raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=self.name)
-        bound = self.study.roster.sha256
-        write_whole(folder / "study", f"{self.study.sha256} {bound}".encode())
-        begun = Begun(bound, run_id, self.name, Coins.fresh_seed(), data, code_version())
-        return Journal.create(place, begun, identity.storage_key, quota=quota, secrets=secrets)
+        write_whole(folder / "study", f"{self.study.sha256} {roster}".encode())
+        begun = Begun(roster, run_id, self.name, Coins.fresh_seed(), data, code_version())
+        return Journal.create(path, begun, key, quota=quota, secrets=secrets)
 
     async def drive(self) -> Finished:
         """Run the role to its end."""
         return await self.driver.drive()
 
     def abort(self, error: BlindbayesError) -> None:
-        """Tell the others that this site gave up."""
+        """Inform the other sites that this one gave up."""
         named = error.party if isinstance(error, ProtocolError) else None
         seats = self.study.seats
         for link in self.links.values():
@@ -225,23 +214,23 @@ class RoleRunner(RoleHooks):
         return all(link.abort_sent for link in self.links.values())
 
     def rest(self) -> None:
-        """The role has ended well: answer those who ask how far we came, and say nothing else."""
+        """Only answer peers that ask how far this role came: it has ended well."""
         for link in self.links.values():
             link.rest()
 
     def retire(self) -> None:
-        """Destroy the journal: what came out is written."""
+        """Destroy the journal: the result is written."""
         self.journal.erase()
 
     async def close(self) -> None:
-        """Stop all links, keep the journal."""
+        """Stop all links. The journal remains."""
         self._home.promised.pop((self._run_id, self.name), None)
         for link in self.links.values():
             await link.close()
         self.journal.close()
 
     def show(self) -> dict[str, Any]:
-        """Counts and names for people."""
+        """Return counts and names for people."""
         progress = self.driver.progress
         waits = bool(progress.waiting_for) and progress.state not in ("done", "failed")
         now = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""One run at a site, as its people see it."""
+"""One run at a site: its state, its roles, and what people are shown of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from blindbayes.agent.runs.context import Work
 from blindbayes.agent.runs.role_runner import RoleRunner
-from blindbayes.agent.runs.state import StopLatch
+from blindbayes.agent.runs.state import TRANSITIONS, RunState, StopLatch
 from blindbayes.errors import (
     BlindbayesError,
     IntegrityError,
@@ -24,7 +24,7 @@ from blindbayes.study.file import StudyFile
 
 
 class Unwritten(Exception):
-    """The roles are through, and what they returned could not be written."""
+    """The roles have ended, and what they returned could not be written."""
 
     def __init__(self, error: OSError | LedgerError) -> None:
         why = error.strerror if isinstance(error, OSError) else str(error)
@@ -35,7 +35,7 @@ class Unwritten(Exception):
 
 
 class NotNow(PrivacyError):
-    """What may be otherwise in a minute, or should not be talked about: silence, and the other side asks again."""
+    """A refusal that may not hold in a minute, or should not be disclosed: no answer, and the other site asks again."""
 
 
 @dataclass(slots=True)
@@ -45,39 +45,41 @@ class AgentRun:
     run_id: str
     work: Work
     proposed_by: str
-    heads: bytes  # of this site's logs as the run was joined: the same for every peer, and another in every run
-    state: str = "reading"  # reading, running, done, failed
+    heads: bytes  # of this site's logs when the run was joined: the same for every peer, and different in every run
+    phase: RunState = RunState.READING
     seats: dict[str, RoleRunner] = field(default_factory=dict)
     error: BlindbayesError | None = None
     release: Path | None = None
     task: asyncio.Task[None] | None = None
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)  # set in every final state
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     protocol_seconds: float = 0.0
-    gate: StopLatch = field(default_factory=StopLatch)
-    rests: bool = False  # its roles have ended well
-    stopping: bool = False  # people said so, and it has not come to its end
+    latch: StopLatch = field(default_factory=StopLatch)
 
     @property
     def study(self) -> StudyFile:
-        """The study it belongs to."""
         return self.work.study
 
-    def end(self) -> None:
-        """It is over, and its clock stands still."""
-        self.ended = time.monotonic()
-        self.done.set()
+    @property
+    def state(self) -> str:
+        return self.phase.shown
 
-    def rest(self) -> None:
-        """Its roles have ended well: from here on nothing that other sites see hangs on what is made of it."""
-        self.rests = True
-        for seat in self.seats.values():
-            seat.rest()
+    @property
+    def is_open(self) -> bool:
+        return not self.phase.is_final
 
-    def fail(self, error: BlindbayesError) -> dict[str, Any]:
-        """It has failed here; how, as it is kept. Once its roles have ended well, it has ended well for others."""
-        self.error, self.state = error, "failed"
+    def enter(self, phase: RunState) -> None:
+        """Move to another state. Raises `RuntimeError` if the table does not allow it."""
+        if phase not in TRANSITIONS[self.phase]:
+            raise RuntimeError(f"a run that is {self.phase.value} cannot become {phase.value}")
+        self.phase = phase
+        if phase.is_final:
+            self.ended = time.monotonic()
+            self.done.set()
+
+    def outcome(self, error: BlindbayesError) -> dict[str, Any]:
+        """Return how the run failed, as it is stored and as other sites are informed."""
         party, seats = error.party if isinstance(error, ProtocolError) else None, self.study.seats
         return {
             "state": "stopped" if isinstance(error, RunStopped) else "failed",
@@ -85,23 +87,23 @@ class AgentRun:
             "error": type(error).__name__,
             "exit_code": error.code,
             "about": seats.index(party) if party in seats else -1,
-            **({"told": "done"} if self.rests else {}),
+            **({"told": "done"} if self.phase.protocol_done else {}),
         }
 
     def ends_approval(self, error: BlindbayesError) -> bool:
-        """True if a failed check may have told another site one bit of what stays in shares: people decide about more runs."""
+        """Return True if a failed check may have revealed one bit of what stays in shares: staff decide about more runs."""
         if not isinstance(error, IntegrityError) or isinstance(error, UndisclosedError):
             return False
         return self.study.scheme.facts.shares and bool(set(error.suspects) - set(self.seats))
 
     def traffic(self) -> dict[str, int]:
-        """What all seats sent and received."""
+        """Return the traffic of all roles of this site."""
         counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
         shown = [seat.show() for seat in self.seats.values()]
         return {name: sum(seat[name] for seat in shown) for name in counted}
 
     def show(self) -> dict[str, Any]:
-        """For people and for the console: states, names, times; never a value."""
+        """Return states, names and times for people and for the console; never a value."""
         shown: dict[str, Any] = {
             "run": self.run_id,
             "kind": self.work.job.kind,
@@ -127,11 +129,11 @@ class AgentRun:
         return shown
 
     def text(self) -> str:
-        """One line: `2 of 3 sites, waiting for south, 8 min to deadline`."""
-        if self.stopping and self.error is None:
-            return "stopping"
-        if self.state != "running":
-            return self.state if self.error is None else f"failed: {self.error}"
+        """Return one line such as `2 of 3 sites, waiting for south, 8 min to deadline`."""
+        if self.error is not None:
+            return f"failed: {self.error}"
+        if self.phase not in (RunState.RUNNING, RunState.WRITING):
+            return str(self.phase.value)
         waiting: dict[str, float] = {}
         down = set()
         for seat in self.seats.values():
