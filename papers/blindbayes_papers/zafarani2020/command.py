@@ -23,7 +23,7 @@ _OF_TRAIN = ("delta", "expected_rows")  # which this mechanism has otherwise, or
 def _run(**given: Any) -> None:
     from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 
-    train.train(SmoothNaiveBayes, **given)
+    train.train(SmoothNaiveBayes, given)
 
 
 command = click.Command(

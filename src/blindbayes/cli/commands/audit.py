@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.options import JSON
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
 from blindbayes.dp.accounting.sensitivity import Query
@@ -21,19 +22,19 @@ from blindbayes.errors import ConfigError, PrivacyError
 
 
 @click.command(name="audit")
-@click.option("--epsilon", default="1", show_default=True, help="The claim under test.")
-@click.option("--delta", default=1e-6, show_default=True, help="Its delta.")
-@click.option("--codebook", required=True, type=click.Path(dir_okay=False), help="Its worst-case tables are tried.")
-@click.option("--estimator", metavar="MODULE:FACTORY", help="Audit what FACTORY(epsilon) returns, by its fit(X, y).")
+@click.option("--epsilon", default="1", show_default=True, help="Claimed epsilon.")
+@click.option("--delta", default=1e-6, show_default=True, help="Claimed delta.")
+@click.option("--codebook", required=True, type=click.Path(dir_okay=False), help="Codebook whose worst-case tables are tried.")
+@click.option("--estimator", metavar="MODULE:FACTORY", help="Audit the estimator that FACTORY(epsilon) returns.")
 @click.option(
     "--adjacency",
     type=click.Choice(["add or remove", "substitute"]),
     default="add or remove",
     show_default=True,
-    help="The neighbours that an estimator's claim is about.",
+    help="Neighbouring relation of the claim.",
 )
 @click.option("--draws", type=click.IntRange(min=200), default=2000, show_default=True, help="Samples per table.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 def command(
     epsilon: str,
     delta: float,
@@ -43,10 +44,10 @@ def command(
     draws: int,
     as_json: bool,
 ) -> None:
-    """Try to refute a privacy claim: of an estimator on worst-case neighbours of a codebook, or of the codebook's sensitivity.
+    """Try to refute the privacy claim of an estimator on worst-case neighbouring tables of a codebook.
 
-    Without --estimator the sensitivity of the codebook's statistics is enumerated. Ends with exit code 4 if the claim is
-    refuted. (Our own mechanisms are audited by `make audit` in the repository.)
+    Without --estimator, the sensitivity of the codebook's statistics is enumerated. The exit code is 4 if the claim is
+    refuted. (`make audit` in the repository audits our own mechanisms.)
 
     Examples:
       blindbayes audit --codebook codebook.toml
@@ -70,7 +71,7 @@ def command(
     if as_json:
         print_json(_finite(report.to_dict()))
     else:
-        show(report)
+        _show(report)
     if report.verdict != "not refuted":
         failed = report.failures or report.blind_spots
         hint = "" if report.failures else "; raise --draws"
@@ -82,14 +83,14 @@ def _factory(path: str) -> Callable[[float], Any]:
     try:
         factory: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"--estimator {path!r} names nothing that can be imported: write MODULE:FACTORY") from error
+        raise ConfigError(f"--estimator {path!r} cannot be imported: write MODULE:FACTORY") from error
     if not callable(factory):
-        raise ConfigError(f"--estimator {path!r} is no function of epsilon")
+        raise ConfigError(f"--estimator {path!r} is not a function of epsilon")
     return factory  # type: ignore[no-any-return]
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity: a certain distinction is written as text."""
+    """Replace infinity, which JSON lacks, by text."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -97,14 +98,13 @@ def _finite(value: Any) -> Any:
     return "infinity" if isinstance(value, float) and math.isinf(value) else value
 
 
-def show(report: Report) -> None:
-    """Print a report as a table."""
-    console = Screen()
+def _show(report: Report) -> None:
+    screen = Screen()
     table = Table(title=escape(f"Audit of {report.subject}"), title_justify="left")
     for column in ("part", "check", "found", ""):
         table.add_column(column, overflow="fold")
     for check in report.checks:
         verdict = "ok" if check.passed else "blind" if check.control else "REFUTED"
         table.add_row(check.part, escape(check.name), escape(check.found), verdict)
-    console.print(table, markup=False)
-    console.print(f"{report.verdict}, at 99.9% confidence for each attack. An audit never proves privacy; PROOFS.md does.")
+    screen.print(table, markup=False)
+    screen.line(f"{report.verdict}, at 99.9% confidence for each attack. An audit never proves privacy; PROOFS.md does.")

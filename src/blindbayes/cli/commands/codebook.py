@@ -10,15 +10,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.options import open_data, table_options
+from blindbayes.cli.options import IGNORE_EXTRA, JSON, open_data, print_result, table_options
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import write_whole
 
 _LEAK = (
-    "This codebook was made from the rows of the table: its bounds and categories are facts about single records.\n"
-    "Use it only if that table is public. From private rows it is a leak that no noise repairs."
+    "This codebook was made from the rows of the table: its bounds and categories reveal single records.\n"
+    "Use it only if that table is public. Made from private rows, it is a leak that no noise repairs."
 )
 
 
@@ -34,7 +34,7 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("path", type=click.Path(dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON
 def show(path: str, as_json: bool) -> None:
     """Print a codebook and its hash.
 
@@ -45,10 +45,10 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         print_json({"sha256": codebook.sha256, **codebook.to_dict()})
         return
-    console = Screen()
+    screen = Screen()
     target, classes = escape(codebook.target), escape(", ".join(codebook.classes))
-    console.print(f"class column [bold]{target}[/]: {classes}", highlight=False)
-    console.print(f"sha256 {codebook.sha256}", highlight=False)
+    screen.print(f"class column [bold]{target}[/]: {classes}", highlight=False)
+    screen.line(f"sha256 {codebook.sha256}")
     table = Table("feature", "kind", "domain", "optional")
     for feature in codebook.features:
         if isinstance(feature, Categorical):
@@ -65,7 +65,7 @@ def show(path: str, as_json: bool) -> None:
             domain = f"{feature.low:g} to {feature.high:g} by {feature.precision:g} {feature.unit}".rstrip()
             kind = f"numeric, {feature.bins} bins" if feature.bins else "numeric"
             table.add_row(escape(feature.name), kind, escape(domain), "yes" if feature.optional else "")
-    console.print(table)
+    screen.print(table)
 
 
 @command.command("hash")
@@ -92,13 +92,13 @@ def schema() -> None:
 @command.command("draft")
 @click.argument("data", type=click.Path())
 @click.option("--target", required=True, help="The class column.")
-@click.option("--keep", multiple=True, help="A column that looks like persons or free text, and should be in all the same.")
-@click.option("--drop", multiple=True, help="A column to leave out.")
-@click.option("--bins", type=int, help="Cut every number into this many equal cells, instead of choosing for each.")
-@click.option("--missing", multiple=True, help="A text that stands for a missing value; may be given several times.")
-@click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="No table may hold more rows.")
+@click.option("--keep", multiple=True, help="Column to keep although it looks like an identifier or free text.")
+@click.option("--drop", multiple=True, help="Column to leave out.")
+@click.option("--bins", type=int, help="Cut every number into this many equal cells. [default: chosen per column]")
+@click.option("--missing", multiple=True, help="Text that stands for a missing value; may be repeated.")
+@click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="Maximum number of rows of a table.")
 @table_options
-@click.option("--out", type=click.Path(dir_okay=False), help="Write here instead of printing.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write to this file instead of printing.")
 def draft(
     data: str,
     target: str,
@@ -113,7 +113,7 @@ def draft(
     """Draft a codebook from a PUBLIC sample, with a reason for each choice.
 
     Categories are those of the sample; bounds are rounded outwards; skewed numbers get cells, heavy tails a log scale.
-    Columns that look like persons (record numbers, e-mails, phone numbers, free text) are left out and named.
+    Columns that look like identifiers or free text are left out and listed.
 
     Example:
       blindbayes codebook draft published_sample.csv --target class --out codebook.toml
@@ -135,17 +135,17 @@ def draft(
             table.add_row(escape(name), "[bold]left out[/]", escape(why))
         screen.print(table)
     elif made.left_out:
-        screen.print(f"left out: {', '.join(made.left_out)}", highlight=False, markup=False)
+        screen.line(f"left out: {', '.join(made.left_out)}")
     screen.print(_LEAK, style="bold red")
 
 
 @command.command("from-dictionary")
 @click.argument("dictionary", type=click.Path(dir_okay=False))
 @click.option("--target", required=True, help="The class column.")
-@click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="No table may hold more rows.")
-@click.option("--out", type=click.Path(dir_okay=False), help="Write here instead of printing.")
+@click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="Maximum number of rows of a table.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write to this file instead of printing.")
 def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None) -> None:
-    """From a data dictionary: a CSV with name, kind, values (a|b|c), low, high, precision, bins, optional.
+    """Make a codebook from a data dictionary: CSV with name, kind, values (a|b|c), low, high, precision, bins, optional.
 
     Example:
       blindbayes codebook from-dictionary columns.csv --target class --out codebook.toml
@@ -155,23 +155,21 @@ def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None
 
 @command.command("check")
 @click.argument("path", type=click.Path(dir_okay=False))
-@click.option("--data", help="A CSV or Parquet path or a database URL to hold against the codebook.")
-@click.option("--ignore-extra", is_flag=True, help="Leave columns unread that the codebook does not know.")
+@click.option("--data", help="CSV or Parquet path, or database URL, to check against the codebook.")
+@IGNORE_EXTRA
 @table_options
-@click.option("--show-codes", is_flag=True, help="List unmapped codes on this screen. They come from rows: look, do not copy.")
+@click.option("--show-codes", is_flag=True, help="List unmapped codes on this screen. They come from rows: do not copy them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (counts only).")
 def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_json: bool, **reading: Any) -> None:
-    """Check a codebook, and what in a table does not fit it. Nothing leaves this machine.
+    """Check a codebook, and a table against it. Nothing leaves this machine.
 
     Example:
       blindbayes codebook check codebook.toml --data visits.parquet
     """
     codebook = Codebook.from_toml(path)
     if data is None:
-        if as_json:
-            print_json({"ok": True, "sha256": codebook.sha256})
-        else:
-            click.echo(f"the codebook is well formed; sha256 {codebook.sha256}")
+        facts = {"ok": True, "sha256": codebook.sha256}
+        print_result(facts, [f"the codebook is well formed; sha256 {codebook.sha256}"], as_json=as_json)
         return
     from blindbayes.cli.screen import progress_bar
     from blindbayes.data import check as check_data
@@ -181,19 +179,19 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
     if as_json:
         print_json(report.to_dict())
     else:
-        console = Screen()
+        screen = Screen()
         table = Table("column", "missing", "unmapped", "unreadable", "out of bounds", "problem")
         for column in report.columns:
             numbers = (column.missing, column.unmapped, column.unreadable, column.out_of_bounds)
             table.add_row(escape(column.name), *(str(number) for number in numbers), escape(column.problem))
-        console.print(f"{report.rows} rows", highlight=False)
-        console.print(table)
+        screen.line(f"{report.rows} rows")
+        screen.print(table)
         if show_codes:
             for column in report.columns:
                 for code, rows in column.unmapped_codes.most_common(20):
-                    console.print(f"  {column.name}: {code!r} in {rows} rows", highlight=False, markup=False)
+                    screen.line(f"  {column.name}: {code!r} in {rows} rows")
     if not report.ok:
-        raise DataError("the table does not fit the codebook; mend the columns above, or the codebook")
+        raise DataError("the table does not fit the codebook; correct the columns above, or the codebook")
 
 
 def _write(codebook: Codebook, out: str | None, text: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`blindbayes export`: the model in other tools' formats."""
+"""`blindbayes export`: convert a model file to PMML, ONNX or skops."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def command(model_path: str, out: str) -> None:
     Example:
       blindbayes export model.json model.pmml
     """
+    from blindbayes import load
     from blindbayes.naive_bayes.export import to_onnx, to_pmml
-    from blindbayes.naive_bayes.load import load
 
     model = load(model_path)
     target = Path(out)
@@ -33,5 +33,5 @@ def command(model_path: str, out: str) -> None:
     elif target.suffix == ".skops":
         need("skops.io").dump(model, target)
     else:
-        raise ConfigError("the output file ends in .pmml, .onnx or .skops")
+        raise ConfigError("the output file must end in .pmml, .onnx or .skops")
     click.echo(f"written to {out}")

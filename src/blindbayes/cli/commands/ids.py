@@ -1,4 +1,4 @@
-"""`blindbayes ids`: identifiers, before two parties join on them."""
+"""`blindbayes ids`: check identifiers before two parties join on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blindbayes.errors import ConfigError
 
 @click.group()
 def command() -> None:
-    """Identifiers, before two parties join on them.
+    """Check identifiers before two parties join on them.
 
     Example:
       blindbayes ids check codebook.toml --data customers.parquet
@@ -25,11 +25,11 @@ def command() -> None:
 
 @command.command("check")
 @click.argument("path", metavar="CODEBOOK", type=click.Path(dir_okay=False))
-@click.option("--data", required=True, help="A CSV or Parquet path or a database URL.")
+@click.option("--data", required=True, help="CSV or Parquet path, or database URL.")
 @table_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (counts only).")
 def check(path: str, data: str, as_json: bool, **reading: Any) -> None:
-    """How many identifiers do not normalise, how many stand twice. Nothing leaves this machine.
+    """Count identifiers that do not normalise or occur twice. Nothing leaves this machine.
 
     Example:
       blindbayes ids check codebook.toml --data customers.parquet
@@ -51,13 +51,13 @@ def check(path: str, data: str, as_json: bool, **reading: Any) -> None:
     if as_json:
         print_json(report.to_dict())
         return
-    shown = Table("identifiers", "count")
-    shown.add_row("rows", f"{report.rows:,}")
-    shown.add_row("rows with a part missing", f"{report.missing:,}")
+    summary = Table("identifiers", "count")
+    summary.add_row("rows", f"{report.rows:,}")
+    summary.add_row("rows with a part missing", f"{report.missing:,}")
     for name, rows in report.unusable.items():
-        shown.add_row(f"rows where {name} does not normalise", f"{rows:,}")
-    shown.add_row("rows with an identifier", f"{report.identified:,}")
-    shown.add_row("different identifiers", f"{report.distinct:,}")
-    shown.add_row("identifiers in more than one row", f"{report.repeated:,}")
-    shown.add_row("rows of the most frequent one", f"{report.most_rows:,}")
-    Screen().print(shown, markup=False)
+        summary.add_row(f"rows where {name} does not normalise", f"{rows:,}")
+    summary.add_row("rows with an identifier", f"{report.identified:,}")
+    summary.add_row("different identifiers", f"{report.distinct:,}")
+    summary.add_row("identifiers in more than one row", f"{report.repeated:,}")
+    summary.add_row("rows of the most frequent identifier", f"{report.most_rows:,}")
+    Screen().print(summary, markup=False)

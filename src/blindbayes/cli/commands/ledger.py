@@ -9,11 +9,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
+from blindbayes.cli.options import JSON, print_result
 from blindbayes.cli.screen import Screen
 from blindbayes.dp.accounting.accountant import Composition
 from blindbayes.dp.accounting.ledger import Balance, Head, Ledger
 
-_MOST_SHOWN = 1000  # a table on a screen takes a millisecond and more for each
+_MAX_SHOWN = 1000  # rich takes a millisecond and more for each row
+
+
+_PATH = click.argument("path", type=click.Path(dir_okay=False))
 
 
 @click.group(name="ledger")
@@ -28,19 +32,19 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("path", type=click.Path(dir_okay=False))
-@click.option("--epsilon", required=True, help="Ceiling on epsilon, for example 1 or 0.5.")
-@click.option("--delta", default="0", show_default=True, help="Ceiling on delta; above zero for Gaussian noise.")
-@click.option("--unit", default="one record", show_default=True, help="What is protected, as the releases name it.")
+@_PATH
+@click.option("--epsilon", required=True, help="Maximum epsilon, for example 1 or 0.5.")
+@click.option("--delta", default="0", show_default=True, help="Maximum delta; above zero for Gaussian noise.")
+@click.option("--unit", default="one record", show_default=True, help="Protected unit, as the releases name it.")
 @click.option(
     "--composition",
     type=click.Choice(get_args(Composition)),
     default="basic",
     show_default=True,
-    help="How several releases add up: sums; zero-concentrated budgets; privacy loss distributions.",
+    help="How releases compose: sums, zero-concentrated budgets, or privacy loss distributions.",
 )
-@click.option("--owner", default="", help="Who keeps this ledger.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--owner", default="", help="Owner of this ledger.")
+@JSON
 def init(path: str, epsilon: str, delta: str, unit: str, composition: Composition, owner: str, as_json: bool) -> None:
     """Open a new ledger at PATH with its budget.
 
@@ -48,18 +52,16 @@ def init(path: str, epsilon: str, delta: str, unit: str, composition: Compositio
       blindbayes ledger init ledger.jsonl --epsilon 2 --delta 0.000001
     """
     ledger = Ledger.create(path, epsilon=epsilon, delta=delta, unit=unit, composition=composition, owner=owner)
-    if as_json:
-        print_json({"path": path, "head": str(ledger.head), **_facts(ledger.balance())})
-    else:
-        click.echo(f"Opened {path}: epsilon up to {epsilon}, delta up to {delta}, for {unit}; composition {composition}.")
-        click.echo(f"Head {ledger.head}")
+    facts = {"path": path, "head": str(ledger.head), **_facts(ledger.balance())}
+    opened = f"Opened {path}: epsilon up to {epsilon}, delta up to {delta}, for {unit}; composition {composition}."
+    print_result(facts, [opened, f"Head {ledger.head}"], as_json=as_json)
 
 
 @command.command()
-@click.argument("path", type=click.Path(dir_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@_PATH
+@JSON
 def show(path: str, as_json: bool) -> None:
-    """What was spent, on what, and what is left.
+    """Show what was spent, on what, and what is left.
 
     Example:
       blindbayes ledger show ledger.jsonl
@@ -71,9 +73,9 @@ def show(path: str, as_json: bool) -> None:
         print_json({"path": path, "head": str(ledger.head), **_facts(balance), "entries": rows})
         return
     table = Table(title=escape(f"{path}: {balance.unit}, {balance.adjacency}"), title_justify="left")
-    for column in ("n", "time (UTC)", "what", "epsilon", "delta", "mechanism", "for"):
+    for column in ("n", "time (UTC)", "entry", "epsilon", "delta", "mechanism", "for"):
         table.add_column(column, justify="right" if column in ("n", "epsilon", "delta") else "left")
-    for entry in entries[-_MOST_SHOWN:]:
+    for entry in entries[-_MAX_SHOWN:]:
         fields = entry.fields
         about = fields.get("purpose") or fields.get("reason") or fields.get("owner") or ""
         if fields.get("part"):
@@ -87,38 +89,33 @@ def show(path: str, as_json: bool) -> None:
             escape(str(fields.get("mechanism", ""))),
             escape(str(about)),
         )
-    console = Screen()
-    console.print(table, markup=False)
-    if len(entries) > _MOST_SHOWN:
-        console.print(f"The last {_MOST_SHOWN} of {len(entries)} entries; --json shows all.", markup=False)
-    console.print(
+    screen = Screen()
+    screen.print(table, markup=False)
+    if len(entries) > _MAX_SHOWN:
+        screen.line(f"The last {_MAX_SHOWN} of {len(entries)} entries; --json shows all.")
+    screen.line(
         f"Spent epsilon {balance.spent_epsilon:g} of {float(balance.epsilon):g} (delta {balance.spent_delta:g} of "
-        f"{float(balance.delta):g}) in {balance.charges} releases, composition {balance.composition}; {balance.left:g} left.",
-        markup=False,
+        f"{float(balance.delta):g}) in {balance.charges} releases, composition {balance.composition}; {balance.left:g} left."
     )
     if balance.torn:
-        console.print(f"{balance.torn} unfinished writes are recorded as torn; they were not charged and released nothing.")
+        screen.line(f"{balance.torn} unfinished writes are recorded as torn; they were not charged and released nothing.")
 
 
 @command.command()
-@click.argument("path", type=click.Path(dir_okay=False))
-@click.option("--head", default=None, help="A head seen before, NUMBER:SHA256; shows truncation and rewriting.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@_PATH
+@click.option("--head", default=None, help="Head seen before, NUMBER:SHA256, to detect truncation and rewriting.")
+@JSON
 def verify(path: str, head: str | None, as_json: bool) -> None:
-    """Check every line and the chain; exit code 9 if the ledger was changed.
+    """Verify every entry and the hash chain; exit code 9 if the ledger was changed.
 
     Example:
       blindbayes ledger verify ledger.jsonl
     """
     ledger = Ledger(path)
-    found = ledger.verify(Head.parse(head) if head else None)
-    if as_json:
-        print_json({"path": path, "verified": True, "against_head": head, "head": str(found)})
-        return
-    click.echo(
-        f"{path}: {found.n + 1} entries verify." + ("" if head else " Pass --head with one seen before to rule out truncation.")
-    )
-    click.echo(f"Head {found}")
+    last = ledger.verify(Head.parse(head) if head else None)
+    facts = {"path": path, "verified": True, "against_head": head, "head": str(last)}
+    hint = "" if head else " Pass --head with one seen before to rule out truncation."
+    print_result(facts, [f"{path}: {last.n + 1} entries verify.{hint}", f"Head {last}"], as_json=as_json)
 
 
 def _facts(balance: Balance) -> dict[str, Any]:

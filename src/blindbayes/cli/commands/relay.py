@@ -18,7 +18,7 @@ FOLDER = click.argument("folder", type=NEW_FOLDER)
 
 
 def require_relay(folder: Path) -> None:
-    """Refuse a folder that holds no relay's keys."""
+    """Raise unless the folder holds the keys of a relay."""
     if (folder / "site.toml").exists():
         raise ConfigError(f"{folder} is a site's folder; run it with `blindbayes site serve --config {folder}`")
     if not (folder / "card.toml").exists():
@@ -41,7 +41,7 @@ def command() -> None:
 @command.command()
 @FOLDER
 @click.option("--name", required=True, help="Name of the relay.")
-@click.option("--address", required=True, help="host:port under which sites reach it.")
+@click.option("--address", required=True, help="host:port for the sites.")
 @PASSPHRASE
 def init(folder: Path, name: str, address: str, passphrase_file: Path | None) -> None:
     """Make the relay's keys and card in FOLDER.
@@ -51,31 +51,31 @@ def init(folder: Path, name: str, address: str, passphrase_file: Path | None) ->
     """
     make_private_folder(folder)
     identity = Identity.create(folder, name, address=address, passphrase=read_passphrase(passphrase_file))
-    click.echo(f"Hand out {folder / 'card.toml'}; its words:\n  {identity.card.words}")
+    click.echo(f"Send {folder / 'card.toml'} to the sites; its words:\n  {identity.card.words}")
 
 
 @command.command("pin")
 @FOLDER
 @click.argument("card", type=FILE)
-@click.option("--words", required=True, help="The words as read out by the site.")
+@click.option("--words", required=True, help="Words as read out by the site.")
 def pin_card(folder: Path, card: Path, words: str) -> None:
-    """Let the site of CARD use this relay.
+    """Allow the site of CARD to use this relay.
 
     Example:
       blindbayes relay pin hub north-card.toml --words "the words that north reads out"
     """
     require_relay(folder)
-    shown = read_card(card)
-    shown.require_words(words)
-    pin(folder, shown)
-    click.echo(f"Pinned {shown.name}")
+    pinned_card = read_card(card)
+    pinned_card.require_words(words)
+    pin(folder, pinned_card)
+    click.echo(f"Pinned {pinned_card.name}")
 
 
 @command.command()
 @FOLDER
 @click.option("--listen", required=True, help="host:port to listen on.")
 @PASSPHRASE
-@click.option("--log-json", "json_log", is_flag=True, help="Log to standard error as JSON lines: events, names, counts.")
+@click.option("--log-json", "json_log", is_flag=True, help="Log events, names and counts as JSON lines to standard error.")
 def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: bool) -> None:
     """Run the relay until it is stopped.
 
@@ -90,7 +90,7 @@ def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: boo
     identity = Identity.load(folder, passphrase=read_passphrase(passphrase_file))
     users = pinned(folder)
     if not users:
-        raise ConfigError(f"no site may use this relay yet: blindbayes relay pin {folder} CARD --words ... for each of them")
+        raise ConfigError(f"no site may use this relay yet: run `blindbayes relay pin {folder} CARD --words ...` for each site")
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -98,7 +98,7 @@ def serve(folder: Path, listen: str, passphrase_file: Path | None, json_log: boo
             asyncio.get_running_loop().add_signal_handler(name, stop.set)
         relay = Relay(identity, users, listen)
         await relay.start()
-        click.echo(f"{identity.name} passes envelopes on port {relay.port} for {len(users)} sites")
+        click.echo(f"{identity.name} relays envelopes on port {relay.port} for {len(users)} sites")
         await stop.wait()
         await relay.stop()
 

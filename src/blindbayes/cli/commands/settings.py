@@ -1,4 +1,4 @@
-"""`blindbayes settings`: every setting of the files that people write; and the options of commands that set one."""
+"""`blindbayes settings`: document every setting of site.toml and study.toml; make options from settings."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _tables(file: str, *kinds: type[msgspec.Struct]) -> dict[str, dict[str, Fiel
 
 FIELDS = _tables("site", SiteConfig) | _tables("study", StudyFile, RowStudy, JoinStudy)
 FIELDS["study"]["kind"] = FieldInfo("kind", "kind", Literal["rows", "columns", "join"], "rows")
-_SAID = {"study.privacy.honest_fraction": "two thirds", "study.limits.quorum": "by protocol"}
-_SAID |= {"study.hosts": "by `study init`", "study.signatures": "by `study sign`"}
+_DEFAULTS = {"study.privacy.honest_fraction": "two thirds", "study.limits.quorum": "by protocol"}
+_DEFAULTS |= {"study.hosts": "by `study init`", "study.signatures": "by `study sign`"}
 _HEAD = """# Settings
 
 Every setting of the three files that people write, made by `blindbayes settings`. The fields of a codebook are listed in its
@@ -42,7 +42,7 @@ Every setting of the three files that people write, made by `blindbayes settings
 
 
 def option(path: str, *names: str, **more: Any) -> Callable[[Any], Any]:
-    """An option of a command that sets this: type, default and help are the setting's."""
+    """Return a click option for a setting, with its type, default and help."""
     section, _, name = path.rpartition(".")
     field = FIELDS.get(section, {}).get(name)
     if field is not None and not more:
@@ -56,14 +56,14 @@ def option(path: str, *names: str, **more: Any) -> Callable[[Any], Any]:
 
 
 def page() -> str:
-    """The settings page."""
+    """Return the settings page in Markdown."""
     parts = [_HEAD]
     for section, known in FIELDS.items():
         top, _, table = section.partition(".")
         title = f"### {f'[[{table}]]' if table == 'parties' else f'[{table}]'}" if table else f"## {top}.toml"
         rows = [
-            f"| `{name}` | {_default(f'{section}.{name}', known[name])} | {found.paragraph} |"
-            for path, found in SETTINGS.items()
+            f"| `{name}` | {_default(f'{section}.{name}', known[name])} | {setting.paragraph} |"
+            for path, setting in SETTINGS.items()
             for own, _, name in (path.rpartition("."),)
             if own == section
         ]
@@ -72,8 +72,8 @@ def page() -> str:
 
 
 def _default(path: str, field: Any) -> str:
-    if path in _SAID:
-        return _SAID[path]
+    if path in _DEFAULTS:
+        return _DEFAULTS[path]
     if field.required:
         return "required"
     value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
@@ -86,7 +86,7 @@ def _default(path: str, field: Any) -> str:
 
 @click.command(name="settings")
 def command() -> None:
-    """Every setting of site.toml and study.toml, with its default and what it does.
+    """Print every setting of site.toml and study.toml, with its default and meaning.
 
     Example:
       blindbayes settings

@@ -21,45 +21,47 @@ from blindbayes.study.study import learner_of
 
 @click.command("predict")
 @click.argument("path", metavar="STUDY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--model", help="The training run; needed if this site has shares of several models of the study.")
-@click.option("--batch", required=True, help="A name for these instances, the same at every site, used once.")
-@click.option("--table", help="This site's columns of the instances, in the order that all sites agreed on: CSV, Parquet, URL.")
-@click.option("--count", type=int, help="For a site that holds the class alone: how many instances there are.")
-@click.option("--keep", multiple=True, help="A column of --table to stand beside the classes, such as your own number.")
-@click.option("--to", help="Rows matched by an identifier: score everybody in this site's table, for it alone.")
+@click.option("--model", help="Training run; needed if this site has shares of several models of the study.")
+@click.option("--batch", required=True, help="Name of these instances: the same at every site, used once.")
+@click.option("--table", help="This site's columns of the instances, in the agreed order: CSV, Parquet, URL.")
+@click.option("--count", type=int, help="Number of instances, for a site that holds only the class.")
+@click.option("--keep", multiple=True, help="Column of --table to copy to the output, such as a record number.")
+@click.option("--to", help="For rows matched by an identifier: score the people of this site's table, for it alone.")
 @click.option(
     "--scope",
     type=click.Choice(["everybody", "shared"]),
     default="everybody",
     show_default=True,
-    help="With --to: shared scores those whom the other site has too, and tells who they are.",
+    help="With --to: `shared` scores only people whom the other site has too, and reveals who they are.",
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the classes there: .csv or .parquet.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the classes to this file: .csv or .parquet."
+)
 @HOME
 @JSON
 def predict(
     path: Path, model: str | None, table: str | None, out: Path | None, home: SiteFolder, as_json: bool, **asked: Any
 ) -> None:
-    """Classify instances together with the other parties of a STUDY over columns. Every site's people start this.
+    """Classify instances together with the other parties of a STUDY over columns. Every site has to start this.
 
-    Only the class is opened, to those whom the study names. The query budget of every site's share is charged. All sites bring
-    the same instances in the same order; where the study matches rows by an identifier, --to scores one site's people
-    instead, whatever the order, and names nobody to the others.
+    Only the class is opened, to the parties that the study names. The query budget of every site's share is charged. All
+    sites use the same instances in the same order; where the study matches rows by an identifier, --to scores the people of
+    one site instead, in any order, and reveals no identifier to the others.
 
     Example:
       blindbayes study predict study.toml --batch monday --table patients.csv --keep number --out classes.csv --config hospital
     """
     study = StudyFile.from_toml(path)
     if not study.scheme.facts.shares:
-        raise ConfigError("a study that opens statistics ends in a model of your own: classify with `blindbayes predict`")
+        raise ConfigError("this study ends in a model file, not in shares: classify with `blindbayes predict`")
     if out is not None:
         if out.suffix not in (".csv", ".parquet"):
-            raise ConfigError(f"{out.name}: --out is a new file that ends in .csv or .parquet")
+            raise ConfigError(f"{out.name}: --out must end in .csv or .parquet")
         if not out.parent.is_dir():
             raise ConfigError(f"the folder {out.parent} does not exist; make it first")
         require_new_path(out)
     if table is not None and Path(table).exists():
-        table = os.path.abspath(table)  # named from here, read by the agent
+        table = os.path.abspath(table)  # the agent runs in another folder
     elif table is not None and re.fullmatch(r"[^:*?\[]*\.(csv|parquet)", table) and not (home.folder / table).exists():
         raise ConfigError(f"{table!r} is neither where the command was started nor in the site's folder; nothing was started")
     asked |= {"study": study.sha256, "model": model or _only_model(home, study), "rows": table}
@@ -80,15 +82,15 @@ def predict(
 
 
 def _only_model(home: SiteFolder, study: StudyFile) -> str:
-    found = [str(each["run"]) for each in home.shares.all() if each["study"] == study.sha256]
-    if len(found) != 1:
-        what = "several models of this study" if found else "no share of a model of this study"
+    runs = [str(each["run"]) for each in home.shares.all() if each["study"] == study.sha256]
+    if len(runs) != 1:
+        what = "several models of this study" if runs else "no share of a model of this study"
         raise ConfigError(f"this site has {what}: `blindbayes site shares` lists them; name one with --model")
-    return found[0]
+    return runs[0]
 
 
 def _copy(classes: Path, out: Path) -> None:
-    """For the owner alone: classes stand there beside the site's own numbers of people."""
+    """Copy the classes to a file that only its owner can read: they stand beside the site's record numbers."""
     out.touch(mode=0o600, exist_ok=False)
     if out.suffix == ".csv":
         out.write_bytes(classes.read_bytes())
@@ -100,7 +102,7 @@ def _copy(classes: Path, out: Path) -> None:
     guessed = pyarrow.csv.read_csv(classes)
     as_text = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(guessed.column_names, pyarrow.string()))
     texts = pyarrow.csv.read_csv(classes, convert_options=as_text)
-    # A guess at types that changes what stands there is none: 0012 is not the number 12.
+    # A guessed type must not change a text: 0012 is not the number 12.
     columns = {
         name: guessed[name] if guessed[name].cast(pyarrow.string()).equals(texts[name]) else texts[name]
         for name in guessed.column_names
@@ -109,7 +111,7 @@ def _copy(classes: Path, out: Path) -> None:
 
 
 def follow(home: SiteFolder, path: str, asked: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
-    """Have the site's running agent begin a run, and wait for its end. Raises the error that ended it."""
+    """Start a run at the site's agent and wait for its end. Raises the error that ended it."""
     client = OperatorClient(home.folder)
     ended = client.follow(client.call("POST", path, asked), None if as_json else lambda text: click.echo(text, err=True))
     if ended["state"] == "done":
