@@ -16,7 +16,7 @@ from _measured import Options
 from blindbayes import ColumnStudy, Privacy
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.simulation import run as memory
+from blindbayes.study.simulation import driver as memory
 
 FEATURES: tuple[Feature, ...] = (
     *(Categorical(f"c{at}", tuple("abcdefgh")) for at in range(8)),

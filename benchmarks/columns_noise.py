@@ -30,7 +30,8 @@ from blindbayes.protocols.shared_training.columns import any_counts, prior
 from blindbayes.protocols.shared_training.shared_model import plain_tables, score
 from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
-from blindbayes.study.tasks.aligned import class_counts_of, columns_for, local_parameters
+from blindbayes.study.tasks.aligned import columns_for
+from blindbayes.study.tasks.columns import class_counts_of, local_parameters
 from blindbayes.study.tasks.guards import guard_local, noise_of
 from blindbayes.study.tasks.labels import law_of
 from blindbayes_papers.zafarani2020.data import Rows, load_rows

@@ -28,10 +28,11 @@ from blindbayes.dp.release.forecast import synthetic_proxy
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.protocols import registry
 from blindbayes.statistics import CodedRows, Layout, count_block
-from blindbayes.study import schemes
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.traits import ModelForm
 from blindbayes.wire.transcript import Cost, Keep
 
-COLUMNS = schemes.known("columns", shares=True, between_sites=True)
+COLUMNS = tuple(name for name in tasks.known("columns") if tasks.task_class(name).model is ModelForm.SHARED)
 KEY = "blindbayes_bench_id"
 
 
@@ -93,7 +94,7 @@ def of_columns(name: str, codebook: Codebook, rows: int, instances: int) -> list
         raise ConfigError("a study over columns needs two features or more")
     if codebook.variance_floor is None and any(not feature.counted for feature in codebook.features):
         raise ConfigError("a study over columns with numbers needs a codebook with variance_floor")
-    aligned = schemes.scheme(name).facts.aligned
+    aligned = tasks.task_class(name).aligned
     if not aligned:
         codebook = msgspec.structs.replace(codebook, identifier=IdRecipe((IdPart(KEY, "exact"),)))
     half = len(codebook.features) // 2

@@ -20,7 +20,7 @@ from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.report import spec as report_spec
 from blindbayes.report.spec import protocols, read_spec
-from blindbayes.study import schemes
+from blindbayes.study.tasks import registry as tasks
 
 ROOT = Path(__file__).parents[1]
 BOOK = Codebook("y", ("a", "b"), (Categorical("x", ("u", "v")),))
@@ -54,7 +54,7 @@ def ends(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 
 
 def test_with_the_papers_their_protocols_pages_and_command_are_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(schemes.names()) > PAPER_ONLY
+    assert set(tasks.names()) > PAPER_ONLY
     assert {*PAPER_ONLY, "set_intersection"} < set(protocols())
     assert "reproduce " in ends(capsys, "--help")[1]
     assert not PAPER_ONLY & set(Policy().protocols)
@@ -63,7 +63,7 @@ def test_with_the_papers_their_protocols_pages_and_command_are_there(capsys: pyt
 @pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("name", sorted(PAPER_ONLY))
 def test_without_them_one_line_names_the_extra(name: str) -> None:
-    for ask in (lambda: RowStudy(BOOK, protocol=name), lambda: read_spec(name), lambda: schemes.scheme(name)):
+    for ask in (lambda: RowStudy(BOOK, protocol=name), lambda: read_spec(name), lambda: tasks.task_class(name)):
         with pytest.raises(ConfigError, match=rf"^{name} needs an extra: pip install 'blindbayes\[papers\]'$"):
             ask()
 
@@ -75,18 +75,18 @@ def test_without_them_the_command_says_so_and_everything_else_works(capsys: pyte
     code, out, _ = ends(capsys, "--help")
     assert code == 0
     assert "reproduce" not in out
-    assert set(schemes.names()) == set(schemes.own_names())
+    assert set(tasks.names()) == set(tasks.own_names())
     assert not {*PAPER_ONLY, "set_intersection"} & set(protocols())
     for kind in ("rows", "columns"):
-        assert schemes.known(kind, between_sites=True)
+        assert tasks.known(kind)
     with pytest.raises(ConfigError, match="there is no protocol 'nonsense'; known: reference,"):
         RowStudy(BOOK, protocol="nonsense")
 
 
 ADDED = {
     "__init__.py": "",
-    "way.py": "from blindbayes.study.tasks.sums import SumScheme\n"
-    "def scheme(name):\n    found = SumScheme('reference')\n    found.name = name\n    return found\n",
+    "way.py": "from blindbayes.study.tasks.sums import task_class as made\n"
+    "def task_class(name):\n    return type('Added', (made('reference'),), {'name': name})\n",
     "word.py": "import click\n@click.command(short_help='Wave.')\ndef command():\n    click.echo('hello')\n",
     "strange_sum/SPEC.md": '# strange_sum\n\n```toml\nopened = ["sum"]\n```\n',
 }
@@ -102,7 +102,7 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: None) -> It
     facts = tmp_path / "strange-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
-    lines = ["[blindbayes.schemes]", "strange_sum = strange.way", "masked_sum = strange.way"]
+    lines = ["[blindbayes.tasks]", "strange_sum = strange.way", "masked_sum = strange.way"]
     (facts / "entry_points.txt").write_text(
         "\n".join([*lines, "[blindbayes.commands]", "wave = strange.word", "train = strange.word"])
     )
@@ -116,8 +116,8 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: None) -> It
 def test_a_strangers_protocol_is_found_by_its_metadata_and_no_site_allows_it_unasked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "strange_sum" in schemes.known("rows")
-    assert RowStudy(BOOK, protocol="strange_sum").scheme.name == "strange_sum"
+    assert "strange_sum" in tasks.known("rows")
+    assert RowStudy(BOOK, protocol="strange_sum").task_class.name == "strange_sum"
     assert "strange_sum" not in Policy().protocols
     assert read_spec("strange_sum").opened == ("sum",)
     assert ends(capsys, "wave")[:2] == (0, "hello\n")
@@ -126,8 +126,8 @@ def test_a_strangers_protocol_is_found_by_its_metadata_and_no_site_allows_it_una
 
 @pytest.mark.usefixtures("stranger")
 def test_nobody_takes_a_name_of_the_core(capsys: pytest.CaptureFixture[str]) -> None:
-    assert type(schemes.scheme("masked_sum")).__module__ == "blindbayes.study.tasks.sums"
-    assert schemes.names().count("masked_sum") == 1
+    assert tasks.task_class("masked_sum").__module__ == "blindbayes.study.tasks.sums"
+    assert tasks.names().count("masked_sum") == 1
     assert "hello" not in ends(capsys, "train", "--help")[1]
 
 
@@ -135,7 +135,7 @@ def test_nobody_takes_a_name_of_the_core(capsys: pytest.CaptureFixture[str]) -> 
 def test_metadata_that_a_removed_package_left_behind_add_nothing(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "strange")
     importlib.invalidate_caches()
-    assert "strange_sum" not in schemes.names()
+    assert "strange_sum" not in tasks.names()
     with pytest.raises(ConfigError, match="there is no protocol 'strange_sum'"):
         RowStudy(BOOK, protocol="strange_sum")
 

@@ -343,7 +343,7 @@ def test_packages_of_the_lower_half_gain_no_imports() -> None:
 
 def branches(name: str) -> list[str]:
     """Return comparisons with a protocol's name, and of a study's protocol or partition with any string."""
-    from blindbayes.study import schemes
+    from blindbayes.study.tasks import registry as tasks
 
     lines = []
     for node in ast.walk(source(name)):
@@ -352,14 +352,14 @@ def branches(name: str) -> list[str]:
         sides = [node.left, *node.comparators]
         texts = {each.value for side in sides for each in ast.walk(side) if isinstance(each, ast.Constant)}
         compared = {side.attr for side in sides if isinstance(side, ast.Attribute)}
-        if texts & set(schemes.names()) or (
+        if texts & set(tasks.names()) or (
             compared & {"protocol", "partition"} and any(isinstance(text, str) for text in texts)
         ):
             lines.append(f"{name}:{node.lineno} {ast.unparse(node)}")
     return lines
 
 
-def test_only_schemes_studies_and_protocols_know_a_protocol_by_its_name() -> None:
+def test_only_tasks_studies_and_protocols_know_a_protocol_by_its_name() -> None:
     """Drivers, policy, couriers, commands, wizard and reports ask the study's task."""
     outside = [name for name in files() if not is_within(name, "study", "protocols", "papers")]
     assert [each for name in outside for each in branches(name)] == []

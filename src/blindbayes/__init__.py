@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from blindbayes.naive_bayes.private import PrivateNaiveBayes
     from blindbayes.protocols.memory import Vanish
     from blindbayes.report.leakage import About, LeakReport
-    from blindbayes.simulation.columns import JointModel
-    from blindbayes.simulation.joined import HiddenScores
     from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
     from blindbayes.study.fields import Estimation, Limits, Privacy
+    from blindbayes.study.simulation.models import HiddenScores, JointModel
     from blindbayes.study.tasks.result import JointResult, Prediction, Result
     from blindbayes.wire.transcript import Keep
 
@@ -44,8 +43,8 @@ _LAZY = {
     "Explanation": "blindbayes.naive_bayes.explain",
     "private_forecast": "blindbayes.dp.release.forecast",
     **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.study.tasks.result"),
-    "JointModel": "blindbayes.simulation.columns",
-    "HiddenScores": "blindbayes.simulation.joined",
+    "JointModel": "blindbayes.study.simulation.models",
+    "HiddenScores": "blindbayes.study.simulation.models",
     **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy"), "blindbayes.study"),
     **dict.fromkeys(("Estimation", "Limits", "Privacy"), "blindbayes.study.fields"),
     "Vanish": "blindbayes.protocols.memory",

@@ -3,9 +3,9 @@
     [project.entry-points."blindbayes.sums"]
     my_sum = "my_package.my_sum"             # a package with `PROTOCOL`, see `protocols.registry`, and a SPEC.md
 
-    [project.entry-points."blindbayes.schemes"]
-    my_protocol = "my_package.my_scheme"     # a module with `SCHEME`, see `study.schemes`; sibling folders with a SPEC.md
-                                             # are protocols
+    [project.entry-points."blindbayes.tasks"]
+    my_protocol = "my_package.my_task"       # a module with `TASK`, see `study.tasks.registry`; sibling folders with a
+                                             # SPEC.md are protocols
 
     [project.entry-points."blindbayes.commands"]
     my-command = "my_package.my_command"     # a module with `command`, for the command line
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     metadata = lazy("importlib.metadata")  # takes a fifth of a command's start-up time
 
-SUMS, SCHEMES = "blindbayes.sums", "blindbayes.schemes"
+SUMS, TASKS = "blindbayes.sums", "blindbayes.tasks"
 COMMANDS, COURIERS = "blindbayes.commands", "blindbayes.couriers"
 
 _PAPERS = (

@@ -455,7 +455,7 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
 
 def test_a_run_uses_the_rows_that_its_digest_stands_for() -> None:
     from blindbayes.data.columns import open_columns
-    from blindbayes.study.tasks.part import CheckedTable
+    from blindbayes.study.tasks.checked_table import CheckedTable
 
     frame = pair().frame[["age", "colour", "class"]]
     table = CheckedTable(open_columns(frame, pair().book), training=True, size=50)
@@ -469,9 +469,9 @@ def test_a_run_uses_the_rows_that_its_digest_stands_for() -> None:
 def test_rows_that_change_while_they_are_streamed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from blindbayes.data.columns import open_columns
     from blindbayes.errors import LocalProtocolError
-    from blindbayes.study.tasks.part import CheckedTable
+    from blindbayes.study.tasks.checked_table import CheckedTable
 
-    monkeypatch.setattr("blindbayes.study.tasks.part.KEPT_BYTES", 0)  # as of a table that is too large to be kept
+    monkeypatch.setattr("blindbayes.study.tasks.checked_table.KEPT_BYTES", 0)  # as of a table that is too large to be kept
     split = pair()
     frame = split.frame[["age", "colour", "class"]].copy()
     table = CheckedTable(open_columns(frame, split.book), training=True, size=50)

@@ -19,10 +19,9 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PeerLost, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
-from blindbayes.simulation.columns import JointModel
-from blindbayes.simulation.joined import JoinedModel
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.study.simulation.models import JoinedModel, JointModel
 from blindbayes.study.tasks.prediction import prediction_run
 from blindbayes.testing.loopback import Loopback
 from support.column_sites import Split, classes, joined, shares

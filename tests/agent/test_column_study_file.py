@@ -50,7 +50,7 @@ def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     again = StudyFile.from_text(study.to_toml())
     assert again == study
     assert again.sha256 == study.sha256
-    assert again.seats == ("hospital", "insurer")
+    assert again.roles == ("hospital", "insurer")
     assert isinstance(again.agreement.public, ColumnsSetup if again.study.aligned else JoinSetup)
     assert again.study == study.study
     assert again.study.sha256 == study.study.sha256

@@ -93,7 +93,7 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
             for each in taken[name]:
                 held[name].remove(each)
             held[name] += added[name]
-        public = study.agreement.public
+        public = study.agreement.task
         counted = sum(public.plan.vector(count_table(table(each), public.counting, lenient=True)) for each in held.values())
         assert (result.total == counted + total).all()
         copies = sum(1 / public.honest_of(name) for name in members) * public.plan.noise.honest

@@ -44,7 +44,7 @@ def test_a_site_counts_a_few_rows_of_each_person_and_the_same_ones_when_it_goes_
             site = office.net.sites["north"]
             counts = []
             for run in ("ab" * 8, "ab" * 8, "cd" * 8):
-                job = study.scheme.job(study.agreement, FolderSite(site.home, site.identity, study), run)
+                job = study.task.at(FolderSite(site.home, site.identity, study), run)
                 job.read()
                 counts.append(job.statistics)
             assert int(counts[0].class_counts.sum()) <= 30  # a row without a listed class is drawn, and counts nowhere

@@ -15,9 +15,9 @@ from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
-from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.study.simulation.models import JoinedModel, LeftJoinedModel
 from blindbayes.study.tasks.prediction import prediction_run
 from support.joined_people import BOOK, HOLDS, people, tables
 from support.sites import Office, bounded

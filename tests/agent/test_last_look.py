@@ -19,9 +19,8 @@ from blindbayes.errors import LedgerError, PeerProtocolError, PrivacyError
 from blindbayes.io.chain import rehearsal
 from blindbayes.net.driver import Finished, RoleDriver
 from blindbayes.protocols.registry import Total
-from blindbayes.simulation.site import MemorySite
 from blindbayes.study.file import Deadlines
-from blindbayes.study.tasks.sums import SumJob
+from blindbayes.study.simulation.site import MemorySite
 from blindbayes.testing.loopback import Loopback
 from blindbayes.wire.transcript import PartyCost
 from support.sites import BOOK, Office, bounded, make_rows
@@ -74,7 +73,7 @@ def test_two_roles_of_a_site_that_learned_different_totals_write_no_release(tmp_
     one, other, fewer = Total(words, NAMES), Total(words + np.uint64(1), NAMES), Total(words, NAMES[:2])
     for wrong in (other, fewer):
         finished = {seat: Finished(total, ("sum",), {}, (), PartyCost()) for seat, total in (("north", one), ("server", wrong))}
-        job = SumJob(study.agreement, MemorySite("north"), "ab" * 16)
+        job = study.task.at(MemorySite("north"), "ab" * 16)
         result = partial(job.result, outcome_of(finished))
         with pytest.raises(PeerProtocolError, match="different totals"):
             write_release(tmp_path / "releases", "ab" * 16, study, result, (), net.sites["north"].identity)

@@ -128,7 +128,7 @@ def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_th
             study = make_study("T", BOOK, cards, {**said, "epsilon": 1.0, "delta": 1e-6, "min_cell": 4})
             assert (study.protocol, study.privacy.epsilon, study.privacy.delta) == ("class_sums", 1.0, 1e-6)
             assert (study.study.limits.min_cell, study.options["audit_rate"]) == (4, 0.1)
-            facts = study.scheme.shown(study.agreement)
+            facts = study.task.facts()
             assert (facts["noise"], facts["min_cell"]) == ("of every party, in the shares", 4)
             both = {"holds": holds, "labelled": ("hospital", "insurer"), "epsilon": 1.0, "protocol": "noisy_histograms"}
             binned = BOOK.with_features(

@@ -24,11 +24,12 @@ from blindbayes.errors import BlindbayesError, PeerLost
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.net.journal import Begun
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
-from blindbayes.simulation.site import key_of
-from blindbayes.study import schemes
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
+from blindbayes.study.simulation.site import key_of
+from blindbayes.study.tasks import registry as tasks
 from blindbayes.study.tasks.prediction import prediction_run
+from blindbayes.study.tasks.traits import ModelForm
 from support.column_sites import predict, small
 from support.sites import Office, bounded
 
@@ -50,7 +51,7 @@ WIDE = Codebook(
     max_rows=10_000,
 )
 PATIENT = Deadlines(step=30, join=30, run=200)
-EVERYTHING = Policy(protocols=schemes.names(), min_colluders=0, reveal_matches=True, min_cell=0)
+EVERYTHING = Policy(protocols=tasks.names(), min_colluders=0, reveal_matches=True, min_cell=0)
 
 
 def by_rows() -> dict[str, pd.DataFrame]:
@@ -205,9 +206,9 @@ def test_agents_and_simulate_show_people_the_same(name: str, tmp_path: Path, mon
                 paid = {site: charges(home.ledger) for site, home in homes.items()}
                 tmp_path.joinpath(str(number)).mkdir()
                 result = compare(study, sources, releases, paid, tmp_path / str(number))
-            if study.scheme.facts.shares and study.study.partition == "columns":  # what people were told before they approved
+            if study.task.model is ModelForm.SHARED and study.study.partition == "columns":  # as people approved
                 words, labels = (
-                    study.scheme.opened(study.agreement),
+                    list(study.task.disclosure.opened),
                     {*chain(*(leak.opened for leak in result.leakage.values()))},
                 )
                 assert (words == ["nothing"]) == (not labels)
@@ -249,7 +250,7 @@ def compare(
             assert statement == result.statement.rstrip("\n") + "\n", site
         if (release / "model.json").exists():
             assert (release / "model.json").read_bytes() == result.files()["model.json"], site
-    if study.scheme.facts.shares:
+    if study.task.model is ModelForm.SHARED:
         for site, share in result.model.shares.items():
             kept = ModelShare.load(next((releases[site].parents[1] / "shares").glob("*.share")))
             assert unsigned(kept).body() == unsigned(share).body(), site

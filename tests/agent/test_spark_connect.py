@@ -16,9 +16,9 @@ from blindbayes import NaiveBayes
 from blindbayes.data import count_table
 from blindbayes.disclosure.policy import Policy
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
-from blindbayes.simulation.joined import JoinedModel
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
+from blindbayes.study.simulation.models import JoinedModel
 from blindbayes.testing.loopback import Loopback
 from blindbayes.testing.ports import free_port
 from support import programs

@@ -39,7 +39,7 @@ def test_a_study_survives_its_file(tmp_path: Path) -> None:
     assert again == study
     assert again.sha256 == study.sha256
     assert again.book == BOOK
-    assert again.seats == ("north", "south", "west", "server")
+    assert again.roles == ("north", "south", "west", "server")
     assert again.host("server") == "north"
     assert again.host("south") == "south"
     assert again.identity("server") == SITES["north"].card.identity

@@ -25,7 +25,7 @@ from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocol
 from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files, verify_files
 from blindbayes.report.manifest import COMMON_SIGNATURES
-from blindbayes.study.tasks.part import CheckedTable
+from blindbayes.study.tasks.checked_table import CheckedTable
 from blindbayes.study.tasks.prediction import Request, prediction_run
 from blindbayes.testing.loopback import Loopback
 from support.column_sites import HURRY, ask, classes, office_of, pair, predict, small, train, trained
@@ -34,7 +34,7 @@ from support.sites import Office, bounded
 
 def test_rows_that_end_early_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file cut at the end of a block between the digest and the use: every block that came was as it had been."""
-    monkeypatch.setattr("blindbayes.study.tasks.part.KEPT_BYTES", 0)  # as of a table that is too large to be kept
+    monkeypatch.setattr("blindbayes.study.tasks.checked_table.KEPT_BYTES", 0)  # as of a table that is too large to be kept
     frame, book = small()[:40], pair().book
     wanted = frame.drop(columns=["weight", "smokes"])
     held = msgspec.structs.replace(book, features=tuple(each for each in book.features if each.name in ("age", "colour")))
@@ -61,8 +61,8 @@ def test_columns_that_stand_beside_the_classes_belong_to_the_input(tmp_path: Pat
                 work = work_of(
                     agent.home, agent.identity, prediction_run(study.sha256, model, "b"), study, to_builtins(request)
                 )
-                work.job.read()
-                digests.append(work.job.digest("insurer"))
+                work.task.read()
+                digests.append(work.task.digest("insurer"))
                 work.close()
             assert digests[0] != digests[1]
 

@@ -25,11 +25,11 @@ from blindbayes.data import count_table
 from blindbayes.disclosure.charges import max_moved
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.statistics import Statistics
-from blindbayes.study import schemes
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
-from blindbayes.study.schemes import Facts
+from blindbayes.study.tasks import registry as tasks
 from blindbayes.study.tasks.sum_plan import Sum
-from blindbayes.study.tasks.sums import SumJob
+from blindbayes.study.tasks.sums import SumTask
+from blindbayes.study.tasks.traits import ModelForm, Support
 from support import noisy_columns
 from support.consortium import EVERYBODY, Consortium, done, office
 from support.sites import BOOK, Office, bounded, paper_policy
@@ -56,7 +56,7 @@ async def chosen(here: Office, by: str, study: StudyFile, run_id: str, kind: typ
     agent = here.agents[by]
     site = kind(agent.home, agent.identity, study)
     site.run_id, site.base = run_id, run_id[:32] if len(run_id) == 64 else None
-    run = agent.launch(run_id, Work(study, site, study.scheme.job(study.agreement, site, run_id), run_id), by)
+    run = agent.launch(run_id, Work(study, site, study.task.at(site, run_id), run_id), by)
     await run.done.wait()
     return await here.ended(run_id)
 
@@ -116,13 +116,13 @@ def test_every_noisy_release_is_paid_for_whatever_its_run_is_called(tmp_path: Pa
 def test_a_run_of_another_study_takes_no_runs_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S2's run is called as a run of S1; then S1's sum of changes was the table of the one site that had left S2."""
     opened: list[Any] = []
-    real = SumJob.keep
+    real = SumTask.store
 
-    def keep(self: SumJob, outputs: Any) -> None:
+    def store(self: SumTask, outputs: Any) -> None:
         opened.extend(np.array(total.words) for total in outputs.values() if total is not None)
         real(self, outputs)
 
-    monkeypatch.setattr(SumJob, "keep", keep)
+    monkeypatch.setattr(SumTask, "store", store)
 
     async def test() -> None:
         names = EVERYBODY[:4]
@@ -134,7 +134,7 @@ def test_a_run_of_another_study_takes_no_runs_place(tmp_path: Path, monkeypatch:
             assert people(s2.home("south"), "withdraw", s2.study.sha256).exit_code == 0
             await chosen(here, "north", s2.study, z + x)
             await chosen(here, "north", s1.study, x + fresh())
-            book = s1.study.agreement.public.counting
+            book = s1.study.agreement.task.counting
             table = count_table(s1.home("south").config.rows.source, book, lenient=True).words
             assert not (opened[-1] == table).all()
             assert not opened[-1].any()  # nothing had changed
@@ -227,7 +227,7 @@ def test_what_is_kept_must_be_what_the_log_says(tmp_path: Path) -> None:
             club = Consortium(here, EVERYBODY[:3], privacy=Privacy(epsilon=1.0))
             first = done(await club.run())
             home, key = club.home("south"), here.net.sites["south"].identity.storage_key
-            book, sha256 = club.study.agreement.public.counting, club.study.sha256
+            book, sha256 = club.study.agreement.task.counting, club.study.sha256
             path = home.folder / "bases" / f"{sha256}.{first}.counted"
             kept = path.read_bytes()
             path.unlink()
@@ -246,20 +246,32 @@ def test_what_is_kept_must_be_what_the_log_says(tmp_path: Path) -> None:
 
 # -- properties -------------------------------------------------------------------------------------------------------------
 
-PLAIN, SHARES, GOES_ON = (Facts(("rows",), "", **more) for more in ({}, {"shares": True}, {"goes_on": True}))
+
+class Plain(SumTask):
+    supports = frozenset()
+
+
+class Shares(Plain):
+    model = ModelForm.SHARED
+
+
+class Increments(Plain):
+    supports = frozenset({Support.INCREMENTS})
+
+
 IDS = st.one_of(
     st.text(DIGITS + "gA/.", min_size=0, max_size=70), *(st.text(DIGITS, min_size=n, max_size=n) for n in (32, 54, 64))
 )
 
 
-def accepted(run_id: str, facts: Facts) -> bool:
+def accepted(run_id: str, task: type[SumTask]) -> bool:
     try:
-        found = read_run_id(run_id, facts)
+        found = read_run_id(run_id, task)
     except ConfigError:
         return False
-    assert found.base is None or facts.goes_on
+    assert found.base is None or Support.INCREMENTS in task.supports
     assert len(found.name) == 32
-    assert run_id == (found.base or "") + found.name or facts.shares
+    assert run_id == (found.base or "") + found.name or task.model is ModelForm.SHARED
     return True
 
 
@@ -268,7 +280,7 @@ def accepted(run_id: str, facts: Facts) -> bool:
 def test_no_two_ids_that_are_accepted_share_a_file_in_any_study(tmp_path_factory: pytest.TempPathFactory, pair: Any) -> None:
     bases, key = Bases(tmp_path_factory.mktemp("bases")), bytes(32)
     book = Codebook("class", ("a", "b"), (Categorical("x", ("y", "z")),), max_rows=10)
-    told = [(study, run_id) for study, run_id in pair if accepted(run_id, GOES_ON)]
+    told = [(study, run_id) for study, run_id in pair if accepted(run_id, Increments)]
     for at, (study, run_id) in enumerate(told):
         words = Statistics.zero(book).words + np.uint64(at)
         bases.keep_counted(key, study, run_id, Statistics.from_words(Statistics.zero(book).layout, words))
@@ -281,14 +293,14 @@ def test_no_two_ids_that_are_accepted_share_a_file_in_any_study(tmp_path_factory
 
 @given(IDS)
 def test_an_id_says_with_a_base_only_where_the_scheme_goes_on(run_id: str) -> None:
-    for facts in (PLAIN, SHARES, GOES_ON):
-        accepted(run_id, facts)
+    for task in (Plain, Shares, Increments):
+        accepted(run_id, task)
 
 
 def test_no_scheme_reads_an_id_in_two_ways() -> None:
-    for name in schemes.names():
-        facts = schemes.scheme(name).facts
-        assert not (facts.goes_on and facts.shares)
+    for name in tasks.names():
+        task = tasks.task_class(name)
+        assert not (Support.INCREMENTS in task.supports and task.model is ModelForm.SHARED)
 
 
 @settings(deadline=None)

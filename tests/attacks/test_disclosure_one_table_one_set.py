@@ -34,7 +34,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.load import load
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Party
-from blindbayes.study.tasks.job import State
+from blindbayes.study.tasks.task import State
 from blindbayes.testing.loopback import make_study_file
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded

@@ -30,7 +30,6 @@ from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.study import Study
 from blindbayes.study.file import Privacy
 from blindbayes.study.tasks.sum_plan import Sum
-from blindbayes.study.tasks.sums import scheme
 from support.mechanisms import fit_by
 from support.sites import BOOK as SITES_BOOK
 from support.sites import Office, bounded
@@ -170,7 +169,7 @@ def test_a_site_whose_ledger_protects_persons_pays_for_no_release_that_protects_
             home = office.net.sites["north"].home
             home.ledger.path.unlink()
             Ledger.create(home.ledger.path, epsilon=10, unit="one person with at most 5 records")
-            price = scheme("masked_sum").price(study.agreement.public)
+            price = study.task.cost("north")
             assert price is not None
             with pytest.raises(PrivacyError, match="one unit"):
                 home.payments.pay(price, "a study", study.sha256, "ab" * 8)

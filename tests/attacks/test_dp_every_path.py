@@ -35,7 +35,7 @@ from blindbayes.dp.release.staged import StagedPlan
 from blindbayes.naive_bayes.load import load
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes.study.file import Privacy
-from blindbayes.study.tasks.part import CheckedTable
+from blindbayes.study.tasks.checked_table import CheckedTable
 from support.sites import Office, bounded
 
 BOOK = Codebook(
@@ -238,9 +238,9 @@ def test_what_agents_add_keeps_its_epsilon(tmp_path: Path) -> None:
             async with Office(folder / "office", PARTIES, rows=dict.fromkeys(PARTIES, str(in_csv(rows, folder)))) as office:
                 file = office.net.make_study(BOOK, privacy=Privacy(epsilon=1.0))
                 site = office.net.sites["north"]
-                public = file.agreement.public
+                public = file.agreement.task
                 for at in range(60):
-                    job = file.study.scheme.job(file.agreement, FolderSite(site.home, site.identity, file), f"{at:016x}")
+                    job = file.task.at(FolderSite(site.home, site.identity, file), f"{at:016x}")
                     job.read()
                     noisy = public.contribution(job.statistics, coins).view(np.int64)
                     others = [public.plan.noise.share(coins) for _ in range(public.plan.noise.honest - 1)]

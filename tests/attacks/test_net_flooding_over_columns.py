@@ -18,7 +18,7 @@ from blindbayes.net.link import Link
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.private_join.scores.roles import JoinedScoresSetup
-from blindbayes.simulation import run as simulated
+from blindbayes.study.simulation import driver as simulated
 from support.column_sites import office_of, pair
 from support.sites import bounded
 from support.studies import make_columns_study

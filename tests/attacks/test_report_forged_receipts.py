@@ -94,10 +94,10 @@ def forge(
     left_out = tuple(name for name in study.contributors if name not in (included or study.contributors))
     signed = {
         role: pack(Receipt(left_out).sign(study.roster.sha256, RUN, role, net.sites[study.host(role)].identity.signing))
-        for role in study.seats
+        for role in study.roles
         if study.host(role) in owned
     }
-    own = receipts_text(study.roster.sha256, RUN, {role: study.identity(role) for role in study.seats}, signed)
+    own = receipts_text(study.roster.sha256, RUN, {role: study.identity(role) for role in study.roles}, signed)
     kept = {name: content for name, content in files.items() if name not in SEALS}
     kept |= {"run.json": json.dumps(facts).encode(), "study.toml": study.to_toml().encode(), RECEIPTS: receipts or own}
     return write_folder(folder, seal_files(kept, {name: net.sites[name].identity.signing for name in owned}))

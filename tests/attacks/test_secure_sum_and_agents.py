@@ -25,9 +25,8 @@ from blindbayes.protocols.core import Send
 from blindbayes.protocols.memory import local_runs
 from blindbayes.protocols.pair_keys import digest_of, sign_keys
 from blindbayes.protocols.secure_sum.messages import MaskedVectorSent
-from blindbayes.simulation.site import MemorySite
 from blindbayes.study.file import StudyFile
-from blindbayes.study.tasks.sums import SumJob
+from blindbayes.study.simulation.site import MemorySite
 from blindbayes.wire import Message, _opening, decode
 from blindbayes.wire.items import has_few_items
 from blindbayes.wire.transcript import PartyCost
@@ -184,7 +183,7 @@ def test_a_release_is_for_its_owner_alone(tmp_path: Path) -> None:
         }
     )
     finished = Finished(None, (), {}, (), PartyCost())
-    outcome, job = outcome_of({"a": finished}), SumJob(study.agreement, MemorySite("a"), "ab" * 16)
+    outcome, job = outcome_of({"a": finished}), study.task.at(MemorySite("a"), "ab" * 16)
     write_release(tmp_path / "releases", "ab" * 16, study, lambda: job.result(outcome))
     assert (tmp_path / "releases").stat().st_mode & 0o077 == 0
 

@@ -18,7 +18,7 @@ from blindbayes.data import count_table
 from blindbayes.errors import ProtocolError
 from blindbayes.protocols import registry
 from blindbayes.study.file import Deadlines
-from blindbayes.study.tasks.sums import SumJob
+from blindbayes.study.tasks.sums import SumTask
 from support.sites import BOOK as WIDE
 from support.sites import Office, bounded, make_rows, paper_policy
 
@@ -32,18 +32,18 @@ READERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def guess(monkeypatch: pytest.MonkeyPatch, threshold: int) -> None:
     """The guesser's software: the first cell of the sum passes its bound if the others' is above the threshold."""
-    honest = SumJob.role
+    honest = SumTask.role
 
-    def role(self: SumJob, seat: str, run: Any, coins: Any) -> Any:
+    def role(self: SumTask, seat: str, run: Any, coins: Any) -> Any:
         if seat != GUESSER:
             return honest(self, seat, run, coins)
-        setting = self.agreement.public.setting
+        setting = self.agreement.task.setting
         vector = np.zeros(setting.length, dtype=np.uint64)
         most = setting.ranges[0][1] if self.agreement.study.protocol == "chain_sum" else setting.bound
         vector[0] = most - threshold
         return registry.load(self.agreement.study.protocol).role(run, setting, vector, coins.derive("role"))
 
-    monkeypatch.setattr(SumJob, "role", role)
+    monkeypatch.setattr(SumTask, "role", role)
 
 
 def counted(rows: dict[str, Any]) -> int:

@@ -28,7 +28,7 @@ from blindbayes.errors import ConfigError, DataError, IntegrityError
 from blindbayes.protocols.core import Run
 from blindbayes.protocols.shared_inference import audit, comparing, decoys
 from blindbayes.protocols.shared_inference import roles as shared_argmax
-from blindbayes.simulation.run import identity_of
+from blindbayes.study.simulation.driver import identity_of
 from blindbayes.study.tasks.audits import caught
 from support.studies import make_columns_study
 

@@ -25,8 +25,9 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.net.identity import Identity, pin
 from blindbayes.protocols import registry
-from blindbayes.study import schemes
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.traits import Standing
 
 NAMES = ("north", "south", "west")
 CARDS = [f"{name}/card.toml" for name in NAMES]
@@ -501,10 +502,10 @@ def _read_until(handle: int, text: str) -> None:
 
 
 def test_every_protocol_that_protects_is_offered_and_its_line_names_its_learners() -> None:
-    offered = schemes.known("rows", offered=True, between_sites=True)
+    offered = tasks.known("rows", (Standing.OFFERED,))
     assert set(offered) == {*registry.ROWS, "private_ratio"} - {"reference"}
     setting = registry.SumSetup(NAMES, 4)
-    for name, line in ((name, schemes.scheme(name).facts.line) for name in offered if name in registry.known()):
+    for name, line in ((name, tasks.task_class(name).description) for name in offered if name in registry.known()):
         learners = set(registry.load(name).learners(setting))
         assert ("every site learn" in line.lower()) == (set(NAMES) <= learners), name
         for role in learners - set(NAMES):

@@ -10,10 +10,10 @@ import pytest
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import CHECKS, checks_for, facts_of, require_all
 from blindbayes.disclosure.policy import Policy
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Answers, RowSum, SumForm
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.errors import PrivacyError
-from support.disclosure import columns, exact_sum, records
+from support.disclosure import columns, exact_sum, opens, records
 
 ORDER = """approval last_day rate policy_limits withdrawal rows_digest exact_withdrawal exact_changes unknown_end lost_records
 one_set one_name same_reading changed_data overlap_bits query_limit"""
@@ -44,11 +44,11 @@ def test_a_policy_that_changed_since_the_run_began_is_the_one_that_counts(tmp_pa
 
 def test_the_approval_page_lists_the_checks_that_concern_a_study() -> None:
     names = {
-        kind: {check.name for check in checks_for(exposure)}
-        for kind, exposure in {
-            "exact": Exposure(exact=True, quorum_size=3),
-            "noisy": Exposure(quorum_size=3, epsilon=1.0),
-            "columns": Exposure(shares=True),
+        kind: {check.name for check in checks_for(disclosure)}
+        for kind, disclosure in {
+            "exact": opens(row_sum=RowSum(SumForm.EXACT, 3)),
+            "noisy": opens(row_sum=RowSum(SumForm.NOISY, 3), epsilon=1.0),
+            "columns": opens("class_sums", answers=Answers(None, ())),
         }.items()
     }
     assert "one_set" in names["exact"]

@@ -14,8 +14,9 @@ from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_rate, require_rows
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
-from blindbayes.study import schemes
 from blindbayes.study.file import Limits, Party, Privacy, StudyFile
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.traits import Standing
 from blindbayes.testing.loopback import make_study_file
 from support.sites import paper_policy
 
@@ -108,5 +109,5 @@ def test_a_torn_line_of_the_audit_log_is_recorded_and_does_not_count(tmp_path: P
 
 
 def test_a_new_site_allows_the_protocols_of_the_core_that_protect_and_run_between_sites() -> None:
-    facts = {name: schemes.scheme(name).facts for name in schemes.own_names()}
-    assert tuple(name for name, each in facts.items() if each.allowed and each.between_sites) == DEFAULT_PROTOCOLS
+    standing = {name: tasks.task_class(name).standing for name in tasks.own_names()}
+    assert tuple(name for name, each in standing.items() if each is not Standing.RESTRICTED) == DEFAULT_PROTOCOLS

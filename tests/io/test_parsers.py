@@ -134,7 +134,7 @@ def _study(path: Path, raw: bytes) -> None:
     """All that happens before people say yes."""
     study = StudyFile.from_toml(path)
     study.require_signatures()
-    study.agreement.public  # noqa: B018 - whatever the options say
+    study.agreement.task  # noqa: B018 - whatever the options say
     approval_of(study)
     require_study(Policy(), study)
     study.to_toml()
@@ -169,7 +169,7 @@ def _audit(path: Path, raw: bytes) -> None:
 
 
 def _share(path: Path, raw: bytes) -> None:
-    from blindbayes.study.tasks.aligned import columns_of
+    from blindbayes.study.tasks.columns import columns_of
 
     columns_of(ModelShare.load(path).public)
 

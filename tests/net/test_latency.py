@@ -11,8 +11,10 @@ from blindbayes.errors import ConfigError
 from blindbayes.net.courier import Latency, require_latency
 from blindbayes.net.identity import Identity
 from blindbayes.protocols import registry
-from blindbayes.study import schemes
 from blindbayes.study.file import Deadlines
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.task import StudyTask
+from blindbayes.study.tasks.traits import Support
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded, paper_policy
 
@@ -74,11 +76,11 @@ def test_a_patient_study_of_few_rounds_runs_over_a_slow_courier(tmp_path: Path) 
 
 def test_what_is_not_known_to_be_patient_needs_milliseconds() -> None:
     for protocol in ("class_sums", "joined_sums", "private_ratio"):
-        patient = schemes.scheme(protocol).facts.few_rounds
+        patient = Support.SLOW_COURIER in tasks.task_class(protocol).supports
         require_latency(Latency.MILLISECONDS, protocol, 1.0, few_rounds=patient)
         with pytest.raises(ConfigError, match="grpc"):
             require_latency(Latency.SECONDS, protocol, 3600.0, few_rounds=patient)
-    assert schemes.Facts(("rows",), "a protocol of tomorrow").few_rounds is False
+    assert Support.SLOW_COURIER not in StudyTask.supports  # a protocol of tomorrow
 
 
 @pytest.mark.parametrize("protocol", sorted(registry.known()))
@@ -92,7 +94,7 @@ def test_the_list_of_few_rounds_is_that_of_the_specs(protocol: str) -> None:
             known[name] = eval(formula, {}, known)
         return int(eval(spec["rounds"], {}, known))
 
-    assert (rounds(5) == rounds(50)) == schemes.scheme(protocol).facts.few_rounds
+    assert (rounds(5) == rounds(50)) == (Support.SLOW_COURIER in tasks.task_class(protocol).supports)
 
 
 def test_the_embedded_courier_offers_milliseconds(tmp_path: Path) -> None:

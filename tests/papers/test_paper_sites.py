@@ -13,9 +13,9 @@ import pytest
 
 from blindbayes import NaiveBayes, load
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.simulation.rows import RowModel
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
+from blindbayes.study.simulation.models import RowModel
 from blindbayes.study.tasks.prediction import prediction_run
 from blindbayes.testing.loopback import Loopback
 from support.column_sites import QUICK, classes

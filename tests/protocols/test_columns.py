@@ -16,7 +16,7 @@ from blindbayes.errors import ConfigError, DataError, PeerProtocolError, Privacy
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.report.spec import read_spec
-from blindbayes.simulation.columns import JointModel
+from blindbayes.study.simulation.models import JointModel
 from blindbayes.study.tasks.classify import scoring
 from support.oracles import layer_count, near_tie
 from support.studies import make_columns_study

@@ -16,9 +16,9 @@ from blindbayes.net.sessions import Timing
 from blindbayes.protocols.shared_training import columns as roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.protocols.two_party.transfer import roles as transfer
-from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows
-from blindbayes.study.tasks.aligned import whole_block
+from blindbayes.study.simulation.models import JointModel
+from blindbayes.study.tasks.columns import whole_block
 from support.clock import bounded
 from support.columns import Case, book, draw_block
 from support.hub import MemoryHub

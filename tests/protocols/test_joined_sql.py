@@ -18,7 +18,8 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
-from blindbayes.study.tasks import joined
+from blindbayes.study.agreement import Agreement, Holdings
+from blindbayes.study.tasks.joined import JoinedTask
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
 from support.two_party import JOIN_MESSAGES, coins
@@ -314,9 +315,11 @@ def test_parties_with_other_recipes_stop_before_anything_leaves(kind):
     roles = {}
     for name, book in (("bob", ours), ("alice", theirs)):
         agreed = JoinStudy(book, duplicates="reject", options={"join": kind})
-        join = joined.join_of(agreed, owners, "bob", bounds)
+        agreed = agreed.replace(options={**agreed.options, "bounds": bounds})
+        task = JoinedTask(Agreement(agreed, agreed.sha256, tuple(bounds), tuple(bounds), held=Holdings(owners, ("bob",))))
         source = open_columns(table(name, GOOD[name]), book, ignore=("id",))
-        roles[name] = joined.training(agreed, join, name, source).role(runs[name], coins(name))
+        task.bring(name, source)
+        roles[name] = task.role(name, runs[name], coins(name))
     outcome = run_in_memory(roles, check=False)
     assert isinstance(outcome.error, PeerProtocolError)
     assert outcome.error.party in bounds

@@ -20,7 +20,7 @@ from blindbayes.protocols.private_join.sums import equal
 from blindbayes.protocols.private_join.sums import roles as joined_roles
 from blindbayes.protocols.private_join.sums.inputs import Entries, merge
 from blindbayes.protocols.private_join.sums.roles import MAX_BOUND, MIN_BOUND, JoinedSumsSetup, label_holder, row_holder
-from blindbayes.simulation.joined import JoinedModel
+from blindbayes.study.simulation.models import JoinedModel
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
 from support.two_party import JOIN_MESSAGES, coins, opened_count

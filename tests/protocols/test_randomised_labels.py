@@ -21,7 +21,8 @@ from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.circuit import guarded
 from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows, Layout, count_block
-from blindbayes.study.tasks.aligned import training as aligned_training
+from blindbayes.study.agreement import Agreement, Holdings
+from blindbayes.study.tasks.aligned import AlignedTask
 from support.studies import make_columns_study
 
 BOOK = Codebook(
@@ -206,13 +207,13 @@ def test_what_the_class_holder_keeps_is_counted_from_the_same_labels(entered):
 
 def test_labels_are_never_counted_before_they_are_randomised():
     from blindbayes.data.columns import open_columns
-    from blindbayes.study.tasks.aligned import columns_for
 
     study = ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0))
     table = cut(frame(100), 2)
-    agreed = columns_for(study, 100, {"bank": ("plan",), "clinic": ("smoker", "age", "job")}, ("bank",))
+    held = Holdings({"bank": ("plan",), "clinic": ("smoker", "age", "job")}, ("bank",), 100)
+    task = AlignedTask(Agreement(study, study.sha256, ("bank", "clinic"), ("bank", "clinic"), held=held))
     with pytest.raises(LocalProtocolError, match="randomised"):
-        aligned_training(study, agreed, "bank", open_columns(table["bank"], BOOK))
+        task.bring("bank", open_columns(table["bank"], BOOK))
 
 
 def test_by_default_labels_cost_twice_epsilon_and_beyond_what_they_can_protect_nothing():

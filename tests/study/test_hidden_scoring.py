@@ -13,7 +13,7 @@ from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
-from blindbayes.simulation.joined import JoinedModel, LeftJoinedModel
+from blindbayes.study.simulation.models import JoinedModel, LeftJoinedModel
 from blindbayes.study.tasks.classify import scoring
 from blindbayes.study.tasks.scoring import hidden_scoring, open_keyed
 from blindbayes.wire.transcript import Keep

@@ -12,8 +12,8 @@ import pytest
 from blindbayes import Result, RowStudy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.report.spec import read_spec
-from blindbayes.simulation.rows import RowModel
 from blindbayes.study import Study
+from blindbayes.study.simulation.models import RowModel
 from support.oracles import near_tie
 from support.smokers import BOOK, POOLED, TABLES, X
 from support.studies import make_study

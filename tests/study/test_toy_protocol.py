@@ -17,8 +17,9 @@ from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.protocols import registry
 from blindbayes.report import spec as report_spec
-from blindbayes.study import schemes
 from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.traits import Standing
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -113,8 +114,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("toy")
 def test_a_toy_is_a_study_a_policy_a_choice_and_a_refusal() -> None:
-    assert "toy_sum" in schemes.known("rows", offered=True)
-    assert "toy_sum" in Policy().protocols
+    assert "toy_sum" in tasks.known("rows", (Standing.OFFERED,))
+    assert "toy_sum" not in Policy().protocols  # a site allows a new protocol by name
     with pytest.raises(ConfigError, match="the option cheer is a text"):
         RowStudy(BOOK, protocol="toy_sum", options={"cheer": 3})
 
@@ -122,7 +123,7 @@ def test_a_toy_is_a_study_a_policy_a_choice_and_a_refusal() -> None:
 @pytest.mark.usefixtures("toy")
 def test_a_toy_runs_in_memory_through_agents_and_in_the_report(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Office(tmp_path, NAMES, policy=Policy(min_colluders=0)) as office:
+        async with Office(tmp_path, NAMES, policy=Policy(protocols=("toy_sum",), min_colluders=0)) as office:
             study = office.net.make_study(BOOK, protocol="toy_sum", deadlines=Deadlines(step=20, join=20, run=60))
             office.net.approve(study)
             runs = await office.run(study)

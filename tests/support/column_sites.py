@@ -16,9 +16,9 @@ from blindbayes import Codebook, NaiveBayes
 from blindbayes.agent.runs.run import AgentRun
 from blindbayes.errors import BlindbayesError
 from blindbayes.naive_bayes.shares import ModelShare
-from blindbayes.simulation.columns import JointModel
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.study.simulation.models import JointModel
 from blindbayes.testing.loopback import Loopback
 from support.sites import Office
 

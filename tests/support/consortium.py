@@ -63,13 +63,13 @@ class Consortium:
     def total(self, run_id: str) -> Any:
         """What the miner's site kept of a run: with all that it adds up."""
         site = self.office.net.sites[self.study.host("miner")]
-        book = self.study.agreement.public.counting
+        book = self.study.agreement.task.counting
         found = site.home.bases.total(site.identity.storage_key, self.study.sha256, run_id, book)
         assert found is not None
         return found
 
     def recount(self, *names: str) -> Any:
-        public = self.study.agreement.public
+        public = self.study.agreement.task
         tables = [self.home(name).config.rows.source for name in names or self.study.contributors]
         counted = [count_table(table, public.counting, lenient=True) for table in tables]
         if public.plan is None:

@@ -14,10 +14,14 @@ from blindbayes.disclosure.checks import ApprovedRuns, Contribution, Records, Ru
 from blindbayes.disclosure.history import History
 from blindbayes.disclosure.one_set import Binding, ExactSum
 from blindbayes.disclosure.policy import Policy
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
 from blindbayes.dp.accounting.ledger import Ledger
 
 STUDY, RUN = "5" * 64, "ab" * 16
+
+
+def opens(protocol: str = "masked_sum", **fields: Any) -> Disclosure:
+    return Disclosure(protocol=protocol, summary="", messages=(), **fields)
 
 
 def identity(name: str) -> str:
@@ -40,8 +44,7 @@ def exact_sum(names: Sequence[str] = "abc", *, quorum: int | None = None, me: st
             "study": STUDY,
             "roster": STUDY,
             "title": "t",
-            "protocol": "masked_sum",
-            "exposure": Exposure(exact=True, quorum_size=len(names)),
+            "disclosure": opens("masked_sum", row_sum=RowSum(SumForm.EXACT, len(names))),
             "identity": identity(me),
             "names": {identity(name): name for name in names},
             "unit": "record",
@@ -53,7 +56,9 @@ def exact_sum(names: Sequence[str] = "abc", *, quorum: int | None = None, me: st
 
 def columns(**changes: Any) -> RunRequest:
     """A run over columns."""
-    return replace(exact_sum(), **{"vector": None, "exposure": Exposure(shares=True, queries=100, min_cell=10), **changes})
+    return replace(
+        exact_sum(), **{"vector": None, "disclosure": opens("class_sums", answers=Answers(100, (), min_cell=10)), **changes}
+    )
 
 
 def past(names: Sequence[str], *, rows: str | None = "d0", table: str = "rows", number: int = 5, **more: Any) -> ExactSum:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from blindbayes.simulation import run as drivers
+from blindbayes.study.simulation import driver as drivers
 
 
 def run_by(monkeypatch: pytest.MonkeyPatch, run: Callable[[Mapping[str, Any]], Any]) -> None:

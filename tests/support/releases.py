@@ -26,9 +26,9 @@ def released_sites(folder: Path) -> Loopback:
     facts |= {"included": list(result.included), "went_on_without": []}
     receipts = {
         role: pack(Receipt(()).sign(study.roster.sha256, RUN, role, net.sites[study.host(role)].identity.signing))
-        for role in study.seats
+        for role in study.roles
     }
-    signed = receipts_text(study.roster.sha256, RUN, {role: study.identity(role) for role in study.seats}, receipts)
+    signed = receipts_text(study.roster.sha256, RUN, {role: study.identity(role) for role in study.roles}, receipts)
     for name, site in net.sites.items():
         own = {"leakage.html": f"<p>{name}</p>".encode(), "run.json": json.dumps(facts).encode()}
         own["study.toml"] = study.sign(name, site.identity.signing).to_toml().encode()  # each holds its own signature

@@ -19,8 +19,8 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.net.sessions import Timing
-from blindbayes.study import schemes
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks import registry as tasks
 from blindbayes.testing.loopback import Loopback
 from support.clock import bounded as bounded
 from support.hub import MemoryHub
@@ -49,7 +49,7 @@ LOOSE = Policy(min_cell=0)
 
 def paper_policy(**fields: Any) -> Policy:
     """A policy that allows the papers' protocols besides the product's."""
-    added = (name for name in schemes.names() if name not in schemes.own_names())
+    added = (name for name in tasks.names() if name not in tasks.own_names())
     return Policy(**{"protocols": (*DEFAULT_PROTOCOLS, *added), "min_cell": 0, **fields})
 
 

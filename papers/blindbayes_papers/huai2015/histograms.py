@@ -17,7 +17,7 @@ from blindbayes._lazy import lazy
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Disclosure, Output
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, tuning_words
 from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
@@ -34,11 +34,11 @@ from blindbayes.report.leakage import About, LeakReport
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.parameters import estimate
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Facts, NoParams, Scheme
 from blindbayes.study.study import Study, learner_of
-from blindbayes.study.tasks.columns import dry_run_columns, line_up, require_record, tell_holdings
-from blindbayes.study.tasks.job import CountingJob, Site
-from blindbayes.study.tasks.result import Learned, Result, about_run, leakage_of, report_run
+from blindbayes.study.tasks.columns import describe_holdings, dry_run_columns, line_up, require_record
+from blindbayes.study.tasks.result import ContributorResult, Result, about_run, leakage_of, report_run
+from blindbayes.study.tasks.task import CountingTask, LocalSite
+from blindbayes.study.tasks.traits import Support
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class NoisyColumns:
     def _parts(self) -> tuple[ReleasePlan, ...]:
         return tuple(self.parts.values())
 
-    def result(self, released: Mapping[str, Any], outcome: Outcome, sha256: str) -> Result:
-        """What the miner makes of it."""
+    def result(self, released: Mapping[str, Any], outcome: Outcome, sha256: str, report: LeakReport) -> Result:
+        """Return what the miner makes of it."""
         study, noisy, plain = self.study, self.noisy(released), all(each.counted for each in self.study.codebook.features)
         statistics = _margins(noisy) if plain else noisy.statistics
         settings = {"alpha": study.estimation.alpha, "var_smoothing": study.estimation.var_smoothing, "named": False}
@@ -196,7 +196,7 @@ class NoisyColumns:
             self.statement(sha256),
             self.names,
             (spent, 0.0),
-            report=self.report(outcome),
+            report,
             facts=known,
         )
 
@@ -244,33 +244,30 @@ class NoisyColumns:
         return [f"Numbers without bins: {'; '.join(found)}."] if found else []
 
 
-class HistogramScheme(Scheme):
-    """See `study.schemes.Scheme`."""
+class HistogramTask(CountingTask):
+    """Each site releases noisy counts of its own columns to the miner."""
 
+    kind = "release"
     name = "noisy_histograms"
-    params = NoParams
-    facts = Facts(
-        partitions=("columns",),
-        line="each site releases noisy counts of its own columns, all know the class. The miner alone gets the model.",
-        weighs=True,
-        leaves=("counts of this site's columns by class, each with noise of its own; the ledger pays before they leave",),
-    )
+    description = "each site releases noisy counts of its own columns, all know the class. The miner alone gets the model."
+    partitions = ("columns",)
+    supports = frozenset({Support.CLASS_WEIGHT})
+    messages = ("counts of this site's columns by class, each with noise of its own; the ledger pays before they leave",)
 
-    def check(self, study: Study) -> None:
+    @classmethod
+    def check(cls, study: Study) -> None:
         require_settings(study)
         require_record(study)
         if learner_of(study) != "all":
             raise ConfigError("noisy_histograms takes no reveal_to: the miner gets a model of its own")
 
-    def seats(self, agreement: Agreement) -> tuple[str, ...]:
-        """Who releases, and the miner."""
-        return (*agreement.public.names, MINER)
+    @classmethod
+    def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
+        held = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
 
-    def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        return (MINER,)
-
-    def agree(self, agreement: Agreement) -> NoisyColumns:
-        """Who releases what, at which price."""
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
         held = agreement.holdings
         if unlabelled := [name for name in agreement.names if held.holds.get(name) and name not in held.labelled]:
             raise ConfigError(
@@ -278,76 +275,76 @@ class HistogramScheme(Scheme):
             )
         if held.n_rows is not None:
             raise ConfigError("noisy_histograms takes no rows: the miner gets a model of its own")
-        return NoisyColumns(agreement.study, agreement.owners)
+        self.noisy = NoisyColumns(self.study, agreement.owners)
 
-    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        held = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return (*self.noisy.names, MINER)
 
-    def job(self, agreement: Agreement, site: Site, run_id: str) -> HistogramJob:
-        return HistogramJob(agreement, site, run_id)
+    @property
+    def learners(self) -> tuple[str, ...]:
+        return (MINER,)
 
-    def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> Result | Learned:
-        """The miner's model; at a site that released, the report of it."""
-        noisy: NoisyColumns = agreement.public
-        report, known = noisy.report(outcome, about_run(agreement, run)), {"included": list(noisy.names)}
-        released = outcome.outputs.get(MINER)
-        if released is None:
-            return Learned(leakage_of(outcome), outcome.cost, noisy.statement(agreement.sha256), report, known)
-        return replace(noisy.result(released, outcome, agreement.sha256), report=report)
-
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """The epsilon of all parties together."""
-        return Exposure(epsilon=agreement.study.privacy.epsilon or 0.0, delta=agreement.study.privacy.delta)
-
-    def shown(self, agreement: Agreement) -> dict[str, Any]:
-        held, noisy = agreement.holdings, agreement.public
-        return {
-            "partition": "columns, all parties know the class",
-            "holds": [f"{name}: {', '.join(held.holds[name]) or 'nothing'}" for name in agreement.names],
-            "hosts": dict(agreement.hosts),
-            "opened": [OPENED],
-            "learners": [agreement.host(MINER)],
-            "epsilon": agreement.study.privacy.epsilon,
-            "each_ledger_pays": [f"{name}: {float(each.epsilon):g}" for name, each in noisy.mechanisms.items()],
-        }
-
-    def told(self, agreement: Agreement) -> list[str]:
-        epsilon, to = agreement.study.privacy.epsilon or 0.0, agreement.host(MINER)
-        return [*tell_holdings(agreement), f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}."]
-
-    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        return dry_run_columns(agreement, site, [f"Opened: {OPENED}, to {agreement.host(MINER)}."])
-
-    def price(self, public: NoisyColumns, name: str) -> Charge:
-        """What a party pays for its own columns."""
-        mechanism = public.mechanisms[name]
+    def cost(self, party: str) -> Charge | None:
+        mechanism = self.noisy.mechanisms[party]
         return Charge(Spend.of(mechanism), mechanism.price.unit, mechanism=mechanism.name)
 
-
-class HistogramJob(CountingJob):
-    """See `job.Job`."""
-
-    kind = "release"
-
     def read(self) -> None:
-        """Count this site's columns, if it holds any."""
-        if self.site.name in self.agreement.public.names:
-            self.bring(self.agreement.public.count(self.site.name, self.site.columns(self.agreement)))
+        if self.site.name in self.noisy.names:
+            self.bring(self.noisy.count(self.site.name, self.site.columns(self.agreement)))
 
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
         """Noise comes from the run's coins: a replay adds the same."""
-        noisy: NoisyColumns = self.agreement.public
-        return noisy.role(run, self.statistics if seat == self.site.name else None, coins.derive("noise"))
+        return self.noisy.role(run, self.statistics if name == self.site.name else None, coins.derive("noise"))
 
-    def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, ledger; once per run."""
-        if seat == self.site.name and self.statistics is not None:
-            charge = SCHEME.price(self.agreement.public, seat)
-            self.site.authorise_and_charge(self.agreement, self.run_id, charge)
+    def authorise_and_charge(self, name: str) -> None:
+        if name == self.site.name and self.statistics is not None:
+            self.site.authorise_and_charge(self.agreement, self.run_id, self.cost(name))
+
+    def result(self, outcome: Outcome) -> Result | ContributorResult:
+        """Return the miner's model; at a site that released, the report of it."""
+        noisy, sha256, released = self.noisy, self.agreement.sha256, outcome.outputs.get(MINER)
+        report, known = noisy.report(outcome, about_run(self.agreement, self.run_id)), {"included": list(noisy.names)}
+        if released is None:
+            return ContributorResult(leakage_of(outcome), outcome.cost, noisy.statement(sha256), report, known)
+        return noisy.result(released, outcome, sha256, report)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        miner = (self.agreement.host(MINER),)
+        return Disclosure(
+            protocol=self.name,
+            summary=self.description,
+            messages=self.messages,
+            outputs=(Output(OPENED, miner),),
+            learners=miner,
+            epsilon=self.study.privacy.epsilon or 0.0,
+            delta=self.study.privacy.delta,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        held = self.agreement.holdings
+        return {
+            "partition": "columns, all parties know the class",
+            "holds": [f"{name}: {', '.join(held.holds[name]) or 'nothing'}" for name in self.agreement.names],
+            "hosts": dict(self.agreement.hosts),
+            "opened": list(self.disclosure.opened),
+            "learners": list(self.disclosure.learners),
+            "epsilon": self.study.privacy.epsilon,
+            "each_ledger_pays": [f"{name}: {float(each.epsilon):g}" for name, each in self.noisy.mechanisms.items()],
+        }
+
+    def summary(self) -> list[str]:
+        epsilon, to = self.study.privacy.epsilon or 0.0, self.agreement.host(MINER)
+        return [*describe_holdings(self.agreement), f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}."]
+
+    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
+        return dry_run_columns(self, [f"Opened: {OPENED}, to {self.agreement.host(MINER)}."])
 
 
-SCHEME = HistogramScheme()
+TASK = HistogramTask
 
 
 def _margins(noisy: NoisyStatistics) -> Statistics:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -24,22 +25,25 @@ from blindbayes.codebook import Feature, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Exposure
-from blindbayes.errors import ConfigError, DataError
+from blindbayes.disclosure.value import Disclosure
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError
+from blindbayes.naive_bayes.shares import KeptShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
-from blindbayes.simulation.columns import JointModel
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.parameters import estimate
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.simulation.models import JointModel
 from blindbayes.study.study import Study
-from blindbayes.study.tasks import aligned
-from blindbayes.study.tasks.aligned import columns_of, count_local, require_held, whole_block
-from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms
-from blindbayes.study.tasks.shared import ShareScheme
+from blindbayes.study.tasks.aligned import AlignedTask
+from blindbayes.study.tasks.columns import columns_of, count_local, require_held, whole_block
+from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.shared import ShareTask
+from blindbayes.study.tasks.task import AnsweringSite, LocalSite
+from blindbayes.study.tasks.traits import Standing
 from blindbayes_papers.primitives import unsafe_keys
 from blindbayes_papers.vaidya2008 import scalar_product as route
-from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed
+from blindbayes_papers.vaidya2008.params import DESCRIPTION, ScalarProductParams, require_printed
 from blindbayes_papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, ScalarProductSetup
 from blindbayes_papers.vaidya2008.share import PrintedShare
 
@@ -70,45 +74,8 @@ def _column(feature: Feature, block: CodedRows) -> list[int]:
     return [int(code) for code in codes - least]
 
 
-class PrintedTraining:
-    """One party's part of training. See `scheme.part.Training`."""
-
-    def __init__(self, study: Study, columns: ColumnsSetup, party: str, source: ColumnSource) -> None:
-        require_held(columns, party, source)
-        self.party, self.rows, self._columns = party, source.rows, columns
-        self._queries, self._attributes = study.options.get("queries"), attributes_of(columns)
-        self.terms = terms_of(study, columns.rows)
-        self._local = count_local(columns, party, source) if party == columns.class_holder else None
-        self._labels: list[int] = []
-        self._values: dict[str, list[int]] = {feature.name: [] for feature in columns.features(columns.holders[0])}
-        for block in source.blocks():  # as training data: a value outside the codebook is an error, not clamped
-            if party == columns.class_holder:
-                self._labels += [int(label) for label in block.known_labels]
-            else:
-                for feature in columns.features(party):
-                    self._values[feature.name] += _column(feature, block)
-
-    def digest(self, key: bytes) -> bytes:
-        """Keyed digest of what it brings."""
-        return blake2b(repr((self._labels, self._values)).encode(), key=key[:64], digest_size=32).digest()
-
-    def role(self, run: Run, coins: Coins) -> Role[tuple[Channel, HeldShare]]:
-        """The class holder's role, or the attribute holder's."""
-        holder, other = self._columns.class_holder, self._columns.holders[0]
-        channel = yield from route.connect(run, other if self.party == holder else holder, self.terms, coins)
-        if self.party == holder:
-            return channel, (yield from route.train_class_holder(channel, self._attributes, self._labels))
-        return channel, (yield from route.train_attribute_holder(channel, self._attributes, self._values))
-
-    def share(self, trained: tuple[Channel, HeldShare], study: str) -> PrintedShare:
-        """What the party keeps."""
-        (channel, held), facts = trained, self._columns.to_dict()
-        keys = (channel.private, channel.public)
-        return PrintedShare(study, self.party, facts, self.terms, held, *keys, self._local, self._queries)
-
-
 class PrintedScoring:
-    """One party's part of a classification, in a session of its own under the keys of the training. See `part.Scoring`."""
+    """One party's part of a classification, in a session of its own under the keys of the training."""
 
     def __init__(self, share: PrintedShare, source: ColumnSource | int) -> None:
         share.require_alive()
@@ -125,8 +92,10 @@ class PrintedScoring:
         features = () if holder else self.columns.features(self.party)
         self._values = {feature.name: _column(feature, block) for feature in features}
 
+    def max_bytes(self) -> int | None:
+        return None
+
     def digest(self, key: bytes) -> bytes:
-        """Keyed digest of what it brings."""
         return blake2b(repr((self._scores, self._values)).encode(), key=key[:64], digest_size=32).digest()
 
     def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
@@ -154,21 +123,22 @@ class PrintedScoring:
         return scores
 
 
-class PrintedPrediction(PredictionJob):
+class PrintedPrediction(PredictionTask):
     """A classification by the paper's route."""
 
-    def __init__(self, terms: PredictionTerms, *rest: Any) -> None:
-        super().__init__(replace(terms, protocols=("scalar_product",)), *rest)
+    def __init__(self, terms: PredictionTerms, site: AnsweringSite, run_id: str, request: Request) -> None:
+        super().__init__(replace(terms, protocols=("scalar_product",)), site, run_id, request)
 
-    def part(self, share: Any, rows: ColumnSource | int) -> PrintedScoring:
-        """See `PrintedScoring`."""
+    def scoring(self, share: KeptShare, rows: ColumnSource | int) -> PrintedScoring:
+        if not isinstance(share, PrintedShare):
+            raise LocalProtocolError("the share is of another protocol than the study")
         return PrintedScoring(share, rows)
 
 
 class PrintedModel(JointModel):
     """Shares of scaled probabilities, means and variances, one per party."""
 
-    job, share_kind = PrintedPrediction, PrintedShare
+    task, share_class = PrintedPrediction, PrintedShare
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -215,64 +185,99 @@ def terms_of(study: Study, rows: int) -> ScalarProductSetup:
     return ScalarProductSetup(rows, len(study.codebook.classes), alpha=study.estimation.alpha, **given)
 
 
-class PrintedColumns(ShareScheme):
-    """scalar_product over columns."""
+class PrintedColumnsTask(ShareTask):
+    """scalar_product over columns: one party's side of training."""
 
-    name, params, facts = "scalar_product", ScalarProductParams, replace(FACTS, shares=True)
+    name = "scalar_product"
+    description = DESCRIPTION
+    params = ScalarProductParams
+    standing = Standing.RESTRICTED
     protocols = ("scalar_product",)
-    share_kind, prediction = PrintedShare, PrintedPrediction
+    share_class = PrintedShare
+    setup: ColumnsSetup
 
-    def check(self, study: Study) -> None:
-        """See `require_printed`."""
+    @classmethod
+    def check(cls, study: Study) -> None:
         require_printed(study)
 
-    def agree(self, agreement: Agreement) -> ColumnsSetup:
-        """Who holds what of how many rows."""
-        held, study = agreement.holdings, agreement.study
-        columns = ColumnsSetup(study.codebook, held.n_rows or 0, agreement.owners, held.labelled, study.estimation.alpha)
-        if len(agreement.names) != 2 or len(columns.labelled) != 1:
+    @classmethod
+    def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
+        return AlignedTask.agree_locally(study, sites)
+
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        held, study = agreement.holdings, self.study
+        self.setup = ColumnsSetup(study.codebook, held.n_rows or 0, agreement.owners, held.labelled, study.estimation.alpha)
+        if len(agreement.names) != 2 or len(self.setup.labelled) != 1:
             raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
-        terms_of(study, columns.rows)
-        return columns
+        self.terms = terms_of(study, self.setup.rows)
+        self._party = ""
+        self._local: dict[str, Any] | None = None
+        self._labels: list[int] = []
+        self._values: dict[str, list[int]] = {}
 
-    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Tables that line up."""
-        return aligned.SCHEME.meet(study, sites)
-
-    def columns(self, agreement: Agreement) -> ColumnsSetup:
-        """The public facts themselves."""
-        found: ColumnsSetup = agreement.public
-        return found
-
-    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> PrintedTraining:
-        """See `PrintedTraining`."""
-        return PrintedTraining(agreement.study, self.columns(agreement), party, source)
-
-    def model(self, agreement: Agreement, shares: Mapping[str, Any]) -> PrintedModel:
-        """The model in shares."""
-        return PrintedModel(self.columns(agreement), shares, agreement=agreement)
-
-    def price(self, agreement: Agreement, party: str) -> Charge | None:
-        """There is no noise."""
+    def cost(self, party: str) -> Charge | None:
         return None
 
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """Classifications; short keys protect nothing."""
-        return replace(super().exposure(agreement), unsafe=unsafe_keys(agreement.study.options))
+    def bring(self, party: str, source: ColumnSource) -> None:
+        columns = self.setup
+        require_held(columns, party, source)
+        self._party = party
+        self._local = count_local(columns, party, source) if party == columns.class_holder else None
+        self._labels = []
+        self._values = {feature.name: [] for feature in columns.features(columns.holders[0])}
+        for block in source.blocks():  # as training data: a value outside the codebook is an error, not clamped
+            if party == columns.class_holder:
+                self._labels += [int(label) for label in block.known_labels]
+            else:
+                for feature in columns.features(party):
+                    self._values[feature.name] += _column(feature, block)
 
-    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
-        """What training promises."""
-        study, columns, terms = agreement.study, self.columns(agreement), terms_of(agreement.study, 1)
+    def input_digest(self, key: bytes) -> bytes:
+        return blake2b(repr((self._labels, self._values)).encode(), key=key[:64], digest_size=32).digest()
+
+    def role(self, name: str, run: Run, coins: Coins) -> Role[tuple[Channel, HeldShare]]:
+        holder, other, attributes = self.setup.class_holder, self.setup.holders[0], attributes_of(self.setup)
+        channel = yield from route.connect(run, other if self._party == holder else holder, self.terms, coins)
+        if self._party == holder:
+            return channel, (yield from route.train_class_holder(channel, attributes, self._labels))
+        return channel, (yield from route.train_attribute_holder(channel, attributes, self._values))
+
+    def share(self, trained: tuple[Channel, HeldShare]) -> PrintedShare:
+        (channel, held), facts = trained, self.setup.to_dict()
+        keys, queries = (channel.private, channel.public), self.study.options.get("queries")
+        return PrintedShare(self.agreement.sha256, self._party, facts, self.terms, held, *keys, self._local, queries)
+
+    def joint_model(self, shares: Mapping[str, KeptShare]) -> PrintedModel:
+        return PrintedModel(shares, agreement=self.agreement)
+
+    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PrintedPrediction:
+        return PrintedPrediction(PredictionTerms.of(self.agreement, run_id), site, run_id, request)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        return replace(super().disclosure, unsafe=unsafe_keys(self.study.options))
+
+    def security(self) -> tuple[str, str]:
+        return (
+            "Security: parties that follow the protocol and look at what they received (semi-honest), computational; shares "
+            "are within 2^-64 of independence from what they share.",
+            "",
+        )
+
+    def statement(self, overlaps: Mapping[str, int]) -> str:
+        study, columns, terms = self.study, self.setup, terms_of(self.study, 1)
         queries = study.options.get("queries")
         lines = [
-            f"Study {agreement.sha256}",
+            f"Study {self.agreement.sha256}",
             "Protocol scalar_product (Vaidya, Kantarcioglu and Clifton 2008), for comparison. "
             f"Class holder: {columns.class_holder}.",
             "Training opened nothing: each party holds shares of probabilities, means and variances. A classification opens "
             "the class to both.",
             f"Paillier keys of {terms.key_bits} bits" + (" (TOY KEYS: no security)." if terms.key_bits < 2048 else "."),
-            "Security: parties that follow the protocol and look at what they received (semi-honest), computational; shares "
-            "are within 2^-64 of independence from what they share.",
+            self.security()[0],
             f"The variance is divided by {terms.divisor}. "
             + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited.")
             + " Repeated queries let the model be read off; limit them.",
@@ -280,4 +285,4 @@ class PrintedColumns(ShareScheme):
         return "\n\n".join(lines)
 
 
-SCHEME = PrintedColumns()
+TASK = PrintedColumnsTask

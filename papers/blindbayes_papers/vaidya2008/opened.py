@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -18,14 +19,14 @@ from blindbayes._lazy import lazy
 from blindbayes.codebook import Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, honest_survivors
 from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, SEVERAL_SITES
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.dp.noise.mechanisms import Price
 from blindbayes.dp.release.private_fit import data_domain
-from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
@@ -33,11 +34,10 @@ from blindbayes.protocols.registry import SumSetup
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import Site
-from blindbayes.study.tasks.ratio import RatioJob, RatioScheme
-from blindbayes.study.tasks.result import Result, about_run, leakage_of, report_run
+from blindbayes.study.tasks.ratio import RatioTask
+from blindbayes.study.tasks.result import Result
+from blindbayes.study.tasks.traits import Standing
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.opened_ratio.roles import (
     FINE_BITS,
@@ -126,101 +126,114 @@ class _Noise:
         )
 
 
-@dataclass(frozen=True)
-class Opened:
-    """What is public about one run: the ratios that are opened, and the noise on the counts behind them."""
-
-    study: Study
-    names: tuple[str, ...]
-    ratios: PrivateRatioSetup
-    noise: _Noise | None
-
-    @property
-    def setting(self) -> SumSetup:
-        """For the rule on exact sums: what is opened depends on everybody's counts."""
-        return SumSetup(self.names, self.ratios.lanes, noisy=self.noise is not None)
-
-    @property
-    def computing(self) -> tuple[str, str]:
-        """The two parties that compute, who must not collude."""
-        return self.names[0], self.names[-1]
-
-
-class OpenedScheme(RatioScheme):
-    """See `study.schemes.Scheme`."""
+class OpenedRatioTask(RatioTask):
+    """Probabilities without counts, opened to every site."""
 
     name = "opened_ratio"
+    description = "probabilities without counts, opened coarsely or with noise, to every site. All must answer."
     params = OpenedRatioParams
-    facts = Facts(
-        partitions=("rows",),
-        line="probabilities without counts, opened coarsely or with noise, to every site. All must answer.",
-        offered=False,
-        leaves=RatioScheme.facts.leaves,
-    )
+    standing = Standing.KNOWN
+    protocols = ("transfer", "opened_ratio")
 
-    def check(self, study: Study) -> None:
-        """The opening and epsilon fit."""
+    @classmethod
+    def check(cls, study: Study) -> None:
         if study.limits.quorum is not None:
             raise ConfigError("opened_ratio needs every party; leave quorum unset")
         ratios_of(study)
 
-    def agree(self, agreement: Agreement) -> Opened:  # type: ignore[override]
-        """Which probabilities, opened how."""
-        study, names, ratios = agreement.study, agreement.contributors, ratios_of(agreement.study)
-        self.require_parties(study, names)
-        if ratios.opening != "noisy" and len(names) < 3:
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        study, size, ratios = self.study, len(self.names), ratios_of(self.study)
+        if ratios.opening != "noisy" and size < 3:
             raise PrivacyError("opened probabilities of two parties tell each about the other's counts; take a third party")
-        noise = None
+        self.noise = None
         if study.privacy.epsilon is not None:
-            noise = _Noise.make(study, ratios, len(names))
-            tails = (noise.law.tail(2.0**-40 / ratios.cells, len(names), each) / each for each in set(ratios.bounds))
+            self.noise = noise = _Noise.make(study, ratios, size)
+            tails = (noise.law.tail(2.0**-40 / ratios.cells, size, each) / each for each in set(ratios.bounds))
             ratios = replace(ratios, noise_bound=math.ceil(max(tails)))
-        return Opened(study, names, ratios, noise)
+        self.ratios = ratios
 
-    def job(self, agreement: Agreement, site: Site, run_id: str) -> OpenedJob:
-        return OpenedJob(agreement, site, run_id)
+    @property
+    def setting(self) -> SumSetup:
+        return SumSetup(self.names, self.ratios.lanes, noisy=self.noise is not None)  # depends on everybody's counts
 
-    def price(self, public: Opened) -> Charge | None:  # type: ignore[override]
-        """What a party pays for a noisy opening."""
-        return None if public.noise is None else Charge.of(public.noise.price)
+    def cost(self, party: str) -> Charge | None:
+        return None if self.noise is None else Charge.of(self.noise.price)
 
-    def result(self, agreement: Agreement, outcome: Outcome, *, run: str = "", **_: Any) -> Result:
-        """The opened probabilities."""
-        public: Opened = agreement.public
-        ratios, (first, second) = public.ratios, public.computing
-        leakage = leakage_of(outcome)
-        follows = (
-            self.follows(agreement),
-            f"{first} and {second} together have the sums of all counts; they must not collude.",
-        )
-        report = report_run(("transfer", self.name), len(public.names), outcome, follows, about_run(agreement, run))
-        promise = None if public.noise is None else public.noise.statement(public.study)
-        statement = self.statement(agreement)
-        found = next(tuple(found) for found in (outcome.outputs.get(name) for name in public.names) if found is not None)
-        model, spent = _model(ratios, found, promise), (0.0, 0.0) if promise is None else (promise.epsilon, promise.delta)
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+        own, (first, second) = coins.derive("role"), self.computing
+        vector = self.contribution(self.counted(name), coins.derive("contribution"))
+        if name == first:
+            return first_party(run, self.ratios, vector, second, own)
+        if name == second:
+            return second_party(run, self.ratios, vector, first, own)
+        return contributor(run, self.ratios, vector, first, second, own)
+
+    def contribution(self, statistics: Statistics, coins: Coins) -> U64Array:
+        """Return this party's vector: its counts, with its share of the noise."""
+        exact = self.ratios.vector(statistics)
+        if self.noise is None:
+            return exact
+        noisy: U64Array = exact + self.noise.law.share(coins).view(np.uint64)
+        return noisy
+
+    def authorise_and_charge(self, name: str) -> None:
+        charge, size, exact = self.cost(name), len(self.names), self.noise is None
+        self.site.authorise_and_charge(self.agreement, self.run_id, charge, state=self.state, quorum_size=size, exact=exact)
+
+    def store(self, outputs: Mapping[str, Any]) -> None:
+        self.site.opened(self.agreement, self.run_id, self.names)
+
+    def result(self, outcome: Outcome) -> Result:
+        """Return the model of the opened probabilities."""
+        ratios, plain = self.ratios, self.report(outcome)
+        promise = None if self.noise is None else self.noise.statement(self.study)
+        opened = next(tuple(each) for each in map(outcome.outputs.get, self.names) if each is not None)
+        model, spent = _model(ratios, opened, promise), (0.0, 0.0) if promise is None else (promise.epsilon, promise.delta)
         facts = {"protocol": self.name, "opened": ratios.label, "bits": ratios.fraction}
-        integers = np.array(found, dtype=np.int64)
+        integers = np.array(opened, dtype=np.int64)
         return Result(
-            model, None, leakage, outcome.cost, statement, public.names, spent, total=integers, report=report, facts=facts
+            model,
+            None,
+            plain.leakage,
+            plain.cost,
+            plain.statement,
+            self.names,
+            spent,
+            plain.report,
+            total=integers,
+            facts=facts,
         )
 
-    # -- in words ------------------------------------------------------------------------------------------------------
+    # -- for people ----------------------------------------------------------------------------------------------------
 
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """Probabilities that fix counts are an exact sum; noisy ones are paid for."""
-        study, everybody = agreement.study, len(agreement.contributors)
-        exact = study.privacy.epsilon is None
-        return Exposure(exact=exact, quorum_size=everybody, epsilon=study.privacy.epsilon or 0.0, delta=study.privacy.delta)
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        study, names = self.study, self.names
+        labels = ("minimum_reached", self.ratios.label)
+        return Disclosure(
+            protocol=self.name,
+            summary=self.description,
+            messages=self.messages,
+            outputs=tuple(Output(label, names) for label in labels),
+            learners=names,
+            row_sum=RowSum(SumForm.EXACT if study.privacy.epsilon is None else SumForm.NOISY, len(names)),
+            epsilon=study.privacy.epsilon or 0.0,
+            delta=study.privacy.delta,
+            conclusions=self.conclusions(),
+        )
 
-    def shown(self, agreement: Agreement) -> dict[str, Any]:
-        public: Opened = agreement.public
-        said: dict[str, Any] = {"contributors": list(agreement.contributors), "compute": list(public.computing)}
-        labels = ["minimum_reached", public.ratios.label]
-        return {**said, "opened": labels, "learners": list(agreement.contributors), "epsilon": agreement.study.privacy.epsilon}
+    def facts(self) -> dict[str, Any]:
+        return {
+            "contributors": list(self.names),
+            "compute": list(self.computing),
+            "opened": list(self.disclosure.opened),
+            "learners": list(self.disclosure.learners),
+            "epsilon": self.study.privacy.epsilon,
+        }
 
-    def follows(self, agreement: Agreement) -> str:
-        """Return what the run reveals, in a sentence or two."""
-        ratios: PrivateRatioSetup = agreement.public.ratios
+    def reveals(self) -> str:
+        ratios = self.ratios
         bits = f"probabilities at {ratios.fraction} bits"
         if ratios.opening == "fine":
             return (
@@ -235,50 +248,14 @@ class OpenedScheme(RatioScheme):
             "the minimum alone, reads from them on which side of steps of its choice the others' counts lie."
         )
 
-    def statement_lines(self, agreement: Agreement) -> list[str]:
+    def statement_lines(self) -> list[str]:
         """Return what the statement says of the opening, and the promise of its noise."""
-        public: Opened = agreement.public
-        least = f"minimum_reached (of {public.ratios.minimum} rows per class)"
-        lines = [f"Labels opened, to every party: {least}, {public.ratios.label}."]
-        return lines if public.noise is None else [*lines, public.noise.statement(public.study).text]
+        minimum = f"minimum_reached (of {self.ratios.minimum} rows per class)"
+        lines = [f"Labels opened, to every party: {minimum}, {self.ratios.label}."]
+        return lines if self.noise is None else [*lines, self.noise.statement(self.study).text]
 
 
-class OpenedJob(RatioJob):
-    """See `job.Job`."""
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        public: Opened = self.agreement.public
-        if self.statistics is None:
-            raise LocalProtocolError("a party has counted its rows", party=seat)
-        own, (first, second) = coins.derive("role"), public.computing
-        vector = self.contribution(public, self.statistics, coins.derive("contribution"))
-        if seat == first:
-            return first_party(run, public.ratios, vector, second, own)
-        if seat == second:
-            return second_party(run, public.ratios, vector, first, own)
-        return contributor(run, public.ratios, vector, first, second, own)
-
-    def contribution(self, public: Opened, statistics: Statistics, coins: Coins) -> U64Array:
-        """This party's vector: its counts, with its share of the noise."""
-        exact = public.ratios.vector(statistics)
-        if public.noise is None:
-            return exact
-        noisy: U64Array = exact + public.noise.law.share(coins).view(np.uint64)
-        return noisy
-
-    def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, one table one set, ledger; once per run."""
-        public: Opened = self.agreement.public
-        exact, size = public.noise is None, len(public.names)
-        charge = SCHEME.price(public)
-        self.site.authorise_and_charge(self.agreement, self.run_id, charge, state=self.state, quorum_size=size, exact=exact)
-
-    def keep(self, outputs: Mapping[str, Any]) -> None:
-        """Write down whose counts are in what was opened."""
-        self.site.opened(self.agreement, self.run_id, self.agreement.public.names)
-
-
-SCHEME = OpenedScheme()
+TASK = OpenedRatioTask
 
 
 def ratios_of(study: Study) -> PrivateRatioSetup:

@@ -1,4 +1,4 @@
-"""Options and facts of scalar_product, the paper's own route."""
+"""Options of scalar_product, the paper's own route."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.study.schemes import Facts
 from blindbayes.study.study import Study, learner_of
 
 
@@ -23,12 +22,7 @@ class ScalarProductParams(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     divisor: Literal["n", "n-1"] | None = None  # of the variance
 
 
-FACTS = Facts(
-    partitions=("rows", "columns"),
-    line="Vaidya's own protocols, for comparison: slow, and over rows they open the counts.",
-    allowed=False,
-    offered=False,
-)
+DESCRIPTION = "Vaidya's own protocols, for comparison: slow, and over rows they open the counts."
 
 
 def require_printed(study: Study) -> None:

@@ -17,13 +17,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.charges import Charge
+from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes
@@ -36,15 +38,15 @@ from blindbayes.report.leakage import LeakReport, leak_report
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Scheme
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import CountingJob, Site, refused_reading
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES
+from blindbayes.study.tasks.task import CountingTask
+from blindbayes.study.tasks.traits import Standing
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 from blindbayes_papers.primitives import unsafe_keys
-from blindbayes_papers.vaidya2008.params import FACTS, ScalarProductParams, require_printed
+from blindbayes_papers.vaidya2008.params import DESCRIPTION, ScalarProductParams, require_printed
 from blindbayes_papers.vaidya2008.scalar_product import ScalarProductSetup, ratio
 from blindbayes_papers.vaidya2008.scalar_product.logarithm import FRACTION
 
@@ -166,115 +168,101 @@ class PrintedRows(RunResult):
         return self.plan.parameters([value / 2**FRACTION for value in whole])
 
 
-@dataclass(frozen=True)
-class Printed:
-    """What is public about one run."""
+class PrintedRowsTask(CountingTask):
+    """Protocol 3: this site's sums go into ratios, which are announced or stay in shares."""
 
-    plan: RatioLayout
-    terms: ScalarProductSetup
-    setting: SumSetup  # for the rule on exact sums: what is opened depends on everybody's counts
+    name = "scalar_product"
+    description = DESCRIPTION
+    params = ScalarProductParams
+    partitions = ("rows",)
+    standing = Standing.RESTRICTED
+    messages = ("shares of this site's sums",)
 
-
-class PrintedRowsJob(CountingJob):
-    """See `scheme.job.Job`."""
-
-    def read(self) -> None:
-        """Count this site's rows."""
-        self.bring(self.count(self.agreement.study.codebook))
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        """Protocol 3."""
-        public: Printed = self.agreement.public
-        if self.statistics is None:
-            raise LocalProtocolError("a party has counted its rows", party=seat)
-        return ratio.party(run, public.plan.ratios, public.terms, public.plan.vector(self.statistics), coins)
-
-    def authorise_and_charge(self, seat: str) -> None:
-        """Nothing is charged."""
-        names, printed = self.agreement.names, self.agreement.public.plan.ratios.opening == "printed"
-        self.site.authorise_and_charge(
-            self.agreement, self.run_id, None, state=self.state, quorum_size=len(names), exact=printed
-        )
-
-    def keep(self, outputs: Mapping[str, Any]) -> None:
-        """Write down whose counts are in what was opened."""
-        if self.agreement.public.plan.ratios.opening == "printed":
-            self.site.opened(self.agreement, self.run_id, self.agreement.names)
-
-
-class PrintedRowsScheme(Scheme):
-    """scalar_product over rows. See `study.schemes.Scheme`."""
-
-    name, params, facts = "scalar_product", ScalarProductParams, FACTS
-
-    def check(self, study: Study) -> None:
-        """See `require_printed`."""
+    @classmethod
+    def check(cls, study: Study) -> None:
         require_printed(study)
 
-    def agree(self, agreement: Agreement) -> Printed:
-        """Which ratios of which sums."""
-        study, least = agreement.study, max(MIN_EXACT_PARTIES, agreement.study.limits.min_parties)
-        if len(agreement.names) < least:
-            raise PrivacyError(f"Protocol 3 takes at least {least} parties: two would read each other")
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        study, minimum = self.study, max(MIN_EXACT_PARTIES, self.study.limits.min_parties)
+        if len(agreement.names) < minimum:
+            raise PrivacyError(f"Protocol 3 takes at least {minimum} parties: two would read each other")
         given = {name: study.options[name] for name in _TERMS if name in study.options}
-        terms, options = (
-            ScalarProductSetup(1, len(study.codebook.classes), alpha=study.estimation.alpha, **given),
-            study.options,
-        )
-        opening, rings = options.get("opening", "shares"), options.get("rings")
+        self.terms = ScalarProductSetup(1, len(study.codebook.classes), alpha=study.estimation.alpha, **given)
+        opening, rings = study.options.get("opening", "shares"), study.options.get("rings")
         if agreement.identities and opening != "printed":
             raise ConfigError("shares of ratios by the paper's route serve nothing; private_ratio has shares that classify")
-        plan = RatioLayout(study.codebook, study.estimation.alpha, terms.divisor, opening, rings)
-        return Printed(plan, terms, SumSetup(agreement.names, 1))
+        self.plan = RatioLayout(study.codebook, study.estimation.alpha, self.terms.divisor, opening, rings)
 
-    def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        """Everybody."""
-        return agreement.names
+    @property
+    def setting(self) -> SumSetup:
+        return SumSetup(self.agreement.names, 1)  # what is opened depends on everybody's counts
 
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """The counts, in effect."""
-        return Exposure(exact=True, quorum_size=len(agreement.names), unsafe=unsafe_keys(agreement.study.options))
+    @property
+    def learners(self) -> tuple[str, ...]:
+        return self.agreement.names
 
-    def shown(self, agreement: Agreement) -> dict[str, Any]:
-        """For `study check`."""
-        names = list(agreement.names)
-        return {"contributors": names, "opened": ["ratios, and by them the counts"], "learners": names}
+    @property
+    def is_printed(self) -> bool:
+        """Whether the ratios are announced."""
+        return self.plan.ratios.opening == "printed"
 
-    def told(self, agreement: Agreement) -> list[str]:
-        """For the wizard."""
-        return [f"{agreement.title}: rows of {', '.join(agreement.names)}.", f"  {_follows(agreement.public.plan)}"]
+    def cost(self, party: str) -> Charge | None:
+        return None
 
-    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        """What would leave."""
-        problems = refused_reading(self.job(agreement, site, "0" * 32))
-        said, follows = self.shown(agreement), _follows(agreement.public.plan)
-        facts = {
-            "leaves_as": "shares of this site's sums",
-            "opened": said["opened"],
-            "opened_to": said["learners"],
-        }
-        return {**facts, "refused_because": problems}, [follows, "Nothing has left."]
+    def read(self) -> None:
+        self.bring(self.count(self.study.codebook))
 
-    def job(self, agreement: Agreement, site: Site, run_id: str) -> PrintedRowsJob:
-        """This party's sums go into the ratios."""
-        return PrintedRowsJob(agreement, site, run_id)
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+        if self.statistics is None:
+            raise LocalProtocolError("a party has counted its rows", party=name)
+        return ratio.party(run, self.plan.ratios, self.terms, self.plan.vector(self.statistics), coins)
 
-    def result(self, agreement: Agreement, outcome: Outcome, **_: Any) -> PrintedRows:
-        """The announced ratios, or the shares."""
-        public: Printed = agreement.public
-        plan, names = public.plan, agreement.names
-        printed = plan.ratios.opening == "printed"
-        found = next((found for found in outcome.outputs.values() if found is not None), ())
-        opened = tuple(found) if printed else None
-        held = {} if printed else {name: tuple(found) for name, found in outcome.outputs.items() if found is not None}
-        seen, follows = outcome.transcript, _follows(plan)
-        report = leak_report(("scalar_product",), len(names), seen.received, outcome.opened, seen.entries, (follows,))
-        statement = _statement(agreement, plan, public.terms)
-        leakage = leakage_of(outcome)
-        return PrintedRows(plan, public.terms, opened, held, leakage, outcome.cost, statement, names, report)
+    def authorise_and_charge(self, name: str) -> None:
+        size = len(self.agreement.names)
+        self.site.authorise_and_charge(
+            self.agreement, self.run_id, None, state=self.state, quorum_size=size, exact=self.is_printed
+        )
+
+    def store(self, outputs: Mapping[str, Any]) -> None:
+        if self.is_printed:
+            self.site.opened(self.agreement, self.run_id, self.agreement.names)
+
+    def result(self, outcome: Outcome) -> PrintedRows:
+        """Return the announced ratios, or the shares."""
+        plan, names = self.plan, self.agreement.names
+        learned = {name: tuple(each) for name, each in outcome.outputs.items() if each is not None}
+        opened = next(iter(learned.values()), ()) if self.is_printed else None
+        seen, shares = outcome.transcript, {} if self.is_printed else learned
+        report = leak_report(("scalar_product",), len(names), seen.received, outcome.opened, seen.entries, (_follows(plan),))
+        statement = _statement(self.agreement, plan, self.terms)
+        return PrintedRows(plan, self.terms, opened, shares, leakage_of(outcome), outcome.cost, statement, names, report)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        names = self.agreement.names
+        return Disclosure(
+            protocol=self.name,
+            summary=self.description,
+            messages=self.messages,
+            outputs=(Output("ratios, and by them the counts", names),),
+            learners=names,
+            row_sum=RowSum(SumForm.EXACT, len(names)),
+            conclusions=(_follows(self.plan),),
+            unsafe=unsafe_keys(self.study.options),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        names = list(self.agreement.names)
+        return {"contributors": names, "opened": list(self.disclosure.opened), "learners": names}
+
+    def summary(self) -> list[str]:
+        return [f"{self.agreement.title}: rows of {', '.join(self.agreement.names)}.", f"  {_follows(self.plan)}"]
 
 
-SCHEME = PrintedRowsScheme()
+TASK = PrintedRowsTask
 
 
 def _follows(plan: RatioLayout) -> str:

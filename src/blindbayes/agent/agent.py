@@ -44,6 +44,7 @@ from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
 from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks.prediction import Request, prediction_run
+from blindbayes.study.tasks.traits import ModelForm, Support
 
 _KEEP_ENDED = 16
 
@@ -124,7 +125,7 @@ class Agent:
         """Classify instances with a model of an approved study over columns. The staff of every party ask for it."""
         study, _ = self._require_approved(sha256)
         self.home.approvals.require_in_time(sha256)
-        if not study.scheme.facts.shares:
+        if study.task.model is ModelForm.OPENED:
             raise ConfigError(
                 "a study that opens statistics ends in a model of your own: `blindbayes predict` classifies with it"
             )
@@ -173,7 +174,7 @@ class Agent:
             raise NotNow(f"this site has {policy.max_running} runs under way, as many as it allows")
 
     def _require_latency(self, study: StudyFile) -> None:
-        few_rounds = study.scheme.facts.few_rounds
+        few_rounds = Support.SLOW_COURIER in study.task.supports
         require_latency(self.router.courier.latency, study.protocol, study.deadlines.step, few_rounds=few_rounds)
 
     def require_runs_left(self, study: StudyFile, runs: int) -> None:
@@ -217,7 +218,7 @@ class Agent:
         study = work.study
         self.peer_heads.require_ledger()
         about, head = study.title[:80], str(self.home.ledger.head)
-        facts = {"proposed_by": proposed_by, "kind": work.job.kind, "title": about, "ledger": head}
+        facts = {"proposed_by": proposed_by, "kind": work.task.kind, "title": about, "ledger": head}
         self.home.audit.append("joined", run=run_id, study=study.sha256, roster=study.roster.sha256, **facts)
         log_event("run_joined", run=run_id, site=None if proposed_by == "resumed" else proposed_by, study=study.sha256)
         self.pending_predictions.pop(run_id, None)
@@ -246,11 +247,11 @@ class Agent:
         """Read this site's input and drive its roles to their end."""
         study, work = run.study, run.work
         self._require_latency(study)  # a resumed run may meet another courier
-        await asyncio.to_thread(work.job.read)
+        await asyncio.to_thread(work.task.read)
         with run.latch.passing():
             run.enter(RunState.RUNNING)
         begun = time.monotonic()
-        for name in study.seats:
+        for name in study.roles:
             if study.host(name) == self.name:
                 run.seats[name] = RoleRunner(name, run, self._services)
         tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
@@ -357,7 +358,7 @@ class Agent:
     def _record_failure(self, run: AgentRun, error: BlindbayesError, outcome: dict[str, Any]) -> None:
         home, study = self.home, run.study.sha256
         # A batch that could not even be read, so that no journal was begun, may be asked for again.
-        if run.work.job.kind != "prediction" or home.runs.has_begun(run.run_id):
+        if run.work.task.kind != "prediction" or home.runs.has_begun(run.run_id):
             home.runs.end(run.run_id, outcome | {"message": str(error)})
         state = "burned" if isinstance(error, LocalProtocolError | IntegrityError) else outcome["state"]
         home.audit.append("ended", run=run.run_id, study=study, state=state, why=str(error))

@@ -89,8 +89,8 @@ class Answers:
 
     def send_ended_to_all(self, study: StudyFile, run_id: str, outcome: dict[str, Any]) -> None:
         """Inform every role elsewhere, from every role here."""
-        mine = [seat for seat in study.seats if study.host(seat) == self._identity.name]
-        for peer in study.seats:
+        mine = [seat for seat in study.roles if study.host(seat) == self._identity.name]
+        for peer in study.roles:
             if (site := study.host(peer)) != self._identity.name:
                 for me in mine:
                     roster, identity = study.roster.sha256, study.identity(peer)
@@ -123,7 +123,7 @@ class Asked:
 
 def hosted_roles(agent: Agent, asked: Asked) -> None:
     offer, study = asked.offer, asked.study
-    if offer.receiver not in study.seats or offer.sender not in study.seats:
+    if offer.receiver not in study.roles or offer.sender not in study.roles:
         raise ConfigError("no such roles")
     if study.host(offer.receiver) != agent.name or study.host(offer.sender) != asked.site:
         raise ConfigError("another site hosts this role")

@@ -12,20 +12,20 @@ from blindbayes.disclosure.checks import KNOWN_SET, changed_data, one_set, requi
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.net.identity import read_card
 from blindbayes.study.file import StudyFile
-from blindbayes.study.tasks.job import State
+from blindbayes.study.tasks.task import State
 
 
 def check(study: StudyFile) -> dict[str, Any]:
     """What the study says, who signed it, what would be opened and to whom. Raises if it cannot run."""
     signed = study.require_signatures()
-    study.scheme.require_runnable(study.agreement)
+    study.task.require_runnable()
     return {
         "study": study.sha256,
         **({"roster": study.roster.sha256} if study.changes else {}),
         "codebook": study.book.sha256,
         "title": study.title,
         "protocol": study.protocol,
-        **study.scheme.shown(study.agreement),
+        **study.task.facts(),
         "signed": list(signed),
         "not_signed": [party.name for party in study.parties if party.name not in signed],
     }
@@ -43,19 +43,19 @@ def verdict(home: SiteFolder, study: StudyFile) -> list[str]:
 
 def require_set(home: SiteFolder, study: StudyFile) -> None:
     """Raise if the study is an exact sum over other sites than those that this site's table is bound to."""
-    opens, own = study.scheme.exposure(study.agreement), read_card(home.folder / "card.toml")
+    opens, own = study.task.disclosure, read_card(home.folder / "card.toml")
     party = next((each for each in study.parties if each.identity == own.identity.hex()), None)
-    if opens.quorum_size is None or opens.epsilon or party is None or party.name not in study.contributors:
+    if opens.row_sum is None or opens.epsilon or party is None or party.name not in study.contributors:
         return
     if home.config.rows is not None:
-        vector = contribution(study, State("", None, home.config.rows.name), opens.quorum_size, exact=True)
+        vector = contribution(study, State("", None, home.config.rows.name), opens.row_sum.quorum_size, exact=True)
         require_all(replace(request_of(study, party.name), vector=vector), home.records(study), KNOWN_SET)
 
 
 def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
     """What would leave this site, by kind of cell, and why it would be refused. Reads the rows; run it in a thread."""
     problems = verdict(home, study)
-    found, lines = study.scheme.dry_run(study.agreement, FolderSite(home, name, study))
+    found, lines = study.task.at(FolderSite(home, name, study), "0" * 32).dry_run()
     told = {"study": study.sha256, "title": study.title, "protocol": study.protocol, **found}
     return told | {
         "refused_because": problems + found["refused_because"],
@@ -68,7 +68,7 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
 
 def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]:
     """What runs of a study would cost this site's ledger at the most, and what they would leave."""
-    opens = study.scheme.exposure(study.agreement)
+    opens = study.task.disclosure
     told: dict[str, Any] = {"runs": runs, "epsilon": opens.epsilon, "delta": opens.delta}
     try:
         before = home.ledger.balance()
@@ -83,8 +83,8 @@ def again(home: SiteFolder, study: StudyFile) -> list[str]:
     """What an earlier run means for the next one, in sentences: said before people approve it."""
     starts, left = len(home.history.starts(study.sha256)), home.approvals.runs_left(study.sha256)
     told = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
-    opens = study.scheme.exposure(study.agreement)
-    if not opens.epsilon and opens.quorum_size is not None:
+    opens = study.task.disclosure
+    if not opens.epsilon and opens.row_sum is not None:
         told.append(one_set.sentence)
         if not home.config.policy.changed_data:
             told.append(changed_data.sentence)

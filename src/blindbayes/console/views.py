@@ -117,13 +117,12 @@ def studies(context: Context) -> dict[str, Any]:
 def study(context: Context, study: str) -> dict[str, Any]:
     """One study: what people need to see before they decide."""
     home, file = context.agent.home, find_study(context.agent.home, study)
-    scheme, agreement = file.study.scheme, file.agreement
     policy = "; ".join(preview.verdict(home, file))
     try:
-        scheme.require_runnable(agreement)
+        file.task.require_runnable()
     except BlindbayesError as error:
         policy = policy or str(error)
-    approval, shown, opens = approval_of(file), scheme.shown(agreement), scheme.exposure(agreement)
+    approval, shown, opens = approval_of(file), file.task.facts(), file.task.disclosure
     state, until = _state_of(home, file), home.approvals.until(study)
     half = next((entry for entry in home.decisions.waiting() if entry["study"] == study), None)
     return {
@@ -135,12 +134,12 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "roster": file.roster.sha256,
         "changes": [line for after, change in zip(file.rosters[1:], file.changes, strict=True) for line in after.told(change)],
         "protocol": file.protocol,
-        "about_protocol": scheme.facts.line,
+        "about_protocol": opens.summary,
         "parties": _parties(context.agent, file),
         "opened": shown["opened"],
         "learners": list(learners_of(file)),
         "said": {name: value for name, value in shown.items() if name not in ("opened", "learners", "epsilon")},
-        "leaves": list(scheme.facts.leaves),
+        "leaves": list(opens.messages),
         "columns": [feature.name for feature in file.book.features],
         "target": file.book.target,
         "codebook": file.book.sha256,
@@ -150,7 +149,7 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "cost": preview.cost(home, file),
         "past": preview.again(home, file),
         "budget": budget(home),
-        "queries": opens.queries,
+        "queries": None if opens.answers is None else opens.answers.queries,
         "policy": policy,
         "runs_left": home.approvals.runs_left(study),
         "until": None if until is None else until.isoformat(),
@@ -159,7 +158,7 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "approvers": home.config.policy.approvers,
         "refusal": _refusal(home, study) if state == "refused" else None,
         "runs": [_past_run(context.agent, entry) for entry in _joined(home, study)[:10]],
-        "in_shares": scheme.facts.shares,
+        "in_shares": opens.answers is not None,
         "is_party": context.agent.name in file.names,
     }
 
@@ -263,12 +262,12 @@ def describe_run(agent: Agent, run: AgentRun) -> dict[str, Any]:
     sites = []
     for name in study.names:
         mine = name == agent.name
-        seats = [shown["seats"][seat] for seat in study.seats if study.host(seat) == name and seat in shown["seats"]]
+        seats = [shown["seats"][seat] for seat in study.roles if study.host(seat) == name and seat in shown["seats"]]
         sites.append(
             {
                 "site": name,
                 "mine": mine,
-                "roles": [seat for seat in study.seats if study.host(seat) == name],
+                "roles": [seat for seat in study.roles if study.host(seat) == name],
                 "connected": mine or agent.router.courier.is_up(name),
                 "waited_for": waited.get(name),
                 "state": run.state if run.done.is_set() else ", ".join(dict.fromkeys(each["state"] for each in seats)),

@@ -16,7 +16,7 @@ from blindbayes.disclosure.charges import Charge, Payments, max_moved
 from blindbayes.disclosure.history import History
 from blindbayes.disclosure.one_set import Binding, ExactSum
 from blindbayes.disclosure.policy import Policy, require_allowed, require_overlap_bits, require_rate
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Disclosure
 from blindbayes.errors import LocalProtocolError, PrivacyError
 
 NOISE = (
@@ -52,8 +52,7 @@ class RunRequest:
     study: str
     roster: str
     title: str
-    protocol: str
-    exposure: Exposure
+    disclosure: Disclosure
     identity: str  # of this site
     names: Mapping[str, str]  # of the study's parties, by identity
     unit: str
@@ -160,7 +159,7 @@ def rate(request: RunRequest, records: Records) -> None:
 
 @_check("What the run opens must be within this site's policy, as site.toml has it when the run computes.")
 def policy_limits(request: RunRequest, records: Records) -> None:
-    require_allowed(records.policy, request.protocol, request.exposure)
+    require_allowed(records.policy, request.disclosure)
 
 
 @_check("A site that took its rows back takes part only in runs that remove them from an earlier result.")
@@ -352,12 +351,12 @@ def require_all(request: RunRequest, records: Records, checks: Sequence[Check] =
             check.require(request, records)
 
 
-def checks_for(exposure: Exposure) -> list[Check]:
+def checks_for(disclosure: Disclosure) -> list[Check]:
     """Return the checks that concern runs of a study."""
     scopes: set[Scope] = {"run"}
-    if exposure.quorum_size is None:
+    if disclosure.row_sum is None:
         scopes.add("columns")
-    elif not exposure.epsilon:
+    elif not disclosure.epsilon:
         scopes.add("exact_sum")
     return [check for check in CHECKS if check.scope in scopes]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Answers, Disclosure, Overlap, RowSum, SumForm
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.errors import PrivacyError
 
@@ -43,75 +43,76 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weaker_options: bool = False
 
 
-def require_allowed(policy: Policy, protocol: str, opens: Exposure) -> None:
-    """Raise `PrivacyError` unless the policy allows what a run of the protocol would open."""
-    if protocol not in policy.protocols:
-        raise PrivacyError(f"this site does not allow the protocol {protocol!r}")
+def require_allowed(policy: Policy, opens: Disclosure) -> None:
+    """Raise `PrivacyError` unless the policy allows what a run would disclose."""
+    if opens.protocol not in policy.protocols:
+        raise PrivacyError(f"this site does not allow the protocol {opens.protocol!r}")
     if opens.unsafe:
         raise PrivacyError(opens.unsafe[0])
-    if opens.quorum_size is not None:
-        _require_sum(policy, opens, opens.quorum_size)
-    if opens.shares:
-        _require_queries(policy, opens)
+    if opens.row_sum is not None:
+        _require_sum(policy, opens, opens.row_sum)
+    if opens.answers is not None:
+        _require_queries(policy, opens.answers)
     if opens.overlap is not None:
-        _require_overlap(policy, opens, opens.overlap)
-    if opens.matches:
-        require_matches_revealed(policy)
-    if opens.shares:
-        _require_noise(policy, opens)
+        _require_overlap(policy, opens.overlap)
+    if opens.answers is not None:
+        _require_noise(policy, opens, opens.answers)
     if opens.epsilon > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an epsilon of at most {policy.max_epsilon_per_run:g} per run")
     if opens.delta > policy.max_delta_per_run:
         raise PrivacyError(f"this site allows a delta of at most {policy.max_delta_per_run:g} per run")
 
 
-def _require_sum(policy: Policy, opens: Exposure, quorum_size: int) -> None:
+def _require_sum(policy: Policy, opens: Disclosure, row_sum: RowSum) -> None:
     if not opens.epsilon and not policy.exact_sums:  # also for sums in shares, which answers reveal
         raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
-    if opens.exact and quorum_size < 3:
+    if row_sum.form is SumForm.EXACT and row_sum.quorum_size < 3:
         raise PrivacyError("an exact sum of two sites tells each the other's statistics")
-    if quorum_size < policy.min_parties:
+    if row_sum.quorum_size < policy.min_parties:
         raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
 
 
-def _require_queries(policy: Policy, opens: Exposure) -> None:
-    if opens.queries is None:
+def _require_queries(policy: Policy, answers: Answers) -> None:
+    if answers.queries is None:
         raise PrivacyError(
             "the study does not limit how many instances may be classified, and repeated queries let the model be read off: "
             f"set options.queries, at most {policy.max_queries}"
         )
-    if opens.queries > policy.max_queries:
+    if answers.queries > policy.max_queries:
         raise PrivacyError(
             f"this site lets at most {policy.max_queries} instances be classified; options.queries asks for more"
         )
 
 
-def _require_noise(policy: Policy, opens: Exposure) -> None:
+def _require_noise(policy: Policy, opens: Disclosure, answers: Answers) -> None:
     if policy.noise_in_shares and not opens.epsilon:
         raise PrivacyError(
             "without noise in the shares a table made up by another site turns answers into facts about one person: this site "
             "asks for an epsilon (noise_in_shares under [policy] in site.toml)"
         )
-    if opens.min_cell is not None and opens.min_cell < policy.min_cell and not 0 < opens.epsilon <= MAX_NOISE_EPSILON:
+    has_noise = 0 < opens.epsilon <= MAX_NOISE_EPSILON
+    if answers.min_cell is not None and answers.min_cell < policy.min_cell and not has_noise:
         raise PrivacyError(
             "without noise, or with little, a column with a value for each person turns every answer into one person's class: "
             f"this site asks for an epsilon, of at most {MAX_NOISE_EPSILON:g}, or for limits.min_cell of at least "
             f"{policy.min_cell} (min_cell under [policy] in site.toml)"
         )
-    if opens.audit_rate < policy.min_audit_rate:
+    if answers.audit_rate < policy.min_audit_rate:
         raise PrivacyError(f"this site asks for options.audit_rate of at least {policy.min_audit_rate:g}")
 
 
-def _require_overlap(policy: Policy, opens: Exposure, min_overlap: int) -> None:
-    if min_overlap < policy.min_overlap:
+def _require_overlap(policy: Policy, overlap: Overlap) -> None:
+    if overlap.min_overlap < policy.min_overlap:
         raise PrivacyError(
             "over few common identifiers a model speaks of single people: this site asks for options.min_overlap of at least "
             f"{policy.min_overlap}"
         )
-    if min_overlap and policy.max_overlap_bits_per_day < 1:
+    if overlap.min_overlap and policy.max_overlap_bits_per_day < 1:
         raise PrivacyError("this site does not tell whether enough identifiers match; its policy allows no such study")
-    if opens.overlap_epsilon > policy.max_epsilon_per_run:
+    if overlap.epsilon > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
+    if overlap.matches_to:
+        require_matches_revealed(policy)
 
 
 def require_cost(policy: Policy, spend: Spend | None) -> None:

@@ -69,6 +69,7 @@ class Disclosure:
     delta: float = 0.0
     assumptions: tuple[str, ...] = ()  # what the promise rests on, one sentence each
     deviation: tuple[str, ...] = ()  # what a party that deviates from the protocol gets
+    conclusions: tuple[str, ...] = ()  # what can be concluded from what is opened, for the leak report
     risks: tuple[str, ...] = ()  # settings that deserve a second look, for the person who approves
     unsafe: tuple[str, ...] = ()  # reasons why an option protects nothing; a site refuses such a study
 
@@ -76,21 +77,3 @@ class Disclosure:
     def opened(self) -> tuple[str, ...]:
         """The names of the outputs; "nothing" if there are none."""
         return tuple(output.name for output in self.outputs) or ("nothing",)
-
-
-@dataclass(frozen=True, slots=True)
-class Exposure:
-    """What a run of a study would open, for a site's policy to judge."""
-
-    exact: bool = False  # a sum of statistics without noise
-    quorum_size: int | None = None  # minimum number of sites in a sum that is opened or that answers reveal; None: no such sum
-    epsilon: float = 0.0  # the largest that any site spends on it
-    delta: float = 0.0
-    shares: bool = False  # classifications follow, whose number the policy limits
-    queries: int | None = None  # how many
-    audit_rate: float = 0.0  # share of dummies among look-ups
-    min_cell: int | None = None  # model over columns in shares: counters below it are set to 0
-    overlap: int | None = None  # hidden join: one bit, whether at least this many identifiers match; 0 for no bit
-    overlap_epsilon: float = 0.0
-    matches: bool = False  # the parties learn whom they share
-    unsafe: tuple[str, ...] = ()  # why options of the study protect nothing, or only if somebody is trusted

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -70,6 +70,11 @@ class KeptShare(ABC):
     path: Path | None
     _spent: int
     _destroyed: bool
+
+    @classmethod
+    @abstractmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a share file. A damaged one, or one that others may read, is refused."""
 
     @abstractmethod
     def body(self) -> bytes:
@@ -202,8 +207,7 @@ class ShareHead(KeptShare):
     _destroyed: bool = False
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ShareHead:
-        """Of a share file of any kind."""
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         head = read_share(path, _Head)
         return cls(head.study, head.party, head.public, head.queries, Path(path))
 
@@ -244,8 +248,7 @@ class ModelShare(KeptShare):
     _destroyed: bool = False
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ModelShare:
-        """Read a share file. A damaged one, or one that others may read, is refused."""
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         record = read_share(path, _Record)
         tables = {other: {name: item.array() for name, item in own.items()} for other, own in record.tables.items()}
         sums = {other: item.array() for other, item in record.sums.items()}

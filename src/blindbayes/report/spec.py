@@ -48,7 +48,7 @@ class Spec:
 @cache
 def _pages() -> dict[str, str]:
     """Return the text of every SPEC.md by the protocol that its title names."""
-    added = {module.rpartition(".")[0] for module in extensions.added(extensions.SCHEMES).values()}
+    added = {module.rpartition(".")[0] for module in extensions.added(extensions.TASKS).values()}
     packages = ("blindbayes.protocols", *sorted(added), *registry.known().values())
     texts = [page.read_text("utf-8") for package in packages for page in _spec_files(importlib.resources.files(package))]
     return {text.partition("\n")[0].removeprefix("# ").split()[0].rstrip(":"): text for text in texts}

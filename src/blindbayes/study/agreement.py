@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,7 @@ from blindbayes.errors import ConfigError
 
 if TYPE_CHECKING:
     from blindbayes.study.study import Study
+    from blindbayes.study.tasks.task import StudyTask
 
 
 class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,15 +63,15 @@ class Agreement:
         return {name: tuple(each for each in self.book.names if each in holds.get(name, ())) for name in self.names}
 
     @cached_property
-    def public(self) -> Any:
-        """The public facts of the protocol, as its scheme makes them. Raises what the parties cannot agree on."""
-        return self.study.scheme.agree(self)
+    def task(self) -> StudyTask:
+        """The task of the study's protocol, not yet at a site. Raises what the parties cannot agree on."""
+        return self.study.task_class(self)
 
-    @cached_property
-    def seats(self) -> tuple[str, ...]:
+    @property
+    def roles(self) -> tuple[str, ...]:
         """Every role of a run: the contributors under their own names, then the others."""
-        return self.study.scheme.seats(self)
+        return self.task.roles
 
-    def host(self, seat: str) -> str:
-        """The party that runs a role."""
-        return self.hosts.get(seat, seat)
+    def host(self, role: str) -> str:
+        """Return the party that runs a role."""
+        return self.hosts.get(role, role)

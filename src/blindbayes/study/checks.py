@@ -9,8 +9,9 @@ from blindbayes.data.contribution_bound import require_identifier, require_rows_
 from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.study import schemes
 from blindbayes.study.fields import Estimation, Limits, Privacy
+from blindbayes.study.tasks import registry
+from blindbayes.study.tasks.traits import ModelForm, Support
 
 if TYPE_CHECKING:
     from blindbayes.study.study import Study
@@ -29,17 +30,17 @@ def _require_types(study: Study) -> None:
 
 
 def _require_protocol(study: Study) -> None:
-    facts = schemes.scheme(study.protocol).facts
-    if study.partition not in facts.partitions:
-        known = ", ".join(schemes.known(study.partition))
+    task = registry.task_class(study.protocol)
+    if study.partition not in task.partitions:
+        known = ", ".join(registry.known(study.partition))
         raise ConfigError(f"there is no {study.partition} protocol {study.protocol!r}; known: {known}")
-    if study.partition == "columns" and study.aligned != facts.aligned:
-        rows, kind = ("line up", "ColumnStudy") if facts.aligned else ("are matched by an identifier", "JoinStudy")
+    if study.partition == "columns" and study.aligned != task.aligned:
+        rows, kind = ("line up", "ColumnStudy") if task.aligned else ("are matched by an identifier", "JoinStudy")
         raise ConfigError(f"{study.protocol} is for rows that {rows}: make a {kind}, or take another protocol")
 
 
 def _require_features(study: Study) -> None:
-    if not schemes.scheme(study.protocol).facts.texts:
+    if Support.TEXT not in registry.task_class(study.protocol).supports:
         study.codebook.require_one_value(f"a study over {study.described} by {study.protocol}")
 
 
@@ -47,7 +48,7 @@ def _require_label_epsilon(study: Study) -> None:
     given = study.privacy.label_epsilon
     if given is None or given is False:
         return
-    if study.partition != "columns" or not study.scheme.facts.randomises:
+    if Support.LABEL_EPSILON not in study.task_class.supports:
         raise ConfigError("label_epsilon is for models in shares over columns; leave it out")
     RandomisedLabels.make(given, len(study.codebook.classes))
 
@@ -85,7 +86,7 @@ def _require_weights(study: Study) -> None:
     weights = study.estimation.class_weight
     if unknown := sorted(set(weights) - set(study.codebook.classes)):
         raise ConfigError(f"class_weight: {unknown[0]!r} is not a class of the codebook")
-    if weights and not study.scheme.facts.weighs:
+    if weights and Support.CLASS_WEIGHT not in study.task_class.supports:
         raise ConfigError(f"class_weight does not apply to {study.protocol}; leave it out")
 
 
@@ -100,8 +101,9 @@ def _require_quorum(study: Study) -> None:
 
 
 def _require_min_cell(study: Study) -> None:
-    facts = study.scheme.facts
-    if study.limits.min_cell and not (facts.small_cells and (facts.shares or study.is_private)):
+    task = study.task_class
+    is_hidden = task.model is ModelForm.SHARED or study.is_private
+    if study.limits.min_cell and not (Support.MIN_CELL in task.supports and is_hidden):
         raise ConfigError(
             "min_cell hides small counts of noisy sums over rows, and of models in shares: an exact sum with altered cells "
             "is neither exact nor private; set epsilon, or min_cell = 0"
@@ -110,7 +112,7 @@ def _require_min_cell(study: Study) -> None:
 
 def _require_options(study: Study) -> None:
     study.params  # noqa: B018 - reading them refuses what the protocol does not know
-    study.scheme.check(study)
+    study.task_class.check(study)
 
 
 CHECKS = (

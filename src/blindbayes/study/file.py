@@ -24,13 +24,14 @@ from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.io.untrusted import convert, read_limited, read_toml, require_seen
 from blindbayes.protocols.registry import SumSetup
-from blindbayes.study import schemes
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.fields import Deadlines, Estimation, Limits, Privacy
 from blindbayes.study.roster import Change, Party, Roster, require_party, rosters_of, steps_of
-from blindbayes.study.schemes import Scheme
 from blindbayes.study.settings import annotate, no_none
 from blindbayes.study.study import KINDS, ColumnStudy, JoinStudy, RowStudy, Study, canonical, without_defaults
+from blindbayes.study.tasks import registry
+from blindbayes.study.tasks.task import StudyTask
+from blindbayes.study.tasks.traits import Support
 
 __all__ = ["Deadlines", "Estimation", "Limits", "Party", "Privacy", "StudyFile"]
 _OUTSIDE_THE_HASH = ("changes", "signatures")
@@ -52,12 +53,6 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     def __post_init__(self) -> None:
         self._require_parties()
-        if not self.scheme.facts.between_sites:
-            rows, columns = (schemes.known(kind, between_sites=True, allowed=True) for kind in ("rows", "columns"))
-            raise ConfigError(
-                f"{self.protocol} runs in one process only (`simulate` in Python); between sites take one of "
-                f"{', '.join(rows)} for rows, {' or '.join(columns)} for columns"
-            )
         if self.changes and not self.is_living:
             raise ConfigError(
                 f"the roster of a study by {self.protocol} does not change: only sums over rows go on without a site"
@@ -68,7 +63,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError("[columns] is for kind = 'columns' or 'join'; leave it out")
         if unknown := sorted(set(self.roster.hosts.values()) - set(self.names)):
             raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
-        self.agreement.public  # noqa: B018 - options, quorum, bounds, features held by nobody or by two: refused here
+        self.task  # noqa: B018 - options, quorum, bounds, features held by nobody or by two: refused here
         self._require_hosts()
 
     def _require_parties(self) -> None:
@@ -92,15 +87,15 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     def _require_hosts(self) -> None:
         contributors = set(self.contributors)
-        extra = [name for name in self.seats if name not in contributors]
+        extra = [name for name in self.roles if name not in contributors]
         if clash := sorted(set(extra) & set(self.names)):
             raise ConfigError(f"a party may not be called {clash[0]!r}: {self.protocol} keeps that name for a role")
         if missing := sorted(set(extra) - set(self.roster.hosts)):
             raise ConfigError(f"who hosts the role {missing[0]!r} of {self.protocol}? Say so under [hosts]")
         if unknown := sorted(set(self.roster.hosts) - set(extra)):
             raise ConfigError(f"{self.protocol} has no role {unknown[0]!r} to host; take it out of [hosts]")
-        for pair in self.scheme.apart():
-            if set(pair) <= set(self.roster.hosts) and len({self.roster.hosts[seat] for seat in pair}) < len(pair):
+        for pair in self.task.apart:
+            if set(pair) <= set(self.roster.hosts) and len({self.roster.hosts[role] for role in pair}) < len(pair):
                 raise ConfigError(
                     f"the roles {' and '.join(pair)} of {self.protocol} must be on different sites: together they could read "
                     "every contribution. Change [hosts]"
@@ -128,9 +123,9 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     # -- what it says --------------------------------------------------------------------------------------------------
 
     @property
-    def scheme(self) -> Scheme:
-        """How the study is run."""
-        return self.study.scheme
+    def task(self) -> StudyTask:
+        """The task of the study's protocol."""
+        return self.agreement.task
 
     @property
     def protocol(self) -> str:
@@ -150,7 +145,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     @cached_property
     def agreement(self) -> Agreement:
-        """The study and its parties, as jobs and schemes see them."""
+        """The study and its parties, as tasks see them."""
         now, founders = self.roster, tuple(party.name for party in self.parties if party.contributes)
         study: Study = self.study
         if now.party_rows != study.privacy.party_rows:
@@ -172,7 +167,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     @property
     def is_living(self) -> bool:
         """Whether sites may come and go."""
-        return self.scheme.facts.living
+        return Support.ROSTER_CHANGES in self.study.task_class.supports
 
     def at(self, roster: str) -> StudyFile | None:
         """The study as it stood with a roster, by its hash; None if it never had that one."""
@@ -215,23 +210,23 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return self.agreement.holdings
 
     @property
-    def seats(self) -> tuple[str, ...]:
+    def roles(self) -> tuple[str, ...]:
         """Every role of the protocol: the contributors under their own names, then the others."""
-        return self.agreement.seats
+        return self.agreement.roles
 
     @property
     def setting(self) -> SumSetup:
         """Of a study over rows: the public setting of the sum."""
-        found: SumSetup = self.agreement.public.setting
+        found: SumSetup = self.task.setting
         return found
 
     def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:
         """Run it in this process, as agreed: under its own hash, with its parties and hosts. See `Study.simulate`."""
         return self.study.simulate(sources, agreement=self.agreement, **options)
 
-    def host(self, seat: str) -> str:
+    def host(self, role: str) -> str:
         """The party that runs a role."""
-        return self.roster.hosts.get(seat, seat)
+        return self.roster.hosts.get(role, role)
 
     @cached_property
     def _by_name(self) -> dict[str, Party]:
@@ -242,9 +237,9 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"{name!r} is no party of this study")
         return found
 
-    def identity(self, seat: str) -> bytes:
+    def identity(self, role: str) -> bytes:
         """The public key of whoever runs a role."""
-        return bytes.fromhex(self.party(self.host(seat)).identity)
+        return bytes.fromhex(self.party(self.host(role)).identity)
 
     # -- hash and signatures ---------------------------------------------------------------------------------------------
 
@@ -306,8 +301,8 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         """Make the file of a study and its parties; roles without a host get the default one."""
         contributors = tuple(party.name for party in parties if party.contributes)
         agreement = Agreement(study, study.sha256, tuple(party.name for party in parties), contributors, held=columns)
-        study.scheme.require_runnable(agreement)
-        given = {**schemes.default_hosts(agreement), **(hosts or {})}
+        agreement.task.require_runnable()
+        given = {**registry.default_hosts(agreement), **(hosts or {})}
         return cls(title, parties, study, given, deadlines or Deadlines(), columns)
 
     @classmethod

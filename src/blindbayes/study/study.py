@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import msgspec
 
@@ -21,13 +21,16 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.dp.noise.randomised_response import LARGEST
 from blindbayes.errors import ConfigError
-from blindbayes.study import schemes
 from blindbayes.study.checks import require_study
 from blindbayes.study.fields import Estimation, Limits, Privacy
-from blindbayes.study.schemes import Partition, Scheme
+from blindbayes.study.tasks import registry
+from blindbayes.study.tasks.traits import Partition, Support
 from blindbayes.wire.transcript import Keep
 
-SIMULATION = "blindbayes.simulation.driver"
+if TYPE_CHECKING:
+    from blindbayes.study.tasks.task import StudyTask
+
+SIMULATION = "blindbayes.study.simulation.driver"
 Duplicates = Literal["join", "first", "reject"]
 
 
@@ -58,14 +61,14 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"{type(self).__name__}({', '.join([f'<codebook of {self.codebook.target!r}>', *settings])})"
 
     @property
-    def scheme(self) -> Scheme:
-        """How the study is run."""
-        return schemes.scheme(self.protocol).variant(self)
+    def task_class(self) -> type[StudyTask]:
+        """The class of the study's task, which knows how it is run."""
+        return registry.task_class(self.protocol).variant(self)
 
     @cached_property
     def params(self) -> msgspec.Struct:
         """The protocol's options, typed."""
-        return schemes.params_of(schemes.scheme(self.protocol).params, self.options)
+        return registry.parse_params(registry.task_class(self.protocol).params, self.options)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -81,7 +84,7 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         than randomised response supports.
         """
         given, epsilon = self.privacy.label_epsilon, self.privacy.epsilon
-        if given is False or self.partition != "columns" or not self.scheme.facts.randomises:
+        if given is False or Support.LABEL_EPSILON not in self.task_class.supports:
             return None
         if given is not None:
             return float(given)
@@ -138,7 +141,7 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ledgers : mapping, optional
             Each party's ledger file, which is charged before anything is sent.
         policies : mapping, optional
-            What each party's site allows (`agent.policy.Policy`); by default everything the study asks for.
+            What each party's site allows (`disclosure.policy.Policy`); by default everything the study asks for.
         coins : Coins, optional
             Source of randomness; by default the system's.
         faults, keep, agreement

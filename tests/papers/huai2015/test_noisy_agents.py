@@ -116,5 +116,5 @@ def test_a_study_survives_its_file(tmp_path: Path) -> None:
     study = study_of(office_of(tmp_path))
     again = StudyFile.from_text(study.to_toml())
     assert again == study
-    assert again.seats == ("hospital", "insurer", "miner")
+    assert again.roles == ("hospital", "insurer", "miner")
     assert again.hosts == {"miner": "office"}

@@ -15,7 +15,8 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.study import Study
-from blindbayes.study.schemes import scheme
+from blindbayes.study.tasks.registry import task_class
+from blindbayes.study.tasks.traits import Standing
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, posterior
 from support.studies import make_study
 from support.two_party import coins
@@ -88,8 +89,7 @@ def test_what_is_refused_and_that_no_new_site_allows_it() -> None:
     few = FRAME[FRAME["y"] == "a"][:50]
     with pytest.raises(DataError, match="fewer than two people"):
         study().simulate({"bank": few[["id", "u", "y"]], "shop": few[["id", "v", "w"]]})
-    assert not scheme("distorted_intersection").facts.allowed
-    assert not scheme("distorted_intersection").facts.offered
+    assert task_class("distorted_intersection").standing is Standing.RESTRICTED
     tables = {"bank": FRAME[["id", "u", "y"]], "shop": FRAME[["id", "v", "w"]]}
     with pytest.raises(PrivacyError, match="does not allow the protocol"):
         study().simulate(tables, policies={"bank": Policy()})

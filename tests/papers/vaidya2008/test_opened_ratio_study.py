@@ -164,7 +164,7 @@ def test_every_count_has_the_noise_that_the_statement_says(monkeypatch: pytest.M
         return vectors[-1]
 
     monkeypatch.setattr(OpenedJob, "contribution", watched)
-    monkeypatch.setattr("blindbayes.simulation.run.run_in_memory", lambda *_, **__: None)
+    monkeypatch.setattr("blindbayes.study.simulation.driver.run_in_memory", lambda *_, **__: None)
     for number in range(60):
         vectors.clear()
         with pytest.raises(AttributeError):  # the run itself is left out

@@ -17,7 +17,7 @@ from blindbayes.data.columns import open_columns
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.statistics.parameters import Gaussian, estimate
-from blindbayes.study.tasks.aligned import whole_block
+from blindbayes.study.tasks.columns import whole_block
 from blindbayes_papers.primitives.paillier import generate_keypair
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.columns import PrintedModel, PrintedScoring
@@ -308,7 +308,7 @@ def test_share_files_are_private_whole_and_of_their_kind(tmp_path):
     other.save(tmp_path / "hospital.share")
     with pytest.raises(ConfigError, match="two trainings"):
         PrintedModel.load({"hospital": tmp_path / "hospital.share", "insurer": path})
-    mixed = PrintedModel(result.model.columns, {"hospital": other, "insurer": share})
+    mixed = PrintedModel({"hospital": other, "insurer": share})
     with pytest.raises(PeerProtocolError, match="training"):  # of one study, from two trainings: the keys tell
         mixed.predict(asked(small()[:1]))
     swapped = {"hospital": path, "insurer": tmp_path / "hospital.share"}

@@ -210,7 +210,7 @@ class Decisions:
             raise ConfigError(f"{until} is over: name today or a later day until which the approval counts")
         study.require_signatures()
         require_study(self.config.policy, study)
-        study.scheme.require_runnable(study.agreement)
+        study.task.require_runnable()
         self.approvals.require_next(study)
         names = tuple(dict.fromkeys((*self._half(study, runs, until), by)))
         if len(names) < eyes:

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from blindbayes.disclosure.policy import Policy, require_allowed
+from blindbayes.disclosure.value import SumForm
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocols import registry
 from blindbayes.protocols.registry import Coalition
-from blindbayes.report.leakage import coalition_sentences
 from blindbayes.study.file import StudyFile
 from blindbayes.study.settings import line_of
 from blindbayes.study.tasks.sum_plan import Sum
+from blindbayes.study.tasks.sums import SumTask
 
 _SECTIONS = ("privacy", "limits", "deadlines", "estimation")
 _PLAIN = ("reveal_to", "key", "duplicates")
@@ -68,24 +69,24 @@ def approval_of(study: StudyFile) -> Approval:
     """What people should see before they say yes to a study."""
     sentences: tuple[str, ...] = ()
     if _is_sum(study):
-        sentences = coalition_sentences(study.protocol, coalition_of(study), len(study.contributors))
+        sentences = study.task.disclosure.deviation
     return Approval(_changed(study), _promise(study), colluders_of(study), sentences)
 
 
 def _is_sum(study: StudyFile) -> bool:
     """Whether vectors of several sites are added up and the sum is opened."""
-    return study.scheme.facts.sums
+    return isinstance(study.task, SumTask)
 
 
 def learners_of(study: StudyFile) -> tuple[str, ...]:
     """The parties that learn the result of a run: those whose roles open it, and over columns all, who keep a share each."""
-    found = {study.host(seat) for seat in study.scheme.learners(study.agreement)}
-    return tuple(name for name in study.names if name in found)
+    learners = {study.host(role) for role in study.task.learners}
+    return tuple(name for name in study.names if name in learners)
 
 
 def classifies(study: StudyFile) -> bool:
     """Whether runs of the study may also end in classes, which each site has for itself."""
-    return study.scheme.exposure(study.agreement).shares
+    return study.task.disclosure.answers is not None
 
 
 def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | None = None) -> Coalition | None:
@@ -105,7 +106,7 @@ def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | 
 
 def require_study(policy: Policy, study: StudyFile) -> None:
     """Raise `PrivacyError` if the policy refuses the study, whatever the rows are."""
-    require_allowed(policy, study.protocol, study.scheme.exposure(study.agreement))
+    require_allowed(policy, study.task.disclosure)
     require_strength(study, policy.min_colluders, weaker=policy.weaker_options)
     if policy.require_all_signatures and set(study.require_signatures()) != set(study.names):
         raise PrivacyError("this site asks for the signatures of all parties on the study")
@@ -149,14 +150,15 @@ def colluders_of(study: StudyFile) -> int | None:
 def _promise(study: StudyFile) -> dict[str, Any]:
     privacy, told = study.privacy, dict[str, Any]()
     if privacy.epsilon is None:
-        opened = "the exact sum" if study.scheme.exposure(study.agreement).exact else "nothing but what classes tell"
+        row_sum = study.task.disclosure.row_sum
+        opened = "the exact sum" if row_sum is not None and row_sum.form is SumForm.EXACT else "nothing but what classes tell"
         told = {"noise": f"none: {opened} is opened"}
-        if study.scheme.exposure(study.agreement).quorum_size is not None:
+        if row_sum is not None:
             told["binds"] = "this site's table, for good, to exact sums over exactly these sites"
         return told
     told = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
-    if _is_sum(study):
-        noise = study.agreement.public.noise
+    if isinstance(study.task, SumTask):
+        noise = study.task.sum.noise
         told |= {
             "mechanism": "none" if noise is None else f"{noise.mechanism}: {noise.law}",
             "honest_fraction": f"{privacy.honest_fraction:g} of the sites are relied on to add their noise",

@@ -23,25 +23,26 @@ from blindbayes.disclosure.checks import charge as pay
 from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
-from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead
+from blindbayes.naive_bayes.shares import KeptShare, ShareHead
 from blindbayes.net.driver import Finished
 from blindbayes.net.events import log_event
 from blindbayes.net.identity import Identity
 from blindbayes.protocols import registry
-from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
-from blindbayes.study.tasks.job import Bounded, Job, State
-from blindbayes.study.tasks.prediction import PredictionJob, PredictionTerms, Request
+from blindbayes.study.tasks.prediction import Request
+from blindbayes.study.tasks.result import PreviousTotal
+from blindbayes.study.tasks.task import BatchColumns, State, Task
+from blindbayes.study.tasks.traits import Support
 
 
 class FolderSite:
-    """See `scheme.job.Site`: a site's folder, as the job of one run sees it."""
+    """A `Site` and an `AnsweringSite`: a site's folder, as the task of one run sees it."""
 
     def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile, run_id: str = "") -> None:
         self.home, self.study, self.run_id = home, study, run_id
-        self.base = read_run_id(run_id, study.scheme.facts).base if run_id else None
+        self.base = read_run_id(run_id, study.task).base if run_id else None
         self._gone = home.history.has_withdrawn(study.sha256)
         self._counted: Statistics | None = None
         self._rows: tuple[str | None, str] = (None, "")
@@ -93,15 +94,15 @@ class FolderSite:
         self._since = since
         return found
 
-    def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
+    def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
         """The total that this run adds to, as this site kept it; whether it lacks it."""
         sha256 = self.study.sha256
         run = None if self.base is None else self.home.history.named(sha256, self.base)
         found = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
         return found, self.base is not None and found is None
 
-    def keep_total(self, found: Any) -> None:
-        self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, found)
+    def keep_total(self, result: PreviousTotal) -> None:
+        self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, result)
 
     def columns(self, agreement: Agreement) -> ColumnSource:
         self.close()
@@ -156,7 +157,7 @@ class FolderSite:
         records = home.records(study)
         require_all(request, records)
         pay(request, records)
-        if self._counted is not None and study.scheme.facts.goes_on and not is_rehearsal():
+        if self._counted is not None and Support.INCREMENTS in study.task.supports and not is_rehearsal():
             home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
         home.audit.append("computing", **facts_of(request))
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
@@ -170,18 +171,18 @@ class FolderSite:
         """In the site's folder, and nowhere else."""
         self.home.shares.keep(run_id, share)
 
-    # -- classifications: see `scheme.job.AnsweringSite` ---------------------------------------------------------------
+    # -- classifications: see `study.tasks.task.AnsweringSite` ---------------------------------------------------------------
 
     def share_of(self, model: str) -> KeptShare:
         """This site's share of a model; an error if there is none, or if it is another study's."""
-        share: KeptShare = self.home.shares.load(model, getattr(self.study.scheme, "share_kind", ModelShare))
+        share: KeptShare = self.home.shares.load(model, self.study.task.share_class)
         if share.study != self.study.sha256:
             raise ConfigError("that model belongs to another study: name the study that it was trained under")
         if share.party != self.name:
             raise ConfigError("the share file is another party's; each site classifies with its own")
         return share
 
-    def instances(self, request: Request, columns: ColumnsSetup) -> ColumnSource | int:
+    def instances(self, request: Request, columns: BatchColumns) -> ColumnSource | int:
         """The table that its people named. Of its columns those that the study gives this site are read, and the identifier's
         where people are matched by it; all others are left unread."""
         held = columns.owners[self.name]
@@ -246,8 +247,7 @@ def request_of(study: StudyFile, name: str, run_id: str = "") -> RunRequest:
         study=study.sha256,
         roster=study.roster.sha256,
         title=study.title,
-        protocol=study.protocol,
-        exposure=study.scheme.exposure(study.agreement),
+        disclosure=study.task.disclosure,
         identity=study.party(name).identity,
         names={party.identity: party.name for party in study.parties},
         unit=study.study.privacy.unit,
@@ -270,23 +270,23 @@ def contribution(study: StudyFile, state: State, quorum_size: int, *, exact: boo
 
 
 class Work:
-    """One run at this site: its `job`, and how it is finished, in a thread."""
+    """One run at this site: its `task`, and how it is finished, in a thread."""
 
-    def __init__(self, study: StudyFile, site: FolderSite, job: Job, run_id: str) -> None:
-        self.study, self.site, self.job, self.run_id = study, site, job, run_id
+    def __init__(self, study: StudyFile, site: FolderSite, task: Task, run_id: str) -> None:
+        self.study, self.site, self.task, self.run_id = study, site, task, run_id
 
     @property
     def max_bytes(self) -> int | None:
-        """What one role may send another, if the job knows."""
-        return self.job.max_bytes() if isinstance(self.job, Bounded) else None
+        """What one role may send another, if the task knows."""
+        return self.task.max_bytes()
 
     def finish(self, finished: Mapping[str, Finished]) -> Path | None:
         """Keep what the roles returned, then write the release, if there is something to release."""
         outcome = outcome_of(finished)
-        self.job.keep(outcome.outputs)
+        self.task.store(outcome.outputs)
         folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
         receipts = {role: raw for each in finished.values() for role, raw in each.receipts.items()}
-        made = partial(self.job.result, outcome)
+        made = partial(self.task.result, outcome)
         return write_release(folder, self.run_id, self.study, made, lost, self.site.identity, receipts)
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ class Work:
 
 def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
     """What a run's id says, if this site may take part in such a run. No two runs of a study have one name."""
-    found = read_run_id(run_id, study.scheme.facts)
+    found = read_run_id(run_id, study.task)
     if home.history.named(study.sha256, found.name) not in (None, run_id):
         raise PrivacyError("another run of this study has that name")
     require_not_withdrawn(home.history.has_withdrawn(study.sha256), found.base)
@@ -305,7 +305,7 @@ def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
 
 def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
     """The name of an earlier run of the study whose total this site learned."""
-    name = read_run_id(base, study.scheme.facts).name
+    name = read_run_id(base, study.task).name
     run = home.history.named(study.sha256, name)
     if run is None or not home.bases.has_total(study.sha256, run):
         raise ConfigError(
@@ -321,11 +321,7 @@ def work_of(
     kind = run_of(home, study, run_id).kind
     site = FolderSite(home, identity, study, run_id)
     if kind == "training":
-        return Work(study, site, study.scheme.job(study.agreement, site, run_id), run_id)
+        return Work(study, site, study.task.at(site, run_id), run_id)
     if request is None:
         raise ConfigError("a classification begins where this site's people ask for it")
-    terms, asked = PredictionTerms.of(study.agreement, run_id), Request.from_dict(request)
-    if asked.to is not None and asked.rows is None and not study.scheme.facts.aligned:
-        raise ConfigError("to score people by identifier every site names its table with --table")
-    job: type[PredictionJob] = getattr(study.scheme, "prediction", PredictionJob)
-    return Work(study, site, job(terms, site, run_id, asked), run_id)
+    return Work(study, site, study.task.prediction(site, run_id, Request.from_dict(request)), run_id)

@@ -12,7 +12,8 @@ import msgspec
 from blindbayes.errors import ConfigError
 from blindbayes.io.files import erase, make_private_folder, write_whole
 from blindbayes.io.untrusted import read_json_table
-from blindbayes.study.schemes import Facts
+from blindbayes.study.tasks.task import StudyTask
+from blindbayes.study.tasks.traits import ModelForm, Support
 
 NAME = 32  # digits of a run's own name, of a model and of a base
 
@@ -26,7 +27,7 @@ def require_run_id(run_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunId:
-    """A run's id, as the scheme of its study reads it."""
+    """A run's id, as the task of its study reads it."""
 
     kind: Literal["training", "prediction"]
     name: str  # its own: later runs of the study go on from it by this name
@@ -34,15 +35,15 @@ class RunId:
     model: str = ""  # that a classification asks
 
 
-def read_run_id(run_id: str, facts: Facts) -> RunId:
+def read_run_id(run_id: str, task: StudyTask) -> RunId:
     """The one place where an id is taken apart. Whoever proposes a run chooses its id: what its form may not say is refused."""
     name, before = run_id[-NAME:], run_id[:NAME]
     if set(run_id) <= set("0123456789abcdef"):
         if len(run_id) == NAME:
             return RunId("training", name)
-        if len(run_id) == 2 * NAME and facts.goes_on:
+        if len(run_id) == 2 * NAME and Support.INCREMENTS in task.supports:
             return RunId("training", name, base=before)
-        if len(run_id) == 2 * NAME and facts.shares:
+        if len(run_id) == 2 * NAME and task.model is ModelForm.SHARED:
             return RunId("prediction", name, model=before)
     raise ConfigError("no run of this study can have that id")
 

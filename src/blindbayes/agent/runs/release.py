@@ -20,6 +20,7 @@ from blindbayes.report.manifest import RUN, STUDY, read_manifest
 from blindbayes.report.receipts import RECEIPTS, receipts_text
 from blindbayes.report.verification import NamedParties, Verification, verify_release
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks.sums import SumTask
 from blindbayes.wire.transcript import Cost, Keep, Transcript
 
 
@@ -42,9 +43,9 @@ def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tupl
     named = NamedParties(
         study.roster.sha256,
         {party.name: bytes.fromhex(party.identity) for party in study.members},
-        {role: study.host(role) for role in study.seats},
+        {role: study.host(role) for role in study.roles},
         study.contributors,
-        study.setting.quorum_size if study.scheme.facts.sums else len(study.contributors),
+        study.setting.quorum_size if isinstance(study.task, SumTask) else len(study.contributors),
         learners_of(study),
         classifies(study),
     )
@@ -91,12 +92,12 @@ def write_release(
     found = result()
     made: dict[str, bytes] = found.files()
     known = {"study": study.sha256, "codebook": study.book.sha256, "run": run_id, "title": study.title, **found.known}
-    if study.scheme.facts.sums:
+    if isinstance(study.task, SumTask):
         known["went_on_without"] = list(lost)
     made["run.json"] = (json.dumps(known, indent=2) + "\n").encode()
     made["study.toml"] = study.to_toml().encode()
     if receipts:
-        identities = {role: study.identity(role) for role in study.seats}
+        identities = {role: study.identity(role) for role in study.roles}
         included = known.get("included")
         left_out = None if included is None else set(study.contributors) - set(included)
         made[RECEIPTS] = receipts_text(study.roster.sha256, run_id, identities, receipts, left_out)

@@ -65,8 +65,8 @@ _MESH = 64  # with more contributors, only the hub of a star has sessions with a
 
 def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
     """Return whether a role is the hub of a star, and its peers. Sessions between all roles grow with the square."""
-    hub, others = study.scheme.facts.hub, tuple(seat for seat in study.seats if seat != name)
-    if hub not in study.seats or len(study.contributors) <= _MESH:
+    hub, others = study.task.hub, tuple(seat for seat in study.roles if seat != name)
+    if hub not in study.roles or len(study.contributors) <= _MESH:
         return False, others
     return name == hub, others if name == hub else (hub,)
 
@@ -83,11 +83,11 @@ class RoleRunner(RoleHooks):
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
         hub, peers = speaks_with(study, name)
-        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.seats}
+        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.roles}
         shared = [peer for peer in peers if keys[peer]] if keys[name] == identity.agreement.public else []
         secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
         self.journal = self._open_journal(identity.storage_key, dict(zip(shared, secrets, strict=True)))
-        identities = {seat: study.identity(seat) for seat in study.seats}
+        identities = {seat: study.identity(seat) for seat in study.roles}
         roster = study.roster.sha256
         max_bytes = self._max_bytes()
         self.links: dict[str, Link] = {}
@@ -102,19 +102,19 @@ class RoleRunner(RoleHooks):
                 max_bytes=None if host == identity.name else max_bytes,
             )
             site.router.attach(host, self.links[peer])
-        is_contributor = work.job.kind == "sum" and name in study.contributors
+        is_contributor = work.task.kind == "sum" and name in study.contributors
         self._commit_points = CommitPoints(site.home, study, run.run_id) if is_contributor else None
         learners = learners_of(study)
-        self._signs = work.job.kind != "prediction"
-        self.readers = [seat for seat in study.seats if study.host(seat) in learners] if self._signs else ()
-        facts = Run(roster, run.run_id, study.seats, name, identities, identity.signing, identity.agreement, keys)
+        self._signs = work.task.kind != "prediction"
+        self.readers = [seat for seat in study.roles if study.host(seat) in learners] if self._signs else ()
+        facts = Run(roster, run.run_id, study.roles, name, identities, identity.signing, identity.agreement, keys)
         self.driver = RoleDriver(
             facts,
-            work.job.role(name, facts, Coins.seeded(self.journal.begun.seed)),
+            work.task.role(name, facts, Coins.seeded(self.journal.begun.seed)),
             self.journal,
             self.links,
             timing,
-            required=min(work.job.required, len(self.links) + 1),
+            required=min(work.task.required, len(self.links) + 1),
             hub=hub,
             hooks=self,
         )
@@ -164,7 +164,7 @@ class RoleRunner(RoleHooks):
 
         A rehearsal runs the earlier promised runs first: whatever this site promises, it can keep together.
         """
-        key, home, job = (self._run_id, self.name), self._home, self._work.job
+        key, home, job = (self._run_id, self.name), self._home, self._work.task
         with home.deciding, self._latch.passing():
             if not rehearse:
                 job.authorise_and_charge(self.name)
@@ -179,7 +179,7 @@ class RoleRunner(RoleHooks):
 
     def _open_journal(self, key: bytes, secrets: Secrets) -> Journal:
         """Open or create the journal of this role. A run whose input or code has changed since it began is burned."""
-        home, run_id, data, roster = self._home, self._run_id, self._work.job.digest(self.name), self.study.roster.sha256
+        home, run_id, data, roster = self._home, self._run_id, self._work.task.digest(self.name), self.study.roster.sha256
         folder = make_private_folder(home.runs.folder(run_id))
         path, quota = folder / self.name, home.config.journal_quota_mb * 1024**2
         journal = Journal.find(path, run_id, key, quota=quota, secrets=secrets)
@@ -205,7 +205,7 @@ class RoleRunner(RoleHooks):
     def abort(self, error: BlindbayesError) -> None:
         """Inform the other sites that this one gave up."""
         named = error.party if isinstance(error, ProtocolError) else None
-        seats = self.study.seats
+        seats = self.study.roles
         for link in self.links.values():
             link.abort(error.code, seats.index(named) if named in seats else -1)
 

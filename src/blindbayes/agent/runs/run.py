@@ -21,6 +21,7 @@ from blindbayes.errors import (
     UndisclosedError,
 )
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks.traits import ModelForm
 
 
 class Unwritten(Exception):
@@ -80,7 +81,7 @@ class AgentRun:
 
     def outcome(self, error: BlindbayesError) -> dict[str, Any]:
         """Return how the run failed, as it is stored and as other sites are informed."""
-        party, seats = error.party if isinstance(error, ProtocolError) else None, self.study.seats
+        party, seats = error.party if isinstance(error, ProtocolError) else None, self.study.roles
         return {
             "state": "stopped" if isinstance(error, RunStopped) else "failed",
             "study": self.study.sha256,
@@ -94,7 +95,7 @@ class AgentRun:
         """Return True if a failed check may have revealed one bit of what stays in shares: staff decide about more runs."""
         if not isinstance(error, IntegrityError) or isinstance(error, UndisclosedError):
             return False
-        return self.study.scheme.facts.shares and bool(set(error.suspects) - set(self.seats))
+        return self.study.task.model is ModelForm.SHARED and bool(set(error.suspects) - set(self.seats))
 
     def traffic(self) -> dict[str, int]:
         """Return the traffic of all roles of this site."""
@@ -106,7 +107,7 @@ class AgentRun:
         """Return states, names and times for people and for the console; never a value."""
         shown: dict[str, Any] = {
             "run": self.run_id,
-            "kind": self.work.job.kind,
+            "kind": self.work.task.kind,
             "study": self.study.sha256,
             "title": self.study.title,
             "proposed_by": self.proposed_by,

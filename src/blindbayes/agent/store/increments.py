@@ -23,12 +23,12 @@ from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
 from blindbayes.io.files import make_private_folder, read_private, write_whole
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.statistics import Layout, Statistics
-from blindbayes.study.tasks.result import Earlier
+from blindbayes.study.tasks.result import PreviousTotal
 
 
 @dataclass(frozen=True)
 class KeptTotal:
-    """See `scheme.result.Earlier`: a total that this site learned, with all that it adds up."""
+    """A `PreviousTotal`: a total that this site learned, with all that it adds up."""
 
     statistics: Statistics
     total: npt.NDArray[Any] | None
@@ -58,8 +58,10 @@ class Bases:
             )
         return _statistics(codebook, fields["words"])
 
-    def keep_total(self, key: bytes, study: str, run_id: str, found: Earlier) -> None:
+    def keep_total(self, key: bytes, study: str, run_id: str, found: PreviousTotal) -> None:
         """What this site learned of a run, added to all before."""
+        if found.statistics is None:
+            raise LocalProtocolError("a total without statistics cannot be added to")
         total = None if found.total is None else [int(value) for value in found.total]
         fields = {"codebook": found.statistics.codebook.sha256, "total": total, "shares": found.shares, "runs": found.runs}
         words = [int(word) for word in found.statistics.words]

@@ -32,6 +32,7 @@ from blindbayes.crypto.passwords import hash_password
 from blindbayes.errors import ConfigError, RunStopped
 from blindbayes.io.untrusted import shown
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks.traits import Support
 
 
 @command.command()
@@ -152,7 +153,7 @@ def withdraw(study: str, undo: bool, who: str | None, home: SiteFolder) -> None:
     """
     if (approved := home.approvals.find(study)) is None:
         raise ConfigError("no study of that hash is approved here")
-    if not (undo or approved[0].study.scheme.facts.goes_on):
+    if not undo and Support.INCREMENTS not in approved[0].task.supports:
         raise ConfigError(
             f"no run of {approved[0].protocol} subtracts rows: `blindbayes site revoke` the study, and no run reads them again"
         )

@@ -17,11 +17,13 @@ from blindbayes.codebook import Codebook
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Card, read_card
-from blindbayes.study import ColumnStudy, JoinStudy, RowStudy, schemes
+from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Estimation, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.study.study import Duplicates
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.traits import ModelForm
 
 _OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
 _OF_ROWS = {"without_rows", "quorum", "min_parties"}
@@ -39,7 +41,7 @@ _GROUPS: dict[str, type[msgspec.Struct]] = {"privacy": Privacy, "limits": Limits
 @click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
 @option(
     "study.protocol",
-    type=click.Choice(sorted({*schemes.known("rows", between_sites=True), *schemes.known("columns", between_sites=True)})),
+    type=click.Choice(sorted({*tasks.known("rows"), *tasks.known("columns")})),
 )
 @click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
 @option("study.columns.labelled", multiple=True)
@@ -87,12 +89,13 @@ def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -
         raise ConfigError(
             f"--{wrong[0].replace('bounds', 'bound').replace('_', '-')} is for studies over {kind}, or leave it out"
         )
-    if over_rows and "queries" in given and not schemes.scheme(said["protocol"] or "masked_sum").facts.shares:
+    rows_task = tasks.task_class(said["protocol"] or "masked_sum")
+    if over_rows and "queries" in given and rows_task.model is ModelForm.OPENED:
         raise ConfigError("--queries is for studies over columns, and for other models in shares; leave it out")
     cards = [read_card(card) for card in said["cards"]]
     study = make_study(said["title"], Codebook.from_toml(said["codebook"]), cards, said if over_rows else given)
-    opens = study.scheme.exposure(study.agreement)
-    if opens.shares and opens.queries is None:
+    answers = study.task.disclosure.answers
+    if answers is not None and answers.queries is None:
         raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
     target = new_file(str(path))
     target.write_text(study.to_toml(), encoding="utf-8")
@@ -141,11 +144,11 @@ def _over_columns(
     book: Codebook, held: Holdings, options: dict[str, Any], protocol: str | None, said: Mapping[str, Any]
 ) -> ColumnStudy | JoinStudy:
     """A study with what sites ask for by default."""
-    facts = schemes.scheme(protocol or ("joined_sums" if held.n_rows is None else "class_sums")).facts
+    task = tasks.task_class(protocol or ("joined_sums" if held.n_rows is None else "class_sums"))
     exact = said.get("epsilon") is None
-    groups = _groups({"min_cell": Policy().min_cell if facts.shares and exact else 0, **said})
+    groups = _groups({"min_cell": Policy().min_cell if task.model is ModelForm.SHARED and exact else 0, **said})
     own = {"options": options, **{name: said[name] for name in ("protocol", "reveal_to") if said.get(name) is not None}}
-    if facts.aligned:
+    if task.aligned:
         return ColumnStudy(book, **own, **groups)
     options.setdefault("min_overlap", Policy().min_overlap)
     one_record = groups["limits"].min_cell or not exact  # an identifier stands for one record then

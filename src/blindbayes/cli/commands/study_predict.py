@@ -17,6 +17,7 @@ from blindbayes.cli.options import HOME, JSON, copy_failed, require_new_path
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.study.file import StudyFile
 from blindbayes.study.study import learner_of
+from blindbayes.study.tasks.traits import ModelForm
 
 
 @click.command("predict")
@@ -52,7 +53,7 @@ def predict(
       blindbayes study predict study.toml --batch monday --table patients.csv --keep number --out classes.csv --config hospital
     """
     study = StudyFile.from_toml(path)
-    if not study.scheme.facts.shares:
+    if study.task.model is ModelForm.OPENED:
         raise ConfigError("this study ends in a model file, not in shares: classify with `blindbayes predict`")
     if out is not None:
         if out.suffix not in (".csv", ".parquet"):

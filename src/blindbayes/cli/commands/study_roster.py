@@ -61,7 +61,7 @@ def change(
     )
     study.require_changes()
     after = study.change(Change(study.roster.sha256, came, remove, moved, party_rows))
-    after.study.scheme.require_runnable(after.agreement)
+    after.task.require_runnable()
     write_whole(path.resolve(), after.to_toml().encode(), private=False)
     click.echo("\n".join(after.roster.told(after.changes[-1])))
 

@@ -37,10 +37,12 @@ from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Card
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.report.spec import read_spec
-from blindbayes.study import RowStudy, schemes
+from blindbayes.study import RowStudy
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import Privacy, StudyFile
 from blindbayes.study.settings import STUDY
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.traits import ModelForm, Standing, Support
 
 _NOBODY = ("-", "--", "---")  # no site has such a name
 _COLUMNS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "n_rows"}
@@ -207,13 +209,13 @@ class Wizard:
         brings = STUDY["contributes"]
         without = self._ask("without_rows", among(self._names), "", trial=False, text=brings.question, before=brings.before)
         count = len(self._names) - len(without)
-        offered = schemes.known("rows", offered=True, between_sites=True)
-        lines = [STUDY["protocol"].before, *(f"  {name}: {schemes.scheme(name).facts.line}" for name in offered)]
+        offered = tasks.known("rows", (Standing.OFFERED,))
+        lines = [STUDY["protocol"].before, *(f"  {name}: {tasks.task_class(name).description}" for name in offered)]
         protocol = self._ask("protocol", self._protocol, "masked_sum", trial=False, before="\n".join(lines))
         self._said |= {"min_parties": self._given.get("min_parties", min(3, count)), "min_rows": 10}
         self._ask_privacy(count)
         private = self._said["epsilon"] is not None
-        if schemes.scheme(protocol).facts.shares and not private:
+        if tasks.task_class(protocol).model is ModelForm.SHARED and not private:
             self._ask("queries", whole(1), "1000")
         self._ask_for_more("thresholds, noise, hosts, model, deadlines")
         self._ask("min_parties", whole(2, count), str(min(3, count)), rarer=True)
@@ -232,14 +234,14 @@ class Wizard:
         return self._study()
 
     def _protocol(self, text: str) -> str:
-        offered = {} if "protocol" in self._given else {"offered": True}  # by name anything that runs between sites
-        name = one_of(schemes.known("rows", between_sites=True, **offered))(text)
+        standing = None if "protocol" in self._given else (Standing.OFFERED,)  # given by name, any protocol
+        name = one_of(tasks.known("rows", standing))(text)
         count = len(self._names) - len(self._said["without_rows"])
         if count < (minimum := read_spec(name).table.get("minimum", 2)):
             raise ConfigError(f"{name} needs at least {minimum} sites that bring rows; there are {count}")
         book = Codebook("class", ("a", "b"), (STAND_IN,))
-        seats = Agreement(RowStudy(book, protocol=name), "", _NOBODY, _NOBODY).seats
-        if clash := sorted(set(seats) & set(self._names)):
+        roles = Agreement(RowStudy(book, protocol=name), "", _NOBODY, _NOBODY).roles
+        if clash := sorted(set(roles) & set(self._names)):
             raise ConfigError(f"a site is called {clash[0]!r}, which {name} keeps for a role; take another protocol")
         return name
 
@@ -276,7 +278,7 @@ class Wizard:
         self._ask("honest_fraction", fraction, str(round(usual, 4)))
 
     def _ask_quorum(self, protocol: str, count: int) -> None:
-        loses = schemes.scheme(protocol).facts.may_lose
+        loses = Support.DROPOUT in tasks.task_class(protocol).supports
         if not loses and "quorum" not in self._given:
             return  # everybody must answer
         usual = self._study(quorum=None).setting.quorum_size
@@ -420,4 +422,4 @@ class Wizard:
 
 
 def _tell(study: StudyFile) -> None:
-    click.echo("\n" + "\n".join(study.scheme.told(study.agreement)))
+    click.echo("\n" + "\n".join(study.task.summary()))

@@ -1,1 +1,1 @@
-"""Schemes: one module per way to run a study, the only place that knows its protocols."""
+"""Tasks: what one party does in one run, one module per family of protocols."""

@@ -1,4 +1,4 @@
-"""One party's part of classifying instances that all parties bring in one order."""
+"""One party's side of classifying instances that all parties bring in one order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,24 +30,43 @@ from blindbayes.protocols.shared_training import columns as column_roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
-from blindbayes.study.tasks.aligned import class_counts_of, columns_of, local_parameters, require_held
 from blindbayes.study.tasks.audits import answers, commitments_of
-from blindbayes.study.tasks.part import CheckedTable
+from blindbayes.study.tasks.checked_table import CheckedTable
+from blindbayes.study.tasks.columns import class_counts_of, columns_of, local_parameters, require_held
+from blindbayes.study.tasks.task import BatchColumns
 
 Classes = npt.NDArray[np.int64]
 BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
 
 
-class LinedUpScoring(ABC):
-    """See `part.Scoring`: batch after batch, on transfers that are set up first."""
+class Scoring(Protocol):
+    """One party's side of one joint classification, the setup of transfers included."""
 
-    def __init__(
-        self, share: ModelShare, columns: ColumnsSetup, source: ColumnSource | int, reveal_to: str, *, compare_all: bool = False
-    ) -> None:
+    @property
+    def count(self) -> int:
+        """The number of instances."""
+
+    @property
+    def charged(self) -> int:
+        """What the query budget is charged: instances, and other answers that a party could get."""
+
+    def digest(self, key: bytes) -> bytes:
+        """Return the keyed digest of the coded instances."""
+
+    def max_bytes(self) -> int | None:
+        """Return how many bytes one party may send another; None: the journal's quota applies."""
+
+    def role(self, run: Run, coins: Coins) -> Role[Classes | None]:
+        """Return the party's role: class indices for a learner, None for another. Works in batches of bounded size."""
+
+
+class LinedUpScoring(ABC):
+    """A `Scoring` batch after batch, on transfers that are set up first."""
+
+    def __init__(self, share: ModelShare, columns: BatchColumns, source: ColumnSource | int) -> None:
         share.require_alive()
-        self.share, self.party, self.columns = share, share.party, columns
-        self._reveal_to, self._compare_all = reveal_to, compare_all
-        columns.query(1, reveal_to)  # a wrong name is noticed here
+        self.share, self.party = share, share.party
+        self._query(1)  # a wrong name is noticed here
         self._table: CheckedTable | None = None
         if isinstance(source, int):
             if columns.owners[self.party]:
@@ -61,8 +80,10 @@ class LinedUpScoring(ABC):
 
     @property
     def charged(self) -> int:
-        """What the query budget is charged."""
         return self.count
+
+    def max_bytes(self) -> int | None:
+        return None
 
     def _queries(self) -> Iterator[SharedArgmaxSetup]:
         return (self._query(min(BATCH, self.count - low)) for low in range(0, self.count, BATCH))
@@ -71,7 +92,6 @@ class LinedUpScoring(ABC):
         return bytes(32) if self._table is None else self._table.digest(key)
 
     def role(self, run: Run, coins: Coins) -> Role[Classes | None]:
-        """Transfers, then batch after batch."""
         sessions, links = yield from self._connect(run, coins.derive("transfers"))
         learned: list[Classes] = []
         for at, block in enumerate(self._batches()):
@@ -88,16 +108,17 @@ class LinedUpScoring(ABC):
         for low in range(0, self.count, BATCH):
             yield CodedRows(None, {}, min(BATCH, self.count - low))
 
+    @abstractmethod
     def _query(self, rows: int) -> SharedArgmaxSetup:
-        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all)
+        """Return the setup of one batch."""
 
     @abstractmethod
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Any]]:
-        """Agree on what is public about this classification, then set up the transfers: the sessions, and what was set up."""
+        """Agree on what is public about this classification, then set up the transfers; return the sessions and links."""
 
     @abstractmethod
     def _batch(self, run: Run, block: CodedRows, links: Any, coins: Coins) -> Role[Classes | None]:
-        """The classes of one batch, for a learner."""
+        """Return the classes of one batch, for a learner."""
 
 
 @dataclass(slots=True)
@@ -112,12 +133,20 @@ class Transfers:
 class ColumnScoring(LinedUpScoring):
     """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
 
+    def __init__(
+        self, share: ModelShare, columns: ColumnsSetup, source: ColumnSource | int, reveal_to: str, *, compare_all: bool = False
+    ) -> None:
+        self.columns, self._reveal_to, self._compare_all = columns, reveal_to, compare_all
+        super().__init__(share, columns, source)
+
+    def _query(self, rows: int) -> SharedArgmaxSetup:
+        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all)
+
     @property
     def charged(self) -> int:
         return answers(self.columns, self._queries())
 
-    def max_bytes(self) -> int:
-        """What one party may send another."""
+    def max_bytes(self) -> int | None:
         return link_bytes.classification(self.columns, self.count, compare_all=self._compare_all, batch=BATCH)
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Transfers]]:
@@ -167,15 +196,18 @@ class JoinedScoring(LinedUpScoring):
     """With a model over an inner join: both sides' scores are shares."""
 
     def __init__(self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str) -> None:
-        super().__init__(share, join.columns, source, reveal_to)
-        self.join, self._other = join, next(name for name in join.owners if name != share.party)
+        self.join, self.columns, self._reveal_to = join, join.columns, reveal_to
+        self._other = next(name for name in join.owners if name != share.party)
+        super().__init__(share, join.columns, source)
+
+    def _query(self, rows: int) -> SharedArgmaxSetup:
+        return self.columns.query(rows, self._reveal_to)
 
     @property
     def charged(self) -> int:
         return answers(self.join, self._queries())
 
-    def max_bytes(self) -> int:
-        """What one party may send another."""
+    def max_bytes(self) -> int | None:
         return link_bytes.classification(self.columns, self.count, batch=BATCH)
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Links]]:
@@ -196,8 +228,6 @@ class RowsAsked:
 
     rows: SharedRowsSetup
     asker: str
-    labelled: tuple[str, ...] = ()  # no instance has a class yet
-    weights: tuple[float, ...] = ()  # classes weigh alike: private_ratio takes no class_weight
 
     def __post_init__(self) -> None:
         if self.asker not in self.rows.parties:
@@ -205,22 +235,15 @@ class RowsAsked:
 
     @property
     def codebook(self) -> Codebook:
-        """The study's."""
         return self.rows.codebook
 
     @property
-    def alpha(self) -> float:
-        """The study's."""
-        return self.rows.alpha
-
-    @property
     def owners(self) -> dict[str, tuple[str, ...]]:
-        """Who brings which columns of the instances."""
         names = tuple(self.rows.codebook.names)
         return {party: names if party == self.asker else () for party in self.rows.parties}
 
-    def query(self, count: int, reveal_to: str) -> SharedArgmaxSetup:
-        """The class goes to whose instances they are."""
+    def query(self, count: int) -> SharedArgmaxSetup:
+        """Return the setup of a batch, whose classes go to the party that asks."""
         return self.rows.query(count, self.asker)
 
 
@@ -228,21 +251,23 @@ class RowScoring(LinedUpScoring):
     """With a model of private_ratio: two parties hold shares, and any party asks about instances of its own."""
 
     def __init__(self, share: ModelShare, asked: RowsAsked, source: ColumnSource | int) -> None:
-        as_columns: Any = asked
-        super().__init__(share, as_columns, source, asked.asker)
         self._asked = asked
+        super().__init__(share, asked, source)
+
+    def _query(self, rows: int) -> SharedArgmaxSetup:
+        return self._asked.query(rows)
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], RowLinks]]:
         return {}, (yield from shares.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
 
     def _batch(self, run: Run, block: CodedRows, links: RowLinks, coins: Coins) -> Role[Classes | None]:
         rows, tables = self._asked.rows, next(iter(self.share.tables.values()), {})
-        query = self._asked.query(block.rows, "")
+        query = self._query(block.rows)
         return (yield from shares.classify(run, rows, query, tables, block.columns, links, coins))
 
 
-def asked_of(public: Mapping[str, Any], to: str | None) -> Any:
-    """Who brings what to a classification, from the public facts of a share."""
+def asked_of(public: Mapping[str, Any], to: str | None) -> BatchColumns:
+    """Return who brings what to a classification, from the public facts of a share."""
     if "rows_of" not in public:
         return columns_of(public)
     if to is None:
@@ -255,7 +280,7 @@ def asked_of(public: Mapping[str, Any], to: str | None) -> Any:
 def scoring(
     share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
 ) -> LinedUpScoring:
-    """A party's part, from its share alone; a party without columns brings the number of instances."""
+    """Return a party's side, from its share alone; a party without columns brings the number of instances."""
     join = JoinSetup.from_dict(share.public) if "join" in share.public else None
     if join is None or not join.inner:
         return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all)

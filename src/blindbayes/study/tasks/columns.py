@@ -1,17 +1,28 @@
-"""What the schemes over columns have in common: tables that line up, what a site would read, who holds what in words."""
+"""What tasks over columns share: who holds what, a party's own table, and what it computes alone."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import recipe_of
-from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.io.untrusted import read_json_table, well_formed
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.protocols.shared_training.shared_model import NO_GUARD, Guard
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
+from blindbayes.statistics.parameters import Parameters, estimate
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.study import JoinStudy, Study
-from blindbayes.study.tasks.job import Site, refused_reading
+from blindbayes.study.tasks.checked_table import CheckedTable
+from blindbayes.study.tasks.task import BatchColumns, StudyTask
 
 
 def keys_of(study: Study) -> tuple[str, ...]:
@@ -63,7 +74,7 @@ def require_record(study: Study) -> None:
         raise PrivacyError("over columns epsilon protects one record: leave the unit at 'record'")
 
 
-def tell_holdings(agreement: Agreement) -> list[str]:
+def describe_holdings(agreement: Agreement) -> list[str]:
     """Who holds what, for who wrote the study."""
     held, study = agreement.holdings, agreement.study
     lines = [f"{agreement.title}: columns of {', '.join(agreement.names)}, by {study.protocol}."]
@@ -89,12 +100,12 @@ def describe_queries(queries: int | None) -> str:
     return f"{limit} Repeated queries let the model be read off; limit them."
 
 
-def dry_run_columns(agreement: Agreement, site: Site, opened: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """What a site would read, and whether its rows fit: its job reads them, as in a run."""
-    study, scheme = agreement.study, agreement.study.scheme
+def dry_run_columns(task: StudyTask, opened: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return what a site would read, and whether its rows fit: the task reads them, as in a run."""
+    agreement, study, site = task.agreement, task.study, task.site
     table = site.columns(agreement)
     try:
-        problems = refused_reading(scheme.job(agreement, site, "0" * 32))
+        problems = task.refused_reading()
     finally:
         site.close()
     reads = [
@@ -102,10 +113,100 @@ def dry_run_columns(agreement: Agreement, site: Site, opened: list[str]) -> tupl
         *(feature.name for feature in table.features),
         *([agreement.book.target] if table.labelled else []),
     ]
-    said = scheme.shown(agreement)
-    facts: dict[str, Any] = {"reads": reads, "leaves_as": list(scheme.facts.leaves), "opened": said["opened"]}
-    facts |= {"opened_to": said["learners"], "refused_because": problems}
-    if "opened_per_classified_instance" in said:
-        facts["opened_per_classified_instance"] = said["opened_per_classified_instance"]
-    lines = [f"This site would read {', '.join(reads)}.", *(f"  {line}" for line in scheme.facts.leaves), *opened]
+    opens = task.disclosure
+    facts: dict[str, Any] = {"reads": reads, "leaves_as": list(opens.messages), "opened": list(opens.opened)}
+    facts |= {"opened_to": list(opens.learners), "refused_because": problems}
+    if opens.answers is not None:
+        facts["opened_per_classified_instance"] = ["class"]
+    lines = [f"This site would read {', '.join(reads)}.", *(f"  {line}" for line in opens.messages), *opened]
     return facts, [*lines, "Nothing has left."]
+
+
+# -- a party's table, and what it computes alone ------------------------------------------------------------------------------
+
+
+def require_held(columns: BatchColumns, party: str, source: ColumnSource) -> None:
+    """Raise unless the table holds what the study says this party holds."""
+    found = {feature.name for feature in source.features}
+    if missing := [name for name in columns.owners[party] if name not in found]:
+        raise DataError(f"{party}: the table lacks column {missing[0]!r}, which the study says this party holds; add it")
+    if extra := sorted(found - set(columns.owners[party])):
+        raise DataError(f"{party}: the table holds column {extra[0]!r}, which the study gives to another party; drop it")
+
+
+def require_bound(party: str, count: int, bound: int) -> None:
+    """Refuse more identifiers than were agreed."""
+    if count > bound:
+        raise DataError(f"{party}: more identifiers than the agreed bound of {bound}; agree on a larger one")
+
+
+def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> bytes:
+    """Of public facts and arrays, shapes included."""
+    digest = hashlib.blake2b(key=key[:64], digest_size=32, person=b"blindbayes part")
+    digest.update(len(facts).to_bytes(8, "big") + facts)
+    for array in arrays:
+        digest.update(repr((array.shape, array.dtype.str)).encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+@well_formed("the share file")
+def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
+    """What is public about a study, from a share file."""
+    book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
+    owners = {party: tuple(names) for party, names in public["owners"].items()}
+    guard = Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD
+    return ColumnsSetup(
+        book,
+        public["rows"],
+        owners,
+        tuple(public["labelled"]),
+        public["alpha"],
+        public["training"],
+        guard,
+        float(public.get("audit_rate", 0.0)),
+        tuple(map(float, public.get("weights", ()))),
+    )
+
+
+def class_counts_of(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
+    """The class counts that the class holder keeps with its share."""
+    if local is None:
+        raise LocalProtocolError("the class holder knows the class counts")
+    return np.array(local["class_counts"], dtype=np.int64)
+
+
+def _sub_codebook(columns: ColumnsSetup, party: str) -> Codebook:
+    return columns.codebook.with_features(columns.features(party))
+
+
+def count_local(columns: ColumnsSetup, party: str, source: ColumnSource | CheckedTable) -> dict[str, Any]:
+    """Statistics of a party's own columns, which it computes alone because it knows the class."""
+    classes = len(columns.codebook.classes)
+    counts = np.zeros(classes, dtype=np.int64)
+    total: Statistics | None = None
+    layout = Layout(_sub_codebook(columns, party)) if columns.owners[party] else None
+    for block in source.blocks():
+        if block.labels is None:
+            raise LocalProtocolError("a labelled party has the class column")
+        counts += np.bincount(block.labels, minlength=classes)
+        if layout is not None:
+            part = count_block(layout, block)
+            total = part if total is None else total + part
+    named = total.by_name() if total is not None else {}
+    return {"class_counts": [int(value) for value in counts], "statistics": named}
+
+
+def local_parameters(columns: ColumnsSetup, party: str, local: Mapping[str, Any]) -> Parameters:
+    units = columns.guard.units  # that counts are in
+    book = msgspec.structs.replace(_sub_codebook(columns, party), max_rows=min(columns.codebook.max_rows * units, 1 << 48))
+    statistics = Statistics.from_names(book, local["statistics"])
+    return estimate(statistics, alpha=columns.alpha * units)
+
+
+def whole_block(source: ColumnSource) -> CodedRows:
+    blocks = list(source.blocks(training=False))
+    if not blocks:
+        return CodedRows(None, {feature.name: np.zeros(0, dtype=np.int64) for feature in source.features}, 0)
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
+    return CodedRows(None, columns, sum(block.rows for block in blocks))

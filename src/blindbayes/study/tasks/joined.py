@@ -1,55 +1,56 @@
-"""One party's part in a study over columns whose identifiers do not line up: training, and joint classification.
-
-A part knows its party's table and the public facts (`JoinSetup`).
-"""
+"""The task of studies over columns whose rows are matched by an identifier: training by joined_sums."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.keys import read_digests, recipe_of, rows_at
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Disclosure, Overlap
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.overlap import OverlapNoise
-from blindbayes.dp.distributed.column_noise import ColumnNoise
 from blindbayes.dp.noise.exact_events import budget_floor
-from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.private_join import joined as roles
 from blindbayes.protocols.private_join.joined import Joined, JoinSetup
 from blindbayes.protocols.private_join.sums.inputs import Entries, merge, one_hot
 from blindbayes.protocols.private_join.sums.roles import MAX_BOUND, MIN_BOUND
-from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Facts
 from blindbayes.study.study import JoinStudy, Study, join_study, learner_of
-from blindbayes.study.tasks.aligned import count_local, require_held
 from blindbayes.study.tasks.audits import ScoringParams, describe_audits, kept_commitments
-from blindbayes.study.tasks.columns import describe_coalitions, describe_queries, holdings_of, require_learner
+from blindbayes.study.tasks.columns import (
+    count_local,
+    describe_coalitions,
+    describe_queries,
+    holdings_of,
+    keyed_digest,
+    require_bound,
+    require_held,
+    require_learner,
+)
 from blindbayes.study.tasks.guards import counted, describe_guard, guard_local, guarded, noise_of
-from blindbayes.study.tasks.job import UNIT
 from blindbayes.study.tasks.labels import require_randomised
-from blindbayes.study.tasks.shared import ShareScheme
+from blindbayes.study.tasks.prediction import PredictionTask, Request
+from blindbayes.study.tasks.shared import ShareTask
+from blindbayes.study.tasks.task import UNIT, AnsweringSite, LocalSite, StudyTask
+from blindbayes.study.tasks.traits import Support
 from blindbayes.wire import U64Array
 
 Digests = list[bytes | None]
-
-
-# -- what is public ----------------------------------------------------------------------------------------------------------
 
 
 class JoinedSumsParams(ScoringParams, frozen=True, forbid_unknown_fields=True):
@@ -133,83 +134,6 @@ def overlap_charge(join: JoinSetup, party: str) -> Charge | None:
     return None if law is None else Charge(Spend.of(law), UNIT, ("one record", "one person"), law.name)
 
 
-# -- training ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedTraining:
-    """One party's part of training over a join."""
-
-    party: str
-    rows: int
-    join: JoinSetup = field(repr=False)
-    first: Entries = field(repr=False)  # the class holder's labels, or another's rows
-    second: Entries | None = field(repr=False)  # the class holder's own columns class by class, or another's counts
-    local: Mapping[str, Any] | None = field(repr=False)  # statistics that the class holder keeps to itself in a left join
-    queries: int | None = None
-    noise: ColumnNoise | None = field(default=None, repr=False)
-
-    def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the coded input."""
-        arrays = [self.first.items, self.first.words]
-        if self.second is not None:
-            arrays += [self.second.items, self.second.words]
-        facts = json.dumps(self.local, sort_keys=True).encode() + self.join.facts()
-        return keyed_digest(key, facts, arrays)
-
-    def max_bytes(self) -> int:
-        """What one party may send another."""
-        return link_bytes.joined_training(self.join)
-
-    def role(self, run: Run, coins: Coins) -> Role[Joined]:
-        """The party's role."""
-        is_holder = self.party == self.join.class_holder
-        law, noise = overlap_noise(self.join, self.party), None
-        if law is not None:
-            others = self.join.holders if is_holder else (self.join.class_holder,)
-            noise = {name: law.draw(coins.derive(f"noise on the overlap with {name}")) for name in others}
-        drawn = None if self.noise is None else self.noise.draw(self.party, coins.derive("noise in the shares"))
-        if is_holder:
-            trained = yield from roles.train_class_holder(run, self.join, self.first, self.second, coins, noise, drawn)
-            if self.local is not None and self.join.guard.acts:
-                trained.local = guard_local(self.local, self.join.columns, drawn, self.join.bounds[self.party])
-            return trained
-        if self.second is None:
-            raise LocalProtocolError("an attribute holder counts its rows")
-        return (yield from roles.train_attribute_holder(run, self.join, self.first, self.second, coins, noise, drawn))
-
-    def share(self, trained: Joined, study: str) -> ModelShare:
-        """What the party keeps."""
-        public = replace(self.join, training=trained.training).to_dict()
-        local = trained.local if self.join.guard.acts else self.local
-        return ModelShare(
-            study, self.party, public, trained.tables, trained.sums, local, self.queries, kept_commitments(trained)
-        )
-
-
-def training(study: JoinStudy, sha256: str, join: JoinSetup, party: str, source: ColumnSource) -> JoinedTraining:
-    """A party's part of training. Everything about its table is checked here, before anything leaves."""
-    return training_of(study, join, party, source, digests_of(study, sha256, source))
-
-
-def training_of(study: Study, join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> JoinedTraining:
-    """`training` of a table whose identifiers are read already."""
-    require_held(join.columns, party, source)
-    is_holder = party == join.class_holder
-    if source.labelled != is_holder:
-        raise ConfigError(
-            f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not line up"
-        )
-    if is_holder:
-        require_randomised(study, source)
-    source = counted(study, join, source)
-    first, second = _entries(join, party, source, digests)
-    require_bound(party, len(first), join.bounds[party])
-    local = count_local(join.columns, party, _counted(join, source, digests)) if is_holder and not join.inner else None
-    queries, noise = params_of(study).queries, noise_of(study, join)
-    return JoinedTraining(party, source.rows, join, first, second, local, queries, noise)
-
-
 def _counted(join: JoinSetup, source: ColumnSource, digests: Digests) -> ColumnSource:
     """The class holder's rows that count in a left join: all, or under `first` without further rows of an identifier."""
     if join.duplicates != "first":
@@ -243,22 +167,6 @@ def padded(study: Study, digests: Mapping[str, Digests]) -> dict[str, int]:
     return found
 
 
-def require_bound(party: str, count: int, bound: int) -> None:
-    """Refuse more identifiers than were agreed."""
-    if count > bound:
-        raise DataError(f"{party}: more identifiers than the agreed bound of {bound}; agree on a larger one")
-
-
-def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> bytes:
-    """Of public facts and arrays, shapes included."""
-    digest = hashlib.blake2b(key=key[:64], digest_size=32, person=b"blindbayes part")
-    digest.update(len(facts).to_bytes(8, "big") + facts)
-    for array in arrays:
-        digest.update(repr((array.shape, array.dtype.str)).encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.digest()
-
-
 def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> tuple[Entries, Entries | None]:
     """What a party brings: the class holder its labels and its own columns, class by class; another its rows and counts."""
     classes = len(join.codebook.classes)
@@ -290,50 +198,218 @@ def _stack(parts: list[U64Array], width: int) -> U64Array:
     return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.uint64)
 
 
-# -- in words --------------------------------------------------------------------------------------------------------------
+class JoinedTask(ShareTask):
+    """Training by joined_sums: rows are matched by an identifier, and nobody learns which."""
 
-
-def training_statement(study: Study, join: JoinSetup, sha256: str, overlaps: Mapping[str, int] | None = None) -> str:
-    """What training promises, in words; `sha256` is the hash that the parties agreed on, `overlaps` the noisy numbers of
-    joined identifiers that were opened, by the other party of the join."""
-    plan, queries = join.columns.plan, study.options.get("queries")
-    kind = (
-        "Counted: the rows of the SQL inner join on the identifier, class counts and all columns; all of it stays in shares."
-        if join.inner
-        else "Counted: every row of the class holder (its class counts and own columns are known to it alone), and for each "
-        "attribute holder the rows of its own SQL join with the class holder; elsewhere its columns are missing."
+    name = "joined_sums"
+    description = "shares of all sums over the hidden join. Nobody learns who is in it, nobody gets the model."
+    params = JoinedSumsParams
+    aligned = False
+    protocols = ("transfer", "joined_sums", "shared_model")
+    supports = frozenset({Support.MIN_CELL, Support.LABEL_EPSILON, Support.CLASS_WEIGHT})
+    messages = (
+        "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
+        "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
+        "garbled circuits and masked shares turn sums into shares of scores",
     )
-    bounds = ", ".join(f"{name} {bound}" for name, bound in join.bounds.items())
-    lines = [
-        f"Study {sha256}",
-        f"Codebook {study.codebook.sha256}",
-        f"Protocols joined_sums, shared_model, shared_argmax. Class holder: {join.class_holder}.",
-        kind,
-        "Who is in the join, and how many, was not opened"
-        + (
-            f"; one bit was: that at least {join.min_overlap} identifiers joined (per pair of parties). Whoever knows of "
-            f"{join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
-            if join.min_overlap
-            else ". No minimum was set (min_overlap): a party that brings few identifiers gets a model about those, and its "
-            "classes tell who of them is shared and what the other knows of them."
-        ),
-        *_describe_overlaps(join, overlaps or {}),
-        *describe_guard(study, join),
-        *describe_audits(join.columns, compare_all=bool(study.options.get("compare_all", False))),
-        f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per identifier "
-        f"and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
-        f"A classification opens the class, to {learner_of(study)}; where the parties bring the same instances in one order, "
-        "each knows whom they score together; a party that brings nulls learns the number of instances alone. Scoring over the "
-        "hidden join (joined_scores) names nobody: one party learns a class for each of its identifiers, and which of them are "
-        "shared only if that is the scope; the others learn what it is padded to. " + describe_queries(queries),
-        f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
-        "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, computational; "
-        f"wrong results with probability below 2^-{join.failure_bits}. A party that deviates cannot read the other's list or "
-        "rows, since transfers, questions and the training circuit are checked; what it can bend stands in the threat model.",
-    ]
-    if len(join.holders) > 1:
-        lines.append(describe_coalitions(join.columns, compare_all=bool(study.options.get("compare_all", False))))
-    return "\n\n".join(lines)
+    setup: JoinSetup
+
+    @classmethod
+    def variant(cls, study: Study) -> type[StudyTask]:
+        """With reveal = "matching" the parties learn whom they share, and go on as if their rows lined up."""
+        if params_of(study).reveal == "nothing":
+            return cls
+        from blindbayes.study.tasks.matched import MatchedTask  # it imports this module
+
+        return MatchedTask
+
+    @classmethod
+    def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
+        """Read the identifiers. Without an agreed bound their number is rounded up to a power of two, which all see."""
+        tables = {name: site.table(study) for name, site in sites.items()}
+        bounds, keyed = params_of(study).bounds, join_study(study)
+        if set(tables) - set(bounds):
+            bounds = padded(study, {name: digests_of(keyed, study.sha256, table) for name, table in tables.items()})
+        agreed = study.replace(options={**study.options, "bounds": bounds})
+        return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), held=holdings_of(tables))
+
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        held, study = agreement.holdings, join_study(self.study)
+        if held.n_rows is not None:
+            raise ConfigError(
+                "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
+            )
+        if len(held.labelled) != 1:
+            raise ConfigError(
+                f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
+                "line up"
+            )
+        require_learner(learner_of(study), agreement.names)
+        self.setup = join_of(study, agreement.owners, held.labelled[0], params_of(study).bounds)
+        self.setup.columns.plan  # noqa: B018 - raises what ColumnsSetup refuses, and unless scores fit
+        self._party = ""
+        self._first: Entries | None = None  # the class holder's labels, or another's rows
+        self._second: Entries | None = None  # the class holder's own columns class by class, or another's counts
+        self._local: Mapping[str, Any] | None = None  # statistics that the class holder keeps to itself in a left join
+
+    def max_bytes(self) -> int | None:
+        return link_bytes.joined_training(self.setup)
+
+    def cost(self, party: str) -> Charge | None:
+        """Return one charge for the noise in the shares and for the estimates that the party's identifiers are in."""
+        noise, estimates = super().cost(party), overlap_charge(self.setup, party)
+        if noise is None or estimates is None:
+            return noise or estimates
+        return noise.plus(estimates)
+
+    def overlap_partners(self, party: str) -> tuple[str, ...]:
+        join = self.setup
+        if not join.min_overlap:
+            return ()
+        return tuple(join.holders) if party == join.class_holder else (join.class_holder,)
+
+    # -- one party, one run --------------------------------------------------------------------------------------------
+
+    def bring(self, party: str, source: ColumnSource) -> None:
+        digests = digests_of(join_study(self.study), self.agreement.sha256, source)
+        self.bring_digested(party, source, digests)
+
+    def bring_digested(self, party: str, source: ColumnSource, digests: Digests) -> None:
+        """Take a table whose identifiers are read already."""
+        join, study = self.setup, self.study
+        require_held(join.columns, party, source)
+        is_holder = party == join.class_holder
+        if source.labelled != is_holder:
+            raise ConfigError(
+                f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
+                "line up"
+            )
+        if is_holder:
+            require_randomised(study, source)
+        source = counted(study, join, source)
+        first, second = _entries(join, party, source, digests)
+        require_bound(party, len(first), join.bounds[party])
+        if is_holder and not join.inner:
+            self._local = count_local(join.columns, party, _counted(join, source, digests))
+        self._party, self._first, self._second = party, first, second
+
+    def _read_entries(self) -> Entries:
+        if self._first is None:
+            raise LocalProtocolError("the rows were not read")
+        return self._first
+
+    def input_digest(self, key: bytes) -> bytes:
+        first = self._read_entries()
+        arrays = [first.items, first.words]
+        if self._second is not None:
+            arrays += [self._second.items, self._second.words]
+        return keyed_digest(key, json.dumps(self._local, sort_keys=True).encode() + self.setup.facts(), arrays)
+
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Joined]:
+        join, party, first = self.setup, self._party, self._read_entries()
+        is_holder = party == join.class_holder
+        law, overlap_noises = overlap_noise(join, party), None
+        if law is not None:
+            others = join.holders if is_holder else (join.class_holder,)
+            overlap_noises = {other: law.draw(coins.derive(f"noise on the overlap with {other}")) for other in others}
+        noise = noise_of(self.study, join)
+        own_noise = None if noise is None else noise.draw(party, coins.derive("noise in the shares"))
+        if is_holder:
+            trained = yield from roles.train_class_holder(run, join, first, self._second, coins, overlap_noises, own_noise)
+            if self._local is not None and join.guard.acts:
+                trained.local = guard_local(self._local, join.columns, own_noise, join.bounds[party])
+            return trained
+        if self._second is None:
+            raise LocalProtocolError("an attribute holder counts its rows")
+        train = roles.train_attribute_holder
+        return (yield from train(run, join, first, self._second, coins, overlap_noises, own_noise))
+
+    def share(self, trained: Joined) -> ModelShare:
+        public, sha256 = replace(self.setup, training=trained.training).to_dict(), self.agreement.sha256
+        local = trained.local if self.setup.guard.acts else self._local
+        queries, committed = params_of(self.study).queries, kept_commitments(trained)
+        return ModelShare(sha256, self._party, public, trained.tables, trained.sums, local, queries, committed)
+
+    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
+        if request.to is not None and request.rows is None:
+            raise ConfigError("to score people by identifier every site names its table with --table")
+        return super().prediction(site, run_id, request)
+
+    def _overlaps(self, outcome: Outcome) -> Mapping[str, int]:
+        names = (self.setup.class_holder, *self.agreement.names)
+        trained: list[Joined] = [outcome.outputs[name] for name in names if name in outcome.outputs]
+        return next((each.overlaps for each in trained if each.overlaps), {})
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        params = params_of(self.study)
+        return replace(super().disclosure, overlap=Overlap(params.min_overlap, params.overlap_epsilon or 0.0))
+
+    def outputs(self) -> list[str]:
+        params, names = params_of(self.study), []
+        if params.min_overlap:
+            names.append(f"one bit per pair of parties: whether at least {params.min_overlap} identifiers match")
+        if params.overlap_epsilon is not None:
+            names.append(f"the number of matching identifiers with noise, epsilon {params.overlap_epsilon:g}")
+        return names
+
+    def conclusions(self) -> tuple[str, ...]:
+        return (*super().conclusions(), *ways_of_scoring(learner_of(self.study)))
+
+    def sizes(self) -> dict[str, Any]:
+        return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in self.setup.bounds.items()]}
+
+    def security(self) -> tuple[str, str]:
+        return (
+            "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, "
+            f"computational; wrong results with probability below 2^-{self.setup.failure_bits}.",
+            "A party that deviates cannot read the other's list or rows, since transfers, questions and the training circuit "
+            "are checked; what it can bend stands in the threat model.",
+        )
+
+    def statement(self, overlaps: Mapping[str, int]) -> str:
+        study, join, plan = self.study, self.setup, self.setup.columns.plan
+        compare_all = bool(study.options.get("compare_all", False))
+        kind = (
+            "Counted: the rows of the SQL inner join on the identifier, class counts and all columns; all of it stays in "
+            "shares."
+            if join.inner
+            else "Counted: every row of the class holder (its class counts and own columns are known to it alone), and for "
+            "each attribute holder the rows of its own SQL join with the class holder; elsewhere its columns are missing."
+        )
+        bounds = ", ".join(f"{name} {bound}" for name, bound in join.bounds.items())
+        lines = [
+            f"Study {self.agreement.sha256}",
+            f"Codebook {study.codebook.sha256}",
+            f"Protocols joined_sums, shared_model, shared_argmax. Class holder: {join.class_holder}.",
+            kind,
+            "Who is in the join, and how many, was not opened"
+            + (
+                f"; one bit was: that at least {join.min_overlap} identifiers joined (per pair of parties). Whoever knows of "
+                f"{join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
+                if join.min_overlap
+                else ". No minimum was set (min_overlap): a party that brings few identifiers gets a model about those, and "
+                "its classes tell who of them is shared and what the other knows of them."
+            ),
+            *_describe_overlaps(join, overlaps),
+            *describe_guard(study, join),
+            *describe_audits(join.columns, compare_all=compare_all),
+            f"Public: the numbers that identifiers are padded to ({bounds}), at most {join.max_multiplicity} rows per "
+            f"identifier and party, duplicates: {join.duplicates}. Identifiers and their digests never left a site.",
+            f"A classification opens the class, to {learner_of(study)}; where the parties bring the same instances in one "
+            "order, each knows whom they score together; a party that brings nulls learns the number of instances alone. "
+            "Scoring over the hidden join (joined_scores) names nobody: one party learns a class for each of its identifiers, "
+            "and which of them are shared only if that is the scope; the others learn what it is padded to. "
+            + describe_queries(study.options.get("queries")),
+            f"Scores: {plan.bits} bits, {plan.fraction} after the point.",
+            " ".join(self.security()),
+        ]
+        if len(join.holders) > 1:
+            lines.append(describe_coalitions(join.columns, compare_all=compare_all))
+        return "\n\n".join(lines)
 
 
 def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str]:
@@ -355,111 +431,6 @@ def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str
     return [words]
 
 
-# -- the scheme --------------------------------------------------------------------------------------------------------------
-
-
-class JoinedScheme(ShareScheme):
-    """joined_sums: rows are matched by an identifier, and nobody learns which."""
-
-    name = "joined_sums"
-    params = JoinedSumsParams
-    protocols = ("transfer", "joined_sums", "shared_model")
-    facts = Facts(
-        partitions=("columns",),
-        aligned=False,
-        line="shares of all sums over the hidden join. Nobody learns who is in it, nobody gets the model.",
-        shares=True,
-        small_cells=True,
-        randomises=True,
-        weighs=True,
-        leaves=(
-            "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
-            "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
-            "garbled circuits and masked shares turn sums into shares of scores",
-        ),
-    )
-
-    def agree(self, agreement: Agreement) -> JoinSetup:
-        """Who holds what, padded to which numbers, joined how."""
-        held, study = agreement.holdings, join_study(agreement.study)
-        if held.n_rows is not None:
-            raise ConfigError(
-                "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
-            )
-        if len(held.labelled) != 1:
-            raise ConfigError(
-                f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
-                "line up"
-            )
-        require_learner(learner_of(study), agreement.names)
-        found = join_of(study, agreement.owners, held.labelled[0], params_of(study).bounds)
-        found.columns.plan  # noqa: B018 - what ColumnsSetup refuses, and whether scores fit
-        return found
-
-    def meet(self, study: Study, sites: Mapping[str, Any]) -> Agreement:
-        """Tables with identifiers. Without an agreed bound their number is rounded up to a power of two, which all see."""
-        study = join_study(study)
-        tables = {name: site.table(study) for name, site in sites.items()}
-        bounds = params_of(study).bounds
-        if set(tables) - set(bounds):
-            bounds = padded(study, {name: digests_of(study, study.sha256, table) for name, table in tables.items()})
-        agreed = study.replace(options={**study.options, "bounds": bounds})
-        return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), held=holdings_of(tables))
-
-    def variant(self, study: Study) -> Any:
-        """With reveal = "matching" the parties learn whom they share, and go on as if their rows lined up."""
-        if params_of(study).reveal == "nothing":
-            return self
-        from blindbayes.study.tasks.matched import SCHEME as matched
-
-        return matched
-
-    def columns(self, agreement: Agreement) -> ColumnsSetup:
-        found: ColumnsSetup = agreement.public.columns
-        return found
-
-    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> JoinedTraining:
-        return training(join_study(agreement.study), agreement.sha256, agreement.public, party, source)
-
-    def price(self, agreement: Agreement, party: str) -> Charge | None:
-        """Noise in the shares, and the estimates that its identifiers are in, in one entry."""
-        noise, law = super().price(agreement, party), overlap_charge(agreement.public, party)
-        if noise is None or law is None:
-            return noise or law
-        return noise.plus(law)
-
-    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
-        """The other party of each join, if there is a least overlap."""
-        join: JoinSetup = agreement.public
-        if not join.min_overlap:
-            return ()
-        return tuple(join.holders) if party == join.class_holder else (join.class_holder,)
-
-    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
-        return training_statement(agreement.study, agreement.public, agreement.sha256, overlaps)
-
-    def follows(self, agreement: Agreement) -> tuple[str, ...]:
-        return ways_of_scoring(learner_of(agreement.study))
-
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """Classifications, a bit about the overlap, an estimate of it."""
-        params = params_of(agreement.study)
-        plain = super().exposure(agreement)
-        return replace(plain, overlap=params.min_overlap, overlap_epsilon=params.overlap_epsilon or 0.0)
-
-    def opens(self, agreement: Agreement) -> list[str]:
-        """A bit, an estimate, or nothing."""
-        params, found = params_of(agreement.study), []
-        if params.min_overlap:
-            found.append(f"one bit per pair of parties: whether at least {params.min_overlap} identifiers match")
-        if params.overlap_epsilon is not None:
-            found.append(f"the number of matching identifiers with noise, epsilon {params.overlap_epsilon:g}")
-        return found
-
-    def sizes(self, agreement: Agreement) -> dict[str, Any]:
-        return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in agreement.public.bounds.items()]}
-
-
 def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
     """What each way of scoring with a model over a hidden join will tell, in plain words."""
     classes = "all parties" if reveal_to == "all" else reveal_to
@@ -473,4 +444,4 @@ def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
     )
 
 
-SCHEME = JoinedScheme()
+TASK = JoinedTask

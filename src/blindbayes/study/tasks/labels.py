@@ -15,7 +15,7 @@ from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.errors import LocalProtocolError
 from blindbayes.study.study import JoinStudy, Study
-from blindbayes.study.tasks.job import UNIT
+from blindbayes.study.tasks.task import UNIT
 
 NAME = "randomised labels"
 

@@ -1,7 +1,6 @@
-"""A joint classification as a job, whoever drives it: agents between sites, or a model in one process.
+"""The task of a joint classification, between agents or by a model in one process.
 
-A prediction run's id says which model it asks and under which batch name, so that all sides' people, who each ask for it, find
-each other.
+The id of a prediction run names the model and the batch, so that the requests of all sites' staff find each other.
 """
 
 from __future__ import annotations
@@ -14,27 +13,28 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
-from blindbayes.errors import ConfigError, UndisclosedError
+from blindbayes.errors import ConfigError, LocalProtocolError, UndisclosedError
 from blindbayes.io.untrusted import convert
-from blindbayes.naive_bayes.shares import KeptShare
+from blindbayes.naive_bayes.shares import KeptShare, ModelShare
+from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
 from blindbayes.report.leakage import About
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import learner_of
-from blindbayes.study.tasks.classify import RowsAsked, RowScoring, asked_of, scoring
-from blindbayes.study.tasks.job import AnsweringSite, PartJob
-from blindbayes.study.tasks.part import Scoring
+from blindbayes.study.tasks.classify import RowsAsked, RowScoring, Scoring, asked_of, scoring
 from blindbayes.study.tasks.result import Prediction, about_run, csv_of, leakage_of
 from blindbayes.study.tasks.scoring import HiddenScoring, describe_prediction, hidden_scoring
+from blindbayes.study.tasks.task import AnsweringSite, BatchColumns, Task
 
 _HALF = 32  # digits: the model's run, then what names the batch
-_MOST_NAME = 200
+_MAX_NAME = 200
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a site's people ask for: to classify these instances with that model, under a name that all parties use."""
+    """A request of a site's staff: classify these instances with that model, under a name that all parties use."""
 
     model: str  # the training run
     batch: str
@@ -47,28 +47,28 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Request:
-        """From plain builtins."""
-        found = convert(dict(fields), cls, "the request")
-        if len(found.model) != _HALF or not set(found.model) <= set("0123456789abcdef"):
+        """Read a request from plain builtins."""
+        request = convert(dict(fields), cls, "the request")
+        if len(request.model) != _HALF or not set(request.model) <= set("0123456789abcdef"):
             raise ConfigError(f"a model is named by its training run, {_HALF} hexadecimal digits: see `blindbayes site shares`")
-        if not found.batch or len(found.batch) > _MOST_NAME or not found.batch.isprintable():
-            raise ConfigError(f"a batch has a name of printable characters, at most {_MOST_NAME}")
-        if (found.rows is None) == (found.count is None):
+        if not request.batch or len(request.batch) > _MAX_NAME or not request.batch.isprintable():
+            raise ConfigError(f"a batch has a name of printable characters, at most {_MAX_NAME}")
+        if (request.rows is None) == (request.count is None):
             raise ConfigError("name the instances with --table, or their number with --count if this site holds no column")
-        if found.to is None and found.scope != "everybody":
+        if request.to is None and request.scope != "everybody":
             raise ConfigError("--scope says whom of the people of --to gets a class; name a site with --to")
-        return found
+        return request
 
 
 def prediction_run(study: str, model: str, batch: str) -> str:
-    """The id of a prediction run: the same at every site that names the same study, model and batch."""
+    """Return the id of a prediction run, the same at every site that names the same study, model and batch."""
     text = "\n".join(("blindbayes prediction", study, model, batch))
     return model + hashlib.sha256(text.encode()).hexdigest()[:_HALF]
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionTerms:
-    """What is agreed about the classifications of a study: who takes part, who learns the class, who compares."""
+    """What is agreed about the classifications of a study: who takes part, who learns the class, who compares scores."""
 
     about: About
     reveal_to: str = "all"
@@ -77,53 +77,52 @@ class PredictionTerms:
 
     @classmethod
     def of(cls, agreement: Agreement, run_id: str) -> PredictionTerms:
-        """As the study says."""
         study = agreement.study
         return cls(about_run(agreement, run_id), learner_of(study), bool(study.options.get("compare_all", False)))
 
 
-class PredictionJob(PartJob[Scoring]):
-    """See `job.Job`: a classification that every site's people asked for."""
+class PredictionTask(Task):
+    """A classification that every site's staff asked for."""
 
     kind = "prediction"
-    _unread = "the instances were not read"
 
     def __init__(self, terms: PredictionTerms, site: AnsweringSite, run_id: str, request: Request) -> None:
-        super().__init__()
         self.terms, self.site, self.request = terms, site, request
         self._run_id = run_id
-        self._columns: Any = None  # who brings which columns of the instances
-        self._kept: dict[str, Any] = {}
+        self._columns: BatchColumns | None = None  # who brings which columns of the instances
+        self._scoring: Scoring | None = None
+        self._digest = b""
+        self._beside: dict[str, Any] = {}
 
     @property
     def required(self) -> int:
         return len(self.terms.about.parties)
 
     def read(self) -> None:
-        """Open the share and the instances."""
         request, share = self.request, self.site.share_of(self.request.model)
         self._columns = columns = asked_of(share.public, request.to)
         rows = self.site.instances(request, columns)
-        self._held = part = self.part(share, rows)
+        self._scoring = part = self.scoring(share, rows)
         self.site.require_queries(share, request.model, self._run_id, part.charged)
         self._digest = part.digest(self.site.key)
         if request.keep:
-            self._kept = self.site.beside(request.keep, rows if isinstance(rows, int) else rows.rows)
+            self._beside = self.site.beside(request.keep, rows if isinstance(rows, int) else rows.rows)
             # After a crash too the classes stand beside the numbers that they were asked for.
             key = self.site.key[:64]
             kept_digest = hashlib.blake2b(self._digest, key=key, digest_size=32, person=b"blindbayes keep")
-            kept_digest.update(csv_of(self._kept))
+            kept_digest.update(csv_of(self._beside))
             self._digest = kept_digest.digest()
 
-    def part(self, share: KeptShare, rows: ColumnSource | int) -> Scoring:
-        """This party's part; the class goes to whom the study says."""
+    def scoring(self, share: KeptShare, rows: ColumnSource | int) -> Scoring:
+        """Return this party's side of the classification; the class goes to the party that the study names."""
         terms, request = self.terms, self.request
-        found: Any = share
+        if not isinstance(share, ModelShare):
+            raise LocalProtocolError("the share is of another protocol than the study")
         if isinstance(self._columns, RowsAsked):
-            return RowScoring(found, self._columns, rows)
+            return RowScoring(share, self._columns, rows)
         if request.to is None:
-            return scoring(found, rows, terms.reveal_to, compare_all=terms.compare_all)
-        if "join" not in found.public or isinstance(rows, int):
+            return scoring(share, rows, terms.reveal_to, compare_all=terms.compare_all)
+        if "join" not in share.public or isinstance(rows, int):
             raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
         if request.to not in terms.about.parties:
             raise ConfigError(f"{request.to!r} is no party of the study: name one whose people are scored")
@@ -131,22 +130,34 @@ class PredictionJob(PartJob[Scoring]):
             raise ConfigError(f"the study gives classes to {terms.reveal_to} alone, so they cannot go to {request.to!r}")
         if request.scope == "shared":
             self.site.require_matches_revealed()
-        return hidden_scoring(found, rows, request.to, request.scope, compare_all=terms.compare_all)
+        return hidden_scoring(share, rows, request.to, request.scope, compare_all=terms.compare_all)
 
-    def authorise_and_charge(self, seat: str) -> None:
-        """Charge the query budget, once per run, and write it down."""
-        self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._part().charged)
+    def _read_scoring(self) -> Scoring:
+        if self._scoring is None:
+            raise LocalProtocolError("the instances were not read")
+        return self._scoring
 
-    def keep(self, outputs: Mapping[str, Any]) -> None:
-        """Nothing but the release; and where a class cannot be read, not even that."""
+    def digest(self, name: str) -> bytes:
+        return self._digest
+
+    def max_bytes(self) -> int | None:
+        return self._read_scoring().max_bytes()
+
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+        return self._read_scoring().role(run, coins)
+
+    def authorise_and_charge(self, name: str) -> None:
+        self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._read_scoring().charged)
+
+    def store(self, outputs: Mapping[str, Any]) -> None:
+        """Raise if a class cannot be read: then there is no release either."""
         own = outputs.get(self.site.name)
         if own is not None and (np.asarray(own) == UNREADABLE).any():
             others = [name for name in self.terms.about.parties if name != self.site.name]
             raise UndisclosedError(party=others[0]) if len(others) == 1 else UndisclosedError(suspects=others)
 
     def result(self, outcome: Outcome) -> Prediction:
-        """The classes, if this site may learn them, beside the report."""
-        part, request, own = self._part(), self.request, outcome.outputs[self.site.name]
+        part, request, own = self._read_scoring(), self.request, outcome.outputs[self.site.name]
         labels = None
         if own is not None and self._columns is not None:
             named = np.array([*self._columns.codebook.classes, None], dtype=object)
@@ -160,4 +171,4 @@ class PredictionJob(PartJob[Scoring]):
         )
         known = {**asked, "instances": count}
         target = "" if self._columns is None else self._columns.codebook.target
-        return Prediction(leakage_of(outcome), outcome.cost, statement, report, known, labels, target, self._kept)
+        return Prediction(leakage_of(outcome), outcome.cost, statement, report, known, labels, target, self._beside)

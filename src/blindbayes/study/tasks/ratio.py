@@ -1,31 +1,38 @@
-"""A model of rows that several parties hold, without the counts behind it: private_ratio.
+"""The task of private_ratio: a model of rows that several parties hold, without the counts behind it.
 
 Nothing is opened: two of the parties hold shares of the model, and a classification is a run of its own.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.naive_bayes.shares import KeptShare, ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, train
+from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Facts, Scheme
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import CountingJob, Site, refused_reading
-from blindbayes.study.tasks.result import JointResult, Learned, Result, about_run, leakage_of, report_run
+from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.result import ContributorResult, JointResult, RunResult, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import require_party_rows
+from blindbayes.study.tasks.task import AnsweringSite, CountingTask
+from blindbayes.study.tasks.traits import ModelForm
+
+if TYPE_CHECKING:
+    from blindbayes.study.simulation.models import JointModel
 
 
 class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,119 +45,175 @@ class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             raise ConfigError("the option queries is the number of instances that may be classified")
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """What is public about one run: the model that stays in shares."""
+class RatioTask(CountingTask):
+    """What private_ratio and the opening of its ratios share: two parties compute, and all must answer."""
 
-    study: Study
-    names: tuple[str, ...]
-    rows: SharedRowsSetup
+    partitions = ("rows",)
+    messages = ("shares of this site's counts, one to each of the two sites that compute",)
+    protocols: ClassVar[tuple[str, ...]]  # for the leak report
 
-    @property
-    def setting(self) -> SumSetup:
-        """For the rule on exact sums: answers depend on everybody's counts."""
-        return SumSetup(self.names, 1)
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        self.names = agreement.contributors
+        if len(self.names) < self.study.limits.min_parties:
+            raise PrivacyError(
+                f"the study asks for at least {self.study.limits.min_parties} parties; {len(self.names)} take part"
+            )
+        if len(self.names) < 2:
+            raise ConfigError(f"{self.name} needs at least two parties")
 
     @property
     def computing(self) -> tuple[str, str]:
         """The two parties that compute, who must not collude."""
         return self.names[0], self.names[-1]
 
+    def read(self) -> None:
+        """Count this site's rows. Nobody can check whether a total is too large, so each site brings its part at most."""
+        if self.site.name not in self.names:
+            return
+        own, limit = self.count(self.study.codebook), self.study.codebook.max_rows // len(self.names)
+        if int(own.class_counts.sum()) > limit:
+            raise DataError(
+                f"with {len(self.names)} parties a site brings at most max_rows / {len(self.names)} = {limit} rows: "
+                "nobody sees the total, so that each must see to it that it fits; declare a larger max_rows"
+            )
+        require_party_rows(self.study, own)
+        self.bring(own)
 
-class RatioScheme(Scheme):
-    """See `study.schemes.Scheme`."""
+    def counted(self, role: str) -> Statistics:
+        """Return what `read` counted."""
+        if self.statistics is None:
+            raise LocalProtocolError("a party has counted its rows", party=role)
+        return self.statistics
+
+    def report(self, outcome: Outcome) -> ContributorResult:
+        """Return the reports of a run."""
+        about, size = about_run(self.agreement, self.run_id), len(self.names)
+        report = report_run(self.protocols, size, outcome, self.disclosure.conclusions, about)
+        known = {"included": list(self.names)}
+        return ContributorResult(leakage_of(outcome), outcome.cost, self.statement(), report, known)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def reveals(self) -> str:
+        """Return what the run reveals, in a sentence or two."""
+
+    @abstractmethod
+    def statement_lines(self) -> list[str]:
+        """Return what the statement says beyond who computes and what is revealed."""
+
+    def conclusions(self) -> tuple[str, ...]:
+        """Return what can be concluded from a run."""
+        first, second = self.computing
+        return self.reveals(), f"{first} and {second} together have the sums of all counts; they must not collude."
+
+    def statement(self) -> str:
+        """Return what the run promises, for the privacy officer."""
+        first, second = self.computing
+        lines = [
+            f"Study {self.agreement.sha256}",
+            f"Codebook {self.study.codebook.sha256}",
+            f"Protocol {self.name}; {first} and {second} compute, and must not collude: together they have the sums.",
+            self.reveals(),
+        ]
+        return "\n\n".join([*lines, *self.statement_lines()])
+
+    def summary(self) -> list[str]:
+        first, second = self.computing
+        return [
+            f"{self.agreement.title}: rows of {', '.join(self.agreement.contributors)}, by {self.name}.",
+            f"  {self.reveals()}",
+            f"  {first} and {second} compute. Together they could read every site's counts: they must not collude.",
+        ]
+
+
+class SharedRatioTask(RatioTask):
+    """Training by private_ratio: the model stays in shares of the two parties that compute."""
 
     name = "private_ratio"
-    params: type[msgspec.Struct] = PrivateRatioParams
-    facts = Facts(
-        partitions=("rows",),
-        line="a model without counts, in shares of two sites that classify together. All must answer.",
-        shares=True,
-        leaves=("shares of this site's counts, one to each of the two sites that compute",),
-    )
+    description = "a model without counts, in shares of two sites that classify together. All must answer."
+    params = PrivateRatioParams
+    model = ModelForm.SHARED
+    protocols = ("transfer", "private_ratio", "shared_model", "joined_sums")
 
-    def check(self, study: Study) -> None:
-        """Exact counts of all parties, in shares."""
+    @classmethod
+    def check(cls, study: Study) -> None:
         if study.limits.quorum is not None:
             raise ConfigError("private_ratio needs every party; leave quorum unset")
         if study.privacy.epsilon is not None:
             raise PrivacyError("private_ratio keeps exact counts in shares and adds no noise; leave epsilon out, or sum")
 
-    def agree(self, agreement: Agreement) -> Ratio:
-        """Who computes; whether scores fit, and have a least variance, is known now."""
-        study, names = agreement.study, agreement.contributors
-        self.require_parties(study, names)
-        rows = SharedRowsSetup(study.codebook, names, study.estimation.alpha)
-        rows.plan  # noqa: B018 - refuses what does not fit
-        return Ratio(study, names, rows)
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        self.rows = SharedRowsSetup(self.study.codebook, self.names, self.study.estimation.alpha)
+        self.rows.plan  # noqa: B018 - raises unless scores fit and have a minimum variance
 
-    def require_parties(self, study: Study, names: tuple[str, ...]) -> None:
-        """Refuse fewer parties than the study asks for, or than compute."""
-        if len(names) < study.limits.min_parties:
-            raise PrivacyError(f"the study asks for at least {study.limits.min_parties} parties; {len(names)} take part")
-        if len(names) < 2:
-            raise ConfigError(f"{self.name} needs at least two parties")
+    @property
+    def setting(self) -> SumSetup:
+        return SumSetup(self.names, 1)  # answers depend on everybody's counts
 
-    def job(self, agreement: Agreement, site: Site, run_id: str) -> RatioJob:
-        return RatioJob(agreement, site, run_id)
-
-    def price(self, public: Ratio) -> Charge | None:
-        """Nothing that a ledger can express."""
+    def cost(self, party: str) -> Charge | None:
         return None
 
-    def result(
-        self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any
-    ) -> Result | JointResult | Learned:
-        """The report of a model in shares."""
-        public: Ratio = agreement.public
-        leakage, (first, second) = leakage_of(outcome), public.computing
-        follows = (
-            self.follows(agreement),
-            f"{first} and {second} together have the sums of all counts; they must not collude.",
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+        return train(run, self.rows, self.rows.vector(self.counted(name)), coins.derive("role"))
+
+    def authorise_and_charge(self, name: str) -> None:
+        """Authorise the run as an exact sum: enough answers of a model in shares reveal it."""
+        size = len(self.names)
+        self.site.authorise_and_charge(self.agreement, self.run_id, None, state=self.state, quorum_size=size, exact=True)
+
+    def store(self, outputs: Mapping[str, Any]) -> None:
+        trained, name = outputs[self.site.name], self.site.name
+        facts = {**replace(self.rows, training=trained.training).to_dict(), "run": self.run_id}
+        queries = self.study.options.get("queries")
+        share = ModelShare(self.agreement.sha256, name, facts, trained.tables, trained.sums, None, queries)
+        self.site.keep_share(self.run_id, share)
+
+    def result(self, outcome: Outcome) -> RunResult:
+        return self.report(outcome)
+
+    def local_result(self, outcome: Outcome, shares: Mapping[str, KeptShare]) -> JointResult:
+        plain, model = self.report(outcome), self.joint_model(shares)
+        return JointResult(model, plain.leakage, plain.cost, plain.statement, self.names, plain.report)
+
+    def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:
+        """Return the model of a simulation, which has every party's share."""
+        from blindbayes.study.simulation.models import joint_model  # loads what only a simulation needs
+
+        return joint_model(self.agreement, shares)
+
+    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
+        return PredictionTask(PredictionTerms.of(self.agreement, run_id), site, run_id, request)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        return Disclosure(
+            protocol=self.name,
+            summary=self.description,
+            messages=self.messages,
+            row_sum=RowSum(SumForm.SHARED, len(self.names)),
+            answers=Answers(self.study.options.get("queries"), ()),
+            conclusions=self.conclusions(),
         )
-        protocols = ("transfer", self.name, "shared_model", "joined_sums")
-        report = report_run(protocols, len(public.names), outcome, follows, about_run(agreement, run))
-        statement = self.statement(agreement)
-        if model is None:
-            return Learned(leakage, outcome.cost, statement, report, {"included": list(public.names)})
-        return JointResult(model, leakage, outcome.cost, statement, public.names, report)
 
-    # -- in words ------------------------------------------------------------------------------------------------------
-
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """Classifications, whose answers tell the sum."""
-        queries = agreement.study.options.get("queries")
-        return Exposure(shares=True, queries=queries, quorum_size=len(agreement.contributors))
-
-    def shown(self, agreement: Agreement) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         return {
-            "contributors": list(agreement.contributors),
-            "compute": list(agreement.public.computing),
-            "opened": ["nothing"],
+            "contributors": list(self.names),
+            "compute": list(self.computing),
+            "opened": list(self.disclosure.opened),
             "learners": [],
             "model": "exists only as shares of the two that compute",
             "opened_per_classified_instance": ["class, to the site whose instance it is"],
-            "queries": agreement.study.options.get("queries", "not limited: sites refuse such a study by policy"),
+            "queries": self.study.options.get("queries", "not limited: sites refuse such a study by policy"),
         }
 
-    def told(self, agreement: Agreement) -> list[str]:
-        first, second = agreement.public.computing
-        return [
-            f"{agreement.title}: rows of {', '.join(agreement.contributors)}, by {self.name}.",
-            f"  {self.follows(agreement)}",
-            f"  {first} and {second} compute. Together they could read every site's counts: they must not collude.",
-        ]
-
-    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        said, problems = self.shown(agreement), refused_reading(self.job(agreement, site, "0" * 32))
-        facts = {"leaves_as": self.facts.leaves[0], "opened": said["opened"], "opened_to": said["learners"]}
-        follows = self.follows(agreement)
-        return {**facts, "refused_because": problems}, [self.facts.leaves[0], follows, "Nothing has left."]
-
-    def follows(self, agreement: Agreement) -> str:
-        """Return what the run reveals, in a sentence or two."""
-        first, second = agreement.public.computing
-        queries = agreement.study.options.get("queries")
+    def reveals(self) -> str:
+        first, second = self.computing
+        queries = self.study.options.get("queries")
         limit = f"At most {queries} instances may be classified" if queries else "The number of queries is not limited"
         return (
             f"Nothing is opened: the model stays in shares of {first} and {second}. A classification, for which every site's "
@@ -158,60 +221,12 @@ class RatioScheme(Scheme):
             "model be read off, and so the sum of all counts: some 25 answers tell one number of it."
         )
 
-    def statement(self, agreement: Agreement) -> str:
-        """Return what the run promises, for the privacy officer."""
-        first, second = agreement.public.computing
-        lines = [
-            f"Study {agreement.sha256}",
-            f"Codebook {agreement.study.codebook.sha256}",
-            f"Protocol {self.name}; {first} and {second} compute, and must not collude: together they have the sums.",
-            self.follows(agreement),
-        ]
-        return "\n\n".join([*lines, *self.statement_lines(agreement)])
-
-    def statement_lines(self, agreement: Agreement) -> list[str]:
-        """Return what the statement says of the scores."""
-        plan = agreement.public.rows.plan
+    def statement_lines(self) -> list[str]:
+        plan = self.rows.plan
         return [
             f"Scores: {plan.bits} bits, {plan.fraction} after the point. The class equals that of pooled classification "
             f"wherever the two best scores differ by more than {plan.tie_bound:.3g}."
         ]
 
 
-class RatioJob(CountingJob):
-    """See `job.Job`."""
-
-    def read(self) -> None:
-        """Count this site's rows. Nobody can look whether a total is too large, so each site brings its part at most."""
-        public: Ratio = self.agreement.public
-        if self.site.name in public.names:
-            own, most = self.count(public.study.codebook), public.study.codebook.max_rows // len(public.names)
-            if int(own.class_counts.sum()) > most:
-                raise DataError(
-                    f"with {len(public.names)} parties a site brings at most max_rows / {len(public.names)} = {most} rows: "
-                    "nobody sees the total, so that each must see to it that it fits; declare a larger max_rows"
-                )
-            require_party_rows(public.study, own)
-            self.bring(own)
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Any]:
-        public: Ratio = self.agreement.public
-        if self.statistics is None:
-            raise LocalProtocolError("a party has counted its rows", party=seat)
-        return train(run, public.rows, public.rows.vector(self.statistics), coins.derive("role"))
-
-    def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, one table one set; once per run. A model in shares counts as an exact sum."""
-        size = len(self.agreement.public.names)
-        self.site.authorise_and_charge(self.agreement, self.run_id, None, state=self.state, quorum_size=size, exact=True)
-
-    def keep(self, outputs: Mapping[str, Any]) -> None:
-        public: Ratio = self.agreement.public
-        made, name = outputs[self.site.name], self.site.name
-        facts = {**replace(public.rows, training=made.training).to_dict(), "run": self.run_id}
-        queries = self.agreement.study.options.get("queries")
-        share = ModelShare(self.agreement.sha256, name, facts, made.tables, made.sums, None, queries)
-        self.site.keep_share(self.run_id, share)
-
-
-SCHEME = RatioScheme()
+TASK = SharedRatioTask

@@ -1,6 +1,4 @@
-"""How a study ended: the model or its shares, and the answers for a privacy officer: who learned what, at what cost, under
-which promise.
-"""
+"""Results of runs: the model or its shares, and for the privacy officer who learned what, at what cost, under which promise."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from blindbayes.naive_bayes.release import model_files, run_files
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.leakage import About, LeakReport, PartyView, ReceivedKind, leak_report
+from blindbayes.report.leakage import About, LeakReport, leak_report
 from blindbayes.report.prose import to_html
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
@@ -31,27 +29,33 @@ from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
     from blindbayes.naive_bayes.base import BaseNaiveBayes
+    from blindbayes.study.simulation.models import JointModel
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """What one party got out of a run."""
+    """What one party received in a run."""
 
     received: Mapping[str, tuple[str, int]]  # message kind -> (trust, how many)
     opened: tuple[str, ...]  # labels, in order
 
 
 class RunResult:
-    """What every run leaves, whoever asks: who learned what, at what cost, under which promise; and its release."""
+    """The result of any run: who learned what, at what cost, under which promise, and the files of its release."""
 
     leakage: Mapping[str, Leak]
     cost: Cost
     statement: str
-    report: LeakReport | None  # None: only what `leakage` says is known
+    report: LeakReport
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """Public facts for the run.json of a site."""
+        return {}
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
-        """Every file of the release but the checksums. A deployment adds the record of the OpenDP Deployments Registry."""
-        return run_files(self.report or report_of((), self.leakage), self.cost, self.statement)
+        """Return every file of the release but the checksums; `deployment` adds the OpenDP Deployments Registry record."""
+        return run_files(self.report, self.cost, self.statement)
 
     def save(
         self,
@@ -60,54 +64,60 @@ class RunResult:
         signers: Mapping[str, SigningKey] | None = None,
         deployment: Deployment | None = None,
     ) -> Path:
-        """Write the release and its checksums; beside them a model that is in shares leaves one share file per party, which
-        goes to that party alone. The folder must be new or empty. `signers` maps parties to the keys that sign the checksums.
+        """Write the release and its checksums to a new or empty folder.
+
+        A model in shares also leaves one share file per party, which goes to that party alone. `signers` maps parties to the
+        keys that sign the checksums.
         """
         return write_folder(folder, seal_files(self.files(deployment), signers))
 
     def _repr_html_(self) -> str:
         """For notebooks: the promise, and who learned what."""
-        return to_html(self.statement) + (self.report or report_of((), self.leakage))._repr_html_()
+        return to_html(self.statement) + self.report._repr_html_()
 
 
 @dataclass(frozen=True)
-class Learned(RunResult):
-    """The end of a run at a site that learned no model: the reports, and nothing else."""
+class ContributorResult(RunResult):
+    """The result at a site that learned no model: the reports, and nothing else."""
 
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     report: LeakReport = field(repr=False)
-    known: Mapping[str, Any] = field(default_factory=dict)  # public facts for the run.json of a site
-
-
-class Earlier(Protocol):
-    """What a run may add to: an earlier result, or what a site kept of one."""
+    facts: Mapping[str, Any] = field(default_factory=dict)  # public facts for the run.json of a site
 
     @property
-    def statistics(self) -> Statistics:
-        """Over all releases that it adds up."""
+    def known(self) -> Mapping[str, Any]:
+        return self.facts
+
+
+class PreviousTotal(Protocol):
+    """What a run may add to: an earlier result, or what a site stored of one."""
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """The statistics over all releases that it adds up; None: only ratios were opened."""
 
     @property
     def total(self) -> npt.NDArray[Any] | None:
-        """Noisy integers as opened; None without noise."""
+        """The noisy integers as opened; None without noise."""
 
     @property
     def shares(self) -> int:
-        """Shares of noise in it."""
+        """The number of noise shares in it."""
 
     @property
     def runs(self) -> int:
-        """How many releases it adds up."""
+        """The number of releases that it adds up."""
 
     @property
     def spent(self) -> tuple[float, float]:
-        """Epsilon and delta of all of them."""
+        """The epsilon and delta of all of them."""
 
 
 @dataclass(frozen=True)
 class Result(RunResult):
-    """How a study ended that opens statistics: with a model in the open."""
+    """The result of a study that opens statistics: a model in clear."""
 
     model: BaseNaiveBayes = field(repr=False)
     statistics: Statistics | None = field(repr=False)  # exact, or noisy if the study has an epsilon; None: only ratios opened
@@ -116,11 +126,10 @@ class Result(RunResult):
     statement: str = field(repr=False)
     included: tuple[str, ...]  # whose rows are in the sum of this run
     spent: tuple[float, float]  # epsilon and delta of this run and of those it builds on, added up
+    report: LeakReport = field(repr=False)
     runs: int = 1  # how many releases the statistics add up
     total: npt.NDArray[Any] | None = field(default=None, repr=False)  # noisy integers as opened, over all those releases
     shares: int = 0  # parties' shares of noise in it
-
-    report: LeakReport | None = field(default=None, repr=False)  # of this run; None: only what `leakage` says is known
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # public facts for the model card
 
     @property
@@ -147,27 +156,16 @@ class Result(RunResult):
         }
 
 
-def report_of(protocols: Sequence[str], leakage: Mapping[str, Leak]) -> LeakReport:
-    """The leak report of a run of which no more is known than what each party received."""
-    views = tuple(
-        PartyView(
-            name, tuple(ReceivedKind(kind, trust, count, "") for kind, (trust, count) in leak.received.items()), leak.opened
-        )
-        for name, leak in leakage.items()
-    )
-    return LeakReport(tuple(protocols), len(views), views, ())
-
-
 @dataclass(frozen=True)
 class JointResult(RunResult):
-    """How a study over columns ended: with a model that nobody has."""
+    """The result of a study whose model stays in shares."""
 
-    model: Any = field(repr=False)  # shares, one per party
+    model: JointModel = field(repr=False)
     leakage: Mapping[str, Leak]
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     included: tuple[str, ...]
-    report: LeakReport | None = field(default=None, repr=False)
+    report: LeakReport = field(repr=False)
     overlaps: Mapping[str, int] = field(default_factory=dict)  # of a hidden join: noisy numbers of identifiers joined with each
 
     @property
@@ -184,8 +182,8 @@ class JointResult(RunResult):
 
 
 @dataclass(frozen=True)
-class Prediction(Learned):
-    """One batch of joint classification."""
+class Prediction(ContributorResult):
+    """The result of one batch of joint classification."""
 
     labels: npt.NDArray[Any] | None = None  # None for who may not learn them; over a hidden join None where a row got none
     target: str = ""
@@ -259,20 +257,16 @@ def report_run(
     return leak_report(protocols, contributors, seen.received, labels, seen.entries, follows, seen.traffic, about)
 
 
+SHARES_CONCLUSIONS = (
+    "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
+    "what was opened.",
+    "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
+)
+
+
 def column_report(
-    protocols: tuple[str, ...],
-    outcome: Outcome,
-    parties: int | None = None,
-    about: About | None = None,
-    more: Sequence[str] = (),
+    protocols: tuple[str, ...], outcome: Outcome, follows: Sequence[str], parties: int, about: About
 ) -> LeakReport:
-    """The leak report of a run over columns; `parties` where the outcome is that of one site."""
-    follows: tuple[str, ...] = (
-        "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
-        "what was opened.",
-        "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
-        *more,
-    )
-    size = len(outcome.transcript.received) if parties is None else parties
-    opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}  # once, not once per batch
-    return report_run(protocols, size, outcome, follows, about, opened)
+    """Return the leak report of a run over columns, which names each opened label once, not once per batch."""
+    opened = {name: tuple(dict.fromkeys(labels)) for name, labels in outcome.opened.items()}
+    return report_run(protocols, parties, outcome, follows, about, opened)

@@ -7,7 +7,6 @@ protocols/private_join/scores/SPEC.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,17 +33,22 @@ from blindbayes.protocols.shared_training.shared_model import ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
 from blindbayes.report.leakage import About, LeakReport
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters
-from blindbayes.study.tasks.aligned import local_parameters, require_held, whole_block
-from blindbayes.study.tasks.columns import describe_coalitions
-from blindbayes.study.tasks.joined import keyed_digest, require_bound
-from blindbayes.study.tasks.result import column_report
+from blindbayes.study.tasks.columns import (
+    describe_coalitions,
+    keyed_digest,
+    local_parameters,
+    require_bound,
+    require_held,
+    whole_block,
+)
+from blindbayes.study.tasks.result import SHARES_CONCLUSIONS, column_report
 
 PROTOCOLS = ("transfer", "joined_scores", "shared_argmax")
 IntArray = npt.NDArray[np.int64]
 
 
 class HiddenScoring:
-    """One party's part of scoring over a hidden join: the scorer's, or a helper's. See `part.Scoring`.
+    """One party's part of scoring over a hidden join: the scorer's, or a helper's.
 
     The scorer's role returns a class per row of its table, -1 where a row gets none: a second row of an identifier, and with
     the scope "shared" a row whose identifier the other does not have. A helper's returns None.
@@ -87,8 +91,7 @@ class HiddenScoring:
         arrays = [self._items, self._places, self._nameless, *(self._columns[name] for name in sorted(self._columns))]
         return keyed_digest(key, facts, arrays)
 
-    def max_bytes(self) -> int:
-        """What one party may send another."""
+    def max_bytes(self) -> int | None:
         return link_bytes.hidden(self.hidden)
 
     def role(self, run: Run, coins: Coins) -> Role[IntArray | None]:
@@ -248,7 +251,7 @@ def describe_prediction(
     """The leak report and the statement of a joint classification; `hidden`: people were scored by identifier."""
     size, head = len(about.parties), f"Study {about.study}\n\nModel of run {model}; batch {batch}"
     if hidden is not None:
-        report = replace(column_report(PROTOCOLS, outcome, size, about), follows=what_follows(hidden))
+        report = column_report(PROTOCOLS, outcome, what_follows(hidden), size, about)
         return report, f"{head}.\n\n" + scoring_statement(hidden)
     learners = "every party" if reveal_to == "all" else reveal_to
     statement = "\n\n".join(
@@ -259,7 +262,7 @@ def describe_prediction(
             "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
         )
     )
-    return column_report(protocols, outcome, size, about), statement
+    return column_report(protocols, outcome, SHARES_CONCLUSIONS, size, about), statement
 
 
 def scoring_statement(hidden: JoinedScoresSetup) -> str:

@@ -1,221 +1,230 @@
-"""What the schemes have in common that end in shares of a model: their job of training, and their words."""
+"""What tasks share that end in shares of a model over columns."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
-
-import msgspec
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from blindbayes.data.columns import ColumnSource
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Answers, Disclosure, Output
 from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.naive_bayes.shares import KeptShare
 from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.shared_inference.references import COUNT
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Facts, Scheme
 from blindbayes.study.study import Study, learner_of
 from blindbayes.study.tasks.audits import asks_references, reference_answers, require_audit
-from blindbayes.study.tasks.columns import dry_run_columns, require_record, tell_holdings
+from blindbayes.study.tasks.columns import describe_holdings, dry_run_columns, require_record
 from blindbayes.study.tasks.guards import noise_of, single_readings
-from blindbayes.study.tasks.job import UNIT, PartJob, Site
 from blindbayes.study.tasks.labels import law_of, randomised, with_labels
-from blindbayes.study.tasks.part import Training
-from blindbayes.study.tasks.result import JointResult, Learned, about_run, column_report, leakage_of
+from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.result import (
+    SHARES_CONCLUSIONS,
+    ContributorResult,
+    JointResult,
+    about_run,
+    column_report,
+    leakage_of,
+)
+from blindbayes.study.tasks.task import UNIT, AnsweringSite, StudyTask
+from blindbayes.study.tasks.traits import ModelForm
+
+if TYPE_CHECKING:
+    from blindbayes.study.simulation.models import JointModel
 
 
-class TrainingJob(PartJob[Training]):
-    """See `job.Job`: training ends in a share, which this site keeps."""
+class ShareTask(StudyTask):
+    """Training that ends in a share of the model, which this site keeps."""
 
     kind = "training"
+    partitions = ("columns",)
+    model = ModelForm.SHARED
+    protocols: ClassVar[tuple[str, ...]]  # of training, for its leak report
 
-    def __init__(self, agreement: Agreement, site: Site, run_id: str) -> None:
-        super().__init__()
-        self.agreement, self.site, self.run_id = agreement, site, run_id
-        self._draw = ""  # which randomised labels this site enters
+    setup: ColumnsSetup | JoinSetup  # what is public about the training
 
-    @property
-    def scheme(self) -> ShareScheme:
-        """The study's."""
-        found: Any = self.agreement.study.scheme
-        return cast(ShareScheme, found)
-
-    @property
-    def required(self) -> int:
-        return len(self.agreement.seats)
-
-    def read(self) -> None:
-        """Open this site's columns and look that they are what the study says."""
-        source = self.site.columns(self.agreement)
-        self.site.require_rows(self.agreement, source.rows)
-        self.site.require_price(self.scheme.price(self.agreement, self.site.name))
-        if self.site.name == self.scheme.columns(self.agreement).class_holder:
-            source, self._draw = randomised(self.agreement.study, source, self.site.key)
-        self._held = part = self.scheme.training(self.agreement, self.site.name, source)
-        self._digest = part.digest(self.site.key)
-
-    def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, bits about the overlap, ledger, query budget; once per run."""
-        name = self.site.name
-        partners, charge = self.scheme.told_bit(self.agreement, name), self.scheme.price(self.agreement, name)
-        if charge is not None and self._draw:
-            charge = replace(charge, draw=self._draw)
-        answers = reference_answers(self.agreement.public)
-        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners, answers=answers)
-
-    def keep(self, outputs: Mapping[str, Any]) -> None:
-        share = self._part().share(outputs[self.site.name], self.agreement.sha256)
-        share.public = {**share.public, "run": self.run_id}
-        if answers := reference_answers(self.agreement.public):
-            share.charge(answers)
-        self.site.keep_share(self.run_id, share)
-
-    def result(self, outcome: Any) -> Any:
-        return self.scheme.result(self.agreement, outcome, run=self.run_id)
-
-
-class ShareScheme(Scheme, ABC):
-    """What the schemes have in common that end in shares of a model. See `study.schemes.Scheme`."""
-
-    name: str
-    facts: Facts
-    params: type[msgspec.Struct]
-    protocols: tuple[str, ...]  # of training, for its leak report
-
-    def check(self, study: Study) -> None:
+    @classmethod
+    def check(cls, study: Study) -> None:
         require_record(study)
         require_audit(study)
 
-    def job(self, agreement: Agreement, site: Site, run_id: str) -> TrainingJob:
-        return TrainingJob(agreement, site, run_id)
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        self._digest = b""
+        self._labels_drawn = ""  # names the randomised labels that this site enters
 
-    @abstractmethod
-    def training(self, agreement: Agreement, party: str, source: ColumnSource) -> Training:
-        """A party's part, its table checked against what is agreed."""
-
-    @abstractmethod
-    def columns(self, agreement: Agreement) -> ColumnsSetup:
+    @property
+    def columns(self) -> ColumnsSetup:
         """Who holds what, as the protocols see it."""
+        return self.setup if isinstance(self.setup, ColumnsSetup) else self.setup.columns
 
-    def price(self, agreement: Agreement, party: str) -> Charge | None:
-        """What a party pays for training: the noise in the shares, if there is any, and for its randomised labels. Answers cost
-        nothing more."""
-        noise = noise_of(agreement.study, agreement.public)
+    def cost(self, party: str) -> Charge | None:
+        """Return the cost of the noise in the shares and of the class holder's randomised labels. Answers cost no more."""
+        noise = noise_of(self.study, self.setup)
         charge = None if noise is None else Charge(Spend.of(noise), UNIT, mechanism=noise.name)
-        return with_labels(charge, agreement.study) if party == self.columns(agreement).class_holder else charge
+        return with_labels(charge, self.study) if party == self.columns.class_holder else charge
 
-    def told_bit(self, agreement: Agreement, party: str) -> tuple[str, ...]:
-        """The parties with whom training opens one bit: that enough identifiers joined."""
+    def overlap_partners(self, party: str) -> tuple[str, ...]:
+        """Return the parties with whom training opens one bit: that enough identifiers joined."""
         return ()
+
+    # -- one party, one run --------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def statement(self, agreement: Agreement, overlaps: Mapping[str, int]) -> str:
-        """What training promises, in words."""
+    def bring(self, party: str, source: ColumnSource) -> None:
+        """Take a party's table as its input, checked against what is agreed, before anything leaves."""
 
-    def follows(self, agreement: Agreement) -> tuple[str, ...]:
-        """What each way of classifying will tell, beyond what follows from shares."""
-        return ()
+    @abstractmethod
+    def input_digest(self, key: bytes) -> bytes:
+        """Return the keyed digest of the input."""
 
-    def first_follows(self, agreement: Agreement) -> tuple[str, ...]:
-        """What follows from training itself, before anything that follows from shares."""
-        return ()
+    @abstractmethod
+    def share(self, trained: Any) -> KeptShare:
+        """Return what the party keeps, from what its role returned; the same for the same result."""
 
-    def result(
-        self, agreement: Agreement, outcome: Outcome, *, run: str = "", model: Any = None, **_: Any
-    ) -> JointResult | Learned:
-        """The reports; the model too where all shares are in one place."""
-        overlaps = next((found for found in map(overlaps_of, self._holder_first(agreement, outcome)) if found), {})
-        parties, about = len(agreement.names), about_run(agreement, run)
-        asking = ("shared_argmax",) if asks_references(self.columns(agreement)) else ()
-        report = column_report((*self.protocols, *asking), outcome, parties, about, self.follows(agreement))
-        report = replace(report, follows=(*self.first_follows(agreement), *report.follows))
-        leakage, statement = leakage_of(outcome), self.statement(agreement, overlaps)
-        if model is None:
-            return Learned(leakage, outcome.cost, statement, report, {"included": list(agreement.names)})
-        return JointResult(model, leakage, outcome.cost, statement, agreement.names, report, overlaps)
+    def read(self) -> None:
+        source = self.site.columns(self.agreement)
+        self.site.require_rows(self.agreement, source.rows)
+        self.site.require_price(self.cost(self.site.name))
+        if self.site.name == self.columns.class_holder:
+            source, self._labels_drawn = randomised(self.study, source, self.site.key)
+        self.bring(self.site.name, source)
+        self._digest = self.input_digest(self.site.key)
 
-    def _holder_first(self, agreement: Agreement, outcome: Outcome) -> list[Any]:
-        holder = self.columns(agreement).class_holder
-        return [outcome.outputs[name] for name in (holder, *agreement.names) if name in outcome.outputs]
+    def digest(self, name: str) -> bytes:
+        return self._digest
 
-    # -- in words ------------------------------------------------------------------------------------------------------
+    def authorise_and_charge(self, name: str) -> None:
+        charge = self.cost(self.site.name)
+        if charge is not None and self._labels_drawn:
+            charge = replace(charge, draw=self._labels_drawn)
+        partners, answers = self.overlap_partners(self.site.name), reference_answers(self.setup)
+        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners, answers=answers)
 
-    def exposure(self, agreement: Agreement) -> Exposure:
-        """Nothing but classifications, whose number is limited."""
-        study = agreement.study
-        return Exposure(
-            shares=True,
-            queries=study.options.get("queries"),
-            epsilon=study.privacy.epsilon or 0.0,
-            delta=study.privacy.delta,
-            audit_rate=float(study.options.get("audit_rate", 0.0)),
-            min_cell=study.limits.min_cell,
-        )
+    def store(self, outputs: Mapping[str, Any]) -> None:
+        share = self.share(outputs[self.site.name])
+        share.public = {**share.public, "run": self.run_id}
+        if answers := reference_answers(self.setup):
+            share.charge(answers)
+        self.site.keep_share(self.run_id, share)
 
-    def opens(self, agreement: Agreement) -> list[str]:
-        """What the protocols of training open, in words."""
+    def result(self, outcome: Outcome) -> ContributorResult:
+        asking = ("shared_argmax",) if asks_references(self.columns) else ()
+        names, about = self.agreement.names, about_run(self.agreement, self.run_id)
+        report = column_report((*self.protocols, *asking), outcome, self.disclosure.conclusions, len(names), about)
+        statement = self.statement(self._overlaps(outcome))
+        return ContributorResult(leakage_of(outcome), outcome.cost, statement, report, {"included": list(names)})
+
+    def local_result(self, outcome: Outcome, shares: Mapping[str, KeptShare]) -> JointResult:
+        plain, overlaps = self.result(outcome), self._overlaps(outcome)
+        names, model = self.agreement.names, self.joint_model(shares)
+        return JointResult(model, plain.leakage, plain.cost, plain.statement, names, plain.report, overlaps)
+
+    def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:
+        """Return the model of a simulation, which has every party's share."""
+        from blindbayes.study.simulation.models import joint_model  # loads what only a simulation needs
+
+        return joint_model(self.agreement, shares)
+
+    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
+        return PredictionTask(PredictionTerms.of(self.agreement, run_id), site, run_id, request)
+
+    def _overlaps(self, outcome: Outcome) -> Mapping[str, int]:
+        """Return the noisy numbers of joined identifiers that training opened; the class holder's, if its role ended here."""
+        return {}
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def statement(self, overlaps: Mapping[str, int]) -> str:
+        """Return what training promises, for the privacy officer."""
+
+    def outputs(self) -> list[str]:
+        """Return what the protocols of training open."""
         return []
 
-    def opened(self, agreement: Agreement) -> list[str]:
-        """The same with what audits open."""
-        audits = f"the classes of {COUNT} instances of its own making, to each party whose look-ups are audited"
-        return [*self.opens(agreement), *([audits] if asks_references(self.columns(agreement)) else [])] or ["nothing"]
+    def conclusions(self) -> tuple[str, ...]:
+        """Return what can be concluded from training and from the classifications that follow."""
+        return SHARES_CONCLUSIONS
 
-    def shown(self, agreement: Agreement) -> dict[str, Any]:
-        held, study = agreement.holdings, agreement.study
+    @abstractmethod
+    def security(self) -> tuple[str, str]:
+        """Return what the promise assumes of the parties, and what a party gets that deviates."""
+
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        study, names = self.study, self.agreement.names
+        audits = f"the classes of {COUNT} instances of its own making, to each party whose look-ups are audited"
+        outputs = [*self.outputs(), *([audits] if asks_references(self.columns) else [])]
+        learners = names if learner_of(study) == "all" else (learner_of(study),)
+        assumption, deviation = self.security()
+        return Disclosure(
+            protocol=self.name,
+            summary=self.description,
+            messages=self.messages,
+            outputs=tuple(Output(each, ()) for each in outputs),
+            learners=learners,
+            answers=Answers(
+                study.options.get("queries"), learners, float(study.options.get("audit_rate", 0.0)), study.limits.min_cell
+            ),
+            epsilon=study.privacy.epsilon or 0.0,
+            delta=study.privacy.delta,
+            assumptions=(assumption,) if assumption else (),
+            deviation=(deviation,) if deviation else (),
+            conclusions=self.conclusions(),
+            risks=tuple(single_readings(study, self.setup)),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        held, opens = self.agreement.holdings, self.disclosure
         return {
-            "partition": "columns, " + ("rows line up" if self.facts.aligned else "rows are matched by an identifier"),
-            "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in agreement.names],
+            "partition": "columns, " + ("rows line up" if self.aligned else "rows are matched by an identifier"),
+            "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in self.agreement.names],
             "class_holder": held.labelled[0],
             "labelled": list(held.labelled),
-            **self.guards(agreement),
-            **self.sizes(agreement),
-            "opened": self.opened(agreement),
+            **self._guards(),
+            **self.sizes(),
+            "opened": list(opens.opened),
             "model": "exists only as shares, one per party",
             "opened_per_classified_instance": ["class"],
-            "learners": list(agreement.names) if learner_of(study) == "all" else [learner_of(study)],
-            "queries": study.options.get("queries", "not limited: sites refuse such a study by policy"),
+            "learners": list(opens.learners),
+            "queries": self.study.options.get("queries", "not limited: sites refuse such a study by policy"),
         }
 
-    def guards(self, agreement: Agreement) -> dict[str, Any]:
-        """Noise and least cells."""
-        study = agreement.study
+    def _guards(self) -> dict[str, Any]:
+        study = self.study
         facts: dict[str, Any] = {}
         if study.privacy.epsilon is not None:
             facts |= {"epsilon": study.privacy.epsilon, "delta": study.privacy.delta, "noise": "of every party, in the shares"}
         if (law := law_of(study)) is not None:
             facts |= {"label_epsilon": float(law.epsilon), "labels": f"randomised once; {law.keeps:.1%} stay as they are"}
         facts |= {"min_cell": study.limits.min_cell} if study.limits.min_cell else {}
-        return facts | ({"read_closely": risks} if (risks := single_readings(study, agreement.public)) else {})
+        return facts | ({"read_closely": list(risks)} if (risks := self.disclosure.risks) else {})
 
-    def sizes(self, agreement: Agreement) -> dict[str, Any]:
-        """What is public about the tables' sizes."""
-        return {"rows": agreement.holdings.n_rows}
+    def sizes(self) -> dict[str, Any]:
+        """Return what is public about the tables' sizes."""
+        return {"rows": self.agreement.holdings.n_rows}
 
-    def told(self, agreement: Agreement) -> list[str]:
-        study = agreement.study
+    def summary(self) -> list[str]:
+        study, opened = self.study, "; ".join(self.disclosure.opened)
         to = "every site" if learner_of(study) == "all" else learner_of(study)
         return [
-            *tell_holdings(agreement),
-            f"  Opened in training: {'; '.join(self.opened(agreement))}. Each site ends with a share of the model.",
+            *describe_holdings(self.agreement),
+            f"  Opened in training: {opened}. Each site ends with a share of the model.",
             f"  Opened in scoring: the class, to {to}; at most {study.options['queries']} people.",
         ]
 
-    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        said = self.shown(agreement)
+    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
+        opens = self.disclosure
         lines = [
-            f"Opened in training: {'; '.join(said['opened'])}. The model {said['model']}.",
-            f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(said['learners'])}.",
-            *said.get("read_closely", ()),
+            f"Opened in training: {'; '.join(opens.opened)}. The model exists only as shares, one per party.",
+            f"Opened per classified instance, which your own people must ask for: the class, to {', '.join(opens.learners)}.",
+            *opens.risks,
         ]
-        return dry_run_columns(agreement, site, lines)
-
-
-def overlaps_of(trained: Any) -> Mapping[str, int]:
-    """Noisy numbers of joined identifiers that training opened to a party, if it did."""
-    found: Mapping[str, int] = getattr(trained, "overlaps", {})
-    return found
+        return dry_run_columns(self, lines)

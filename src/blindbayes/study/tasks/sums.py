@@ -1,20 +1,20 @@
-"""Studies over rows whose statistics are added up: every protocol of `protocol.registry`, with noise or without."""
+"""Tasks of studies over rows whose statistics are added up, with noise or without: every protocol of `protocols.registry`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
 import numpy as np
 
 from blindbayes._lazy import lazy
+from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Exposure
+from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
 from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.distributed.plausibility import require_possible
@@ -23,16 +23,16 @@ from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
-from blindbayes.protocols.registry import Total
-from blindbayes.report.leakage import follows_from_sum
+from blindbayes.protocols.registry import SumSetup, Total
+from blindbayes.report.leakage import LeakReport, coalition_sentences, follows_from_sum
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.schemes import Facts, NoParams, Scheme, share_of
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.job import CountingJob, Site
-from blindbayes.study.tasks.result import Earlier, Learned, Result, about_run, leakage_of, report_run
+from blindbayes.study.tasks.result import ContributorResult, PreviousTotal, Result, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES, Sum
+from blindbayes.study.tasks.task import CountingTask
+from blindbayes.study.tasks.traits import NoParams, Standing, Support
 
 if TYPE_CHECKING:
     from blindbayes.naive_bayes import load as estimators
@@ -48,133 +48,178 @@ EXACT = (
 )
 
 
-class SumScheme(Scheme):
-    """See `study.schemes.Scheme`."""
+class SumTask(CountingTask):
+    """This site's vector goes into a sum, or the site hosts a role of the protocol that adds the vectors up."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.protocol = registry.load(name)
-        self.params: type[msgspec.Struct] = getattr(self.protocol, "params", NoParams)
-        said = registry.spec(name).get("facts", {})
-        self._quorum = [Fraction(share) for share in said.get("quorum", ())]  # of up to 64 contributors, of more
-        self.facts = Facts(
-            partitions=("rows",),
-            line=said.get("line", "see its SPEC.md"),
-            few_rounds=said.get("few_rounds", False),
-            hub=said.get("hub", ""),
-            may_lose=said.get("may_lose", False),
-            allowed=said.get("allowed", True),
-            offered=said.get("offered", True),
-            small_cells=True,
-            texts=True,
-            weighs=True,
-            goes_on=True,
-            living=True,
-            sums=True,
-            leaves=("one vector under masks or encryption, as SPEC.md of the protocol says",),
+    partitions = ("rows",)
+    supports = frozenset({Support.TEXT, Support.CLASS_WEIGHT, Support.MIN_CELL, Support.ROSTER_CHANGES, Support.INCREMENTS})
+    messages = ("one vector under masks or encryption, as SPEC.md of the protocol says",)
+    protocol: ClassVar[registry.SumProtocol]
+    quorums: ClassVar[tuple[Fraction, ...]] = ()  # share of up to 64 contributors, of more
+
+    @classmethod
+    def default_quorum(cls, parties: int) -> int | None:
+        if not cls.quorums:
+            return None
+        share = cls.quorums[parties > 64]
+        return max(-(-parties * share.numerator // share.denominator), min(MIN_EXACT_PARTIES, parties))
+
+    def __init__(self, agreement: Agreement) -> None:
+        """Plan the sum. Raises `PrivacyError` for one that no policy can allow."""
+        super().__init__(agreement)
+        self.sum = Sum.make(self.study, agreement.contributors, agreement.founders, agreement.steps)
+
+    @property
+    def setting(self) -> SumSetup:
+        return self.sum.setting
+
+    @property
+    def plan(self) -> NoisySum | None:
+        """The noise that the contributors add together; None for an exact sum."""
+        return self.sum.plan
+
+    @property
+    def counting(self) -> Codebook:
+        """The codebook that every contributor counts with: the study's, with finer cells where noise will be added."""
+        return self.sum.counting
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self.protocol.roster(self.setting)
+
+    @property
+    def learners(self) -> tuple[str, ...]:
+        return self.protocol.learners(self.setting)
+
+    def require_runnable(self) -> None:
+        self.protocol.check(self.setting)
+
+    def cost(self, party: str) -> Charge | None:
+        return None if self.plan is None else Charge.of(self.plan.price)
+
+    # -- one party, one run --------------------------------------------------------------------------------------------
+
+    @property
+    def required(self) -> int:
+        return self.setting.quorum_size + len(self.roles) - len(self.agreement.contributors)
+
+    def read(self) -> None:
+        if self.site.name in self.agreement.contributors:
+            self.bring(self.count(self.counting))
+        hosted = {role for role, host in self.agreement.hosts.items() if host == self.site.name}
+        if hosted.intersection(self.learners) and self.site.previous_total(self.counting)[1]:
+            raise ConfigError("the run goes on from one whose total this site, which opens the sum, does not hold")
+
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Total | None]:
+        vector = None
+        if name == self.site.name and self.statistics is not None:
+            removed = self.site.removed(self.counting, lenient=self.study.is_private)
+            fresh = coins.derive("contribution")
+            vector = self.sum.contribution(self.statistics, fresh, removed, self.site.name)
+        return self.protocol.role(run, self.setting, vector, coins.derive("role"))
+
+    def authorise_and_charge(self, name: str) -> None:
+        if name != self.site.name or self.state is None:
+            return
+        self.site.authorise_and_charge(
+            self.agreement,
+            self.run_id,
+            self.cost(name),
+            state=self.state,
+            quorum_size=self.setting.quorum_size,
+            exact=self.plan is None,
         )
 
-    # -- what is agreed ------------------------------------------------------------------------------------------------
+    def store(self, outputs: Mapping[str, Any]) -> None:
+        totals = [total for total in outputs.values() if total is not None]
+        if totals:
+            self.site.opened(self.agreement, self.run_id, totals[0].included)
 
-    def check(self, study: Study) -> None:
-        """Nothing beyond the options."""
+    def result(self, outcome: Outcome) -> Result | ContributorResult:
+        """Return what the opened total means, added to the one that the run adds to.
 
-    def quorum(self, parties: int) -> int | None:
-        """The share of the parties that the protocol's page says; at least the fewest of an exact sum."""
-        if not self._quorum:
-            return None
-        return max(share_of(parties, self._quorum[parties > 64]), min(MIN_EXACT_PARTIES, parties))
-
-    def apart(self) -> tuple[tuple[str, ...], ...]:
-        found: tuple[tuple[str, ...], ...] = getattr(self.protocol, "apart", ())
-        return found
-
-    def seats(self, agreement: Agreement) -> tuple[str, ...]:
-        return self.protocol.roster(agreement.public.setting)
-
-    def learners(self, agreement: Agreement) -> tuple[str, ...]:
-        found: tuple[str, ...] = agreement.public.learners
-        return found
-
-    def agree(self, agreement: Agreement) -> Sum:
-        """The setting of the sum. Raises `PrivacyError` for one that no policy can allow."""
-        return Sum.make(agreement.study, agreement.contributors, agreement.founders, agreement.steps)
-
-    def require_runnable(self, agreement: Agreement) -> None:
-        """As the protocol's roles would in their first step."""
-        self.protocol.check(agreement.public.setting)
-
-    # -- what runs -----------------------------------------------------------------------------------------------------
-
-    def job(self, agreement: Agreement, site: Site, run_id: str) -> SumJob:
-        return SumJob(agreement, site, run_id)
-
-    def price(self, public: Sum) -> Charge | None:
-        """What a contributor pays: nothing that a ledger can express for an exact sum."""
-        return None if public.plan is None else Charge.of(public.plan.price)
-
-    # -- what came out -------------------------------------------------------------------------------------------------
-
-    def result(
-        self,
-        agreement: Agreement,
-        outcome: Outcome,
-        *,
-        run: str = "",
-        base: Earlier | None = None,
-        alone: bool = False,
-        **_: Any,
-    ) -> Result | Learned:
-        """What the opened total means; of a site that did not learn it, the report of its part.
-
-        `alone`: it adds to an earlier total that this site does not hold.
+        A site that did not learn the total, or lacks the one that it changes, gets the report of its part.
         """
-        public: Sum = agreement.public
-        totals = [outcome.outputs[name] for name in public.learners if outcome.outputs.get(name) is not None]
+        base, is_missing = self.site.previous_total(self.counting)
+        if base is not None:
+            self.require_base(base)
+        totals: list[Total] = [each for each in map(outcome.outputs.get, self.learners) if each is not None]
         if wrong := next((total.error for total in totals if total.error is not None), None):
             raise wrong
-        if totals and alone:
+        if totals and is_missing:
             text = "This site learned how the sum changed, and not what it changed: it does not hold the earlier total."
-            told, said = leakage_of(outcome), f"Study {agreement.sha256}\n\n{text}"
-            return Learned(told, outcome.cost, said, self._report(agreement, outcome, (), run), {"included": None})
+            return self._contributed(outcome, text)
         if not totals:
-            if set(outcome.transcript.received) >= set(agreement.seats):
+            if set(outcome.transcript.received) >= set(self.roles):
                 raise PeerProtocolError("nobody learned the total")
-            statement = f"Study {agreement.sha256}\n\nThis site contributed to the sum and did not learn it."
-            report = self._report(agreement, outcome, (), run)
-            return Learned(leakage_of(outcome), outcome.cost, statement, report, {"included": None})
-        total: Total = totals[0]
+            return self._contributed(outcome, "This site contributed to the sum and did not learn it.")
+        total = totals[0]
         if any(other.included != total.included or (other.words != total.words).any() for other in totals[1:]):
             raise PeerProtocolError("two roles learned different totals")
-        return self._opened(agreement, public, total, outcome, base, run)
+        result = self._opened(total, outcome, base)
+        self.site.keep_total(result)
+        return result
 
-    def _opened(
-        self, agreement: Agreement, public: Sum, total: Total, outcome: Outcome, base: Earlier | None, run: str
-    ) -> Result:
-        study, setting, plan, sha256 = public.study, public.setting, public.plan, agreement.sha256
+    def _contributed(self, outcome: Outcome, text: str) -> ContributorResult:
+        statement, report = f"Study {self.agreement.sha256}\n\n{text}", self._report(outcome, ())
+        return ContributorResult(leakage_of(outcome), outcome.cost, statement, report, {"included": None})
+
+    def require_base(self, base: PreviousTotal) -> None:
+        """Raise unless a result is of the kind that this study adds to."""
+        if (base.total is not None) != (self.plan is not None):
+            raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
+        if base.statistics is None or base.statistics.codebook != self.counting:
+            raise ConfigError("the earlier result has another codebook, or was planned otherwise")
+
+    def _opened(self, total: Total, outcome: Outcome, base: PreviousTotal | None) -> Result:
+        setting, plan, sha256 = self.setting, self.plan, self.agreement.sha256
         runs = 1 if base is None else base.runs + 1
         size, included = len(setting.contributors), len(total.included)
         follows = follows_from_sum(self.name, setting, included)
-        if plan is not None:
-            follows = (*follows, f"Calibration: {describe_trust(public, plan)}")
-        report = self._report(agreement, outcome, follows, run)
+        report = self._report(outcome, (*follows, *(f"Calibration: {each}" for each in self.disclosure.assumptions)))
         known = {"study": sha256, "protocol": self.name, "opened": setting.label}
         lines = [
             f"Study {sha256}",
             f"Protocol {self.name}; {size} contributors, {included} of them in the sum; quorum {setting.quorum_size}.",
             f"Opened: {setting.label}. Who learned it stands in the leak report.",
         ]
-        if not self.facts.allowed:
+        if self.standing is Standing.RESTRICTED:
             lines.append(f"The protocol `{self.name}` shows every party's vector to the collector: it protects nothing.")
-        leakage = leakage_of(outcome)
-        if plan is None:
-            statistics, model = _exact(study, total, base)
-            text = "\n\n".join([*lines, f"Codebook {study.codebook.sha256}", EXACT])
-            return Result(
-                model, statistics, leakage, outcome.cost, text, total.included, (0.0, 0.0), runs, report=report, facts=known
-            )
+        if plan is not None:
+            return self._noisy_result(plan, total, outcome, base, lines, report, known)
+        statistics, model = self._exact(total, base)
+        text = "\n\n".join([*lines, f"Codebook {self.study.codebook.sha256}", EXACT])
+        leakage, spent = leakage_of(outcome), (0.0, 0.0)
+        return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, report, runs, facts=known)
+
+    def _exact(self, total: Total, base: PreviousTotal | None) -> tuple[Statistics, BaseNaiveBayes]:
+        study, statistics = self.study, Statistics.from_words(Layout(self.study.codebook), total.words)
+        if base is not None and base.statistics is not None:
+            statistics = base.statistics + statistics
+        try:
+            require_feasible(statistics.require_bounds())
+        except DataError as cause:
+            raise PeerProtocolError(
+                "the total is not that of any table: a party sent a vector that is none", suspects=total.included
+            ) from cause
+        model = estimators.NaiveBayes.from_statistics(
+            statistics, alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing
+        )
+        return statistics, weighed(study, model)
+
+    def _noisy_result(
+        self,
+        plan: NoisySum,
+        total: Total,
+        outcome: Outcome,
+        base: PreviousTotal | None,
+        lines: list[str],
+        report: LeakReport,
+        known: dict[str, Any],
+    ) -> Result:
+        study, runs = self.study, 1 if base is None else base.runs + 1
         words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
-        shares = public.shares(total.included) + (0 if base is None else base.shares)
+        shares = self.sum.shares(total.included) + (0 if base is None else base.shares)
         try:
             require_possible(plan, words, shares=shares)
         except DataError as cause:
@@ -186,7 +231,7 @@ class SumScheme(Scheme):
             before = (before[0] - plan.price.epsilon, before[1] - plan.price.delta)
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
         statement = plan.statement(
-            trust=describe_trust(public, plan),
+            trust=self.disclosure.assumptions[0],
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
             + (
                 " for one stay of a record in a site's table: each release but the first tells changes alone. One whose values "
@@ -206,82 +251,87 @@ class SumScheme(Scheme):
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
+        text, leakage, cost = "\n\n".join([*lines, statement.text]), leakage_of(outcome), outcome.cost
         model = weighed(study, estimators.from_record(record))
-        text = "\n\n".join([*lines, statement.text])
-        return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, runs, words, shares, report, known)
+        return Result(model, statistics, leakage, cost, text, total.included, spent, report, runs, words, shares, known)
 
-    def _report(self, agreement: Agreement, outcome: Outcome, follows: tuple[str, ...], run: str) -> Any:
-        return report_run((self.name,), len(agreement.contributors), outcome, follows, about_run(agreement, run))
+    def _report(self, outcome: Outcome, follows: tuple[str, ...]) -> LeakReport:
+        about = about_run(self.agreement, self.run_id)
+        return report_run((self.name,), len(self.agreement.contributors), outcome, follows, about)
 
-    # -- in words ------------------------------------------------------------------------------------------------------
+    # -- for people ----------------------------------------------------------------------------------------------------
 
-    def exposure(self, agreement: Agreement) -> Exposure:
-        study = agreement.study
-        unsafe = getattr(self.protocol, "unsafe", None)
-        return Exposure(
-            exact=study.privacy.epsilon is None,
-            quorum_size=agreement.public.setting.quorum_size,
+    @cached_property
+    def disclosure(self) -> Disclosure:
+        agreement, study, setting = self.agreement, self.study, self.setting
+        learners = tuple(dict.fromkeys(agreement.host(role) for role in self.learners))
+        unsafe: Callable[[SumSetup], tuple[str, ...]] | None = getattr(self.protocol, "unsafe", None)
+        coalition = registry.coalition_of(self.name, setting)
+        return Disclosure(
+            protocol=self.name,
+            summary=self.description,
+            messages=self.messages,
+            outputs=(Output(setting.label, learners),),
+            learners=learners,
+            row_sum=RowSum(SumForm.EXACT if self.plan is None else SumForm.NOISY, setting.quorum_size),
             epsilon=study.privacy.epsilon or 0.0,
             delta=study.privacy.delta,
-            unsafe=() if unsafe is None else unsafe(agreement.public.setting),
+            assumptions=() if self.plan is None else (describe_trust(self.sum, self.plan),),
+            deviation=coalition_sentences(self.name, coalition, len(setting.contributors)),
+            unsafe=() if unsafe is None else unsafe(setting),
         )
 
-    def _learners(self, agreement: Agreement) -> list[str]:
-        return list(dict.fromkeys(agreement.host(seat) for seat in agreement.public.learners))
-
-    def shown(self, agreement: Agreement) -> dict[str, Any]:
-        setting = agreement.public.setting
+    def facts(self) -> dict[str, Any]:
         return {
-            "contributors": list(agreement.contributors),
-            "hosts": dict(agreement.hosts),
-            "quorum": setting.quorum_size,
-            "opened": [setting.label],
-            "learners": self._learners(agreement),
-            "epsilon": agreement.study.privacy.epsilon,
-            "min_cell": agreement.study.limits.min_cell,
+            "contributors": list(self.agreement.contributors),
+            "hosts": dict(self.agreement.hosts),
+            "quorum": self.setting.quorum_size,
+            "opened": list(self.disclosure.opened),
+            "learners": list(self.disclosure.learners),
+            "epsilon": self.study.privacy.epsilon,
+            "min_cell": self.study.limits.min_cell,
         }
 
-    def told(self, agreement: Agreement) -> list[str]:
-        study, setting = agreement.study, agreement.public.setting
+    def summary(self) -> list[str]:
+        agreement, study = self.agreement, self.study
         promise = "exact" if study.privacy.epsilon is None else f"with noise, epsilon {study.privacy.epsilon:g}"
-        learners = ", ".join(sorted(self._learners(agreement)))
+        learners = ", ".join(sorted(self.disclosure.learners))
         lines = [
             f"{agreement.title}: rows of {', '.join(agreement.contributors)}, by {self.name}.",
-            *(f"  {host} hosts the role {seat}." for seat, host in agreement.hosts.items()),
-            f"  Opened, {promise}: the sum over at least {setting.quorum_size} sites, to {learners}.",
+            *(f"  {host} hosts the role {role}." for role, host in agreement.hosts.items()),
+            f"  Opened, {promise}: the sum over at least {self.setting.quorum_size} sites, to {learners}.",
         ]
         if more := [label for label in registry.spec(self.name)["opened"] if label != "sum"]:
             lines.append(f"  {self.name} opens more than the sum: {', '.join(more)}.")
         return lines
 
-    def dry_run(self, agreement: Agreement, site: Site) -> tuple[dict[str, Any], list[str]]:
-        public: Sum = agreement.public
-        setting, problems = public.setting, []
-        statistics = self.job(agreement, site, "0" * 32).count(public.counting)
+    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
+        setting, problems, book = self.setting, [], self.agreement.book
+        statistics = self.count(self.counting)
         try:
-            site.require_rows(agreement, int(statistics.class_counts.sum()))
+            self.site.require_rows(self.agreement, int(statistics.class_counts.sum()))
         except BlindbayesError as error:
             problems.append(str(error))
         few = (statistics.vector > 0) & (statistics.vector < FEW)
         groups: list[dict[str, Any]] = [
             {
-                "feature": group.feature.name if group.feature else agreement.book.target,
+                "feature": group.feature.name if group.feature else book.target,
                 "kind": group.kind,
-                "cells": group.columns * len(agreement.book.classes),
+                "cells": group.columns * len(book.classes),
                 "bound": str(group.bound),
                 "of_few_rows": int(few[statistics.layout.slice(group)].sum()) if group.kind in _COUNTS else 0,
             }
             for group in statistics.layout.groups
         ]
-        learners = sorted(self._learners(agreement))
+        learners = sorted(self.disclosure.learners)
         facts = {
-            "leaves_as": self.facts.leaves[0],
+            "leaves_as": self.messages[0],
             "words": setting.length,
             "cells": groups,
             "opened": setting.label,
             "opened_to": learners,
             "in_a_sum_of_at_least": setting.quorum_size,
-            "noise": None if public.plan is None else public.plan.noise.law,
+            "noise": None if self.plan is None else self.plan.noise.law,
             "refused_because": problems,
         }
         return facts, [
@@ -292,65 +342,10 @@ class SumScheme(Scheme):
         ]
 
 
-class SumJob(CountingJob):
-    """See `job.Job`: this site's vector goes into a sum, or it hosts a role of it."""
-
-    @property
-    def required(self) -> int:
-        """The quorum of contributors, and every other role."""
-        public: Sum = self.agreement.public
-        return public.setting.quorum_size + len(self.agreement.seats) - len(self.agreement.contributors)
-
-    def read(self) -> None:
-        public: Sum = self.agreement.public
-        if self.site.name in self.agreement.contributors:
-            self.bring(self.count(public.counting))
-        hosted = {seat for seat, host in self.agreement.hosts.items() if host == self.site.name}
-        if hosted.intersection(public.learners) and self.site.earlier(public.counting)[1]:
-            raise ConfigError("the run goes on from one whose total this site, which opens the sum, does not hold")
-
-    def role(self, seat: str, run: Run, coins: Coins) -> Role[Total | None]:
-        public: Sum = self.agreement.public
-        vector = None
-        if seat == self.site.name and self.statistics is not None:
-            taken = self.site.removed(public.counting, lenient=public.study.is_private)
-            fresh = coins.derive("contribution")
-            vector = public.contribution(self.statistics, fresh, taken, self.site.name)
-        return registry.load(public.study.protocol).role(run, public.setting, vector, coins.derive("role"))
-
-    def authorise_and_charge(self, seat: str) -> None:
-        """Approval, rate, one table one set, ledger; once per run."""
-        if seat != self.site.name or self.state is None:
-            return
-        public: Sum = self.agreement.public
-        charge = scheme(public.study.protocol).price(public)
-        quorum_size, exact = public.setting.quorum_size, public.plan is None
-        self.site.authorise_and_charge(
-            self.agreement, self.run_id, charge, state=self.state, quorum_size=quorum_size, exact=exact
-        )
-
-    def keep(self, outputs: Mapping[str, Any]) -> None:
-        totals = [total for total in outputs.values() if total is not None]
-        if totals:
-            self.site.opened(self.agreement, self.run_id, totals[0].included)
-
-    def result(self, outcome: Any) -> Any:
-        """What this site learned, added to what the run goes on from."""
-        public: Sum = self.agreement.public
-        base, alone = self.site.earlier(public.counting)
-        if base is not None:
-            require_base(self.agreement, base)
-        made = scheme(public.study.protocol)
-        found = made.result(self.agreement, outcome, run=self.run_id, base=base, alone=alone)
-        if isinstance(found, Result):
-            self.site.keep_total(found)
-        return found
-
-
-def describe_trust(public: Sum, plan: NoisySum) -> str:
-    """Whom the promise relies on, and how far."""
-    study, setting = public.study, public.setting
-    size, found = len(setting.contributors), public.smallest
+def describe_trust(planned: Sum, plan: NoisySum) -> str:
+    """Describe whom the promise relies on, and how far."""
+    study, setting, found = planned.study, planned.setting, planned.smallest
+    size = len(setting.contributors)
     corrupt, deviates = dishonest(size, study.privacy.honest_fraction), registry.load(study.protocol).resists(setting)
     reader = "also deviate" if deviates else "not deviate, but pool what it saw with them"
     chance = f"2^{math.ceil(math.log2(found.failure))}" if found.failure else ""
@@ -365,41 +360,32 @@ def describe_trust(public: Sum, plan: NoisySum) -> str:
     )
 
 
-def _exact(study: Study, total: Total, base: Earlier | None) -> tuple[Statistics, BaseNaiveBayes]:
-    statistics = Statistics.from_words(Layout(study.codebook), total.words)
-    if base is not None:
-        statistics = base.statistics + statistics
-    try:
-        require_feasible(statistics.require_bounds())
-    except DataError as cause:
-        raise PeerProtocolError(
-            "the total is not that of any table: a party sent a vector that is none", suspects=total.included
-        ) from cause
-    model = estimators.NaiveBayes.from_statistics(
-        statistics, alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing
-    )
-    return statistics, weighed(study, model)
-
-
 def weighed(study: Study, model: BaseNaiveBayes) -> BaseNaiveBayes:
     """The model with its classes weighed as the study says."""
     return model.with_priors(class_weight=study.estimation.class_weight) if study.weights else model
 
 
-def require_base(agreement: Agreement, base: Earlier) -> None:
-    """Refuse to go on from a result of another kind."""
-    public: Sum = agreement.public
-    if (base.total is not None) != (public.plan is not None):
-        raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
-    if base.statistics.codebook != public.counting:
-        raise ConfigError("the earlier result has another codebook, or was planned otherwise")
-
-
 @cache
-def _made(name: str, module: str) -> SumScheme:
-    return SumScheme(name)
+def _made(name: str, module: str) -> type[SumTask]:
+    protocol, spec = registry.load(name), registry.spec(name).get("facts", {})
+    supports = {Support.SLOW_COURIER} if spec.get("few_rounds", False) else set()
+    supports |= {Support.DROPOUT} if spec.get("may_lose", False) else set()
+    standing = Standing.OFFERED if spec.get("offered", True) else Standing.KNOWN
+    members: dict[str, Any] = {
+        "__module__": __name__,
+        "name": name,
+        "protocol": protocol,
+        "params": getattr(protocol, "params", NoParams),
+        "apart": getattr(protocol, "apart", ()),
+        "description": spec.get("line", "see its SPEC.md"),
+        "hub": spec.get("hub", ""),
+        "standing": standing if spec.get("allowed", True) else Standing.RESTRICTED,
+        "supports": SumTask.supports | supports,
+        "quorums": tuple(map(Fraction, spec.get("quorum", ()))),
+    }
+    return type("SumTask", (SumTask,), members)
 
 
-def scheme(name: str) -> SumScheme:
-    """The scheme of a protocol for rows."""
+def task_class(name: str) -> type[SumTask]:
+    """Return the task class of a protocol for rows, made from its PROTOCOL and SPEC.md."""
     return _made(name, registry.known()[name])

@@ -1,70 +1,21 @@
-"""One party's part in a study over columns: used unchanged in one process and by a site's agent.
-
-A part knows its party's input and nothing of the others' but what is public. It makes the role; whoever drives the role brings
-the run and the coins. `CheckedTable` reads the party's table: after `digest` it gives the same rows each time, or an error.
-"""
+"""A party's coded table, which gives the same rows at every reading, or an error."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import LocalProtocolError
-from blindbayes.protocols.core import Role, Run
 from blindbayes.statistics import CodedRows
 
 KEPT_BYTES = 256 << 20
 _KINDS = ("<i1", "<i2", "<i4", "<i8")
-
-
-class Training(Protocol):
-    """One party's part of training: what it brings, and its role."""
-
-    @property
-    def party(self) -> str:
-        """Whose part it is."""
-
-    @property
-    def rows(self) -> int:
-        """Rows that the party brings, for thresholds; never told to others by this object."""
-
-    def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the coded input: a run that is taken up after a crash must find the same."""
-
-    def role(self, run: Run, coins: Coins) -> Role[Any]:
-        """The party's role. Its result goes to `share`."""
-
-    def share(self, trained: Any, study: str) -> Any:
-        """What the party keeps, from what its role returned; the same for the same result."""
-
-
-class Scoring(Protocol):
-    """One party's part of one joint classification, the setup of transfers included."""
-
-    @property
-    def party(self) -> str:
-        """Whose part it is."""
-
-    @property
-    def count(self) -> int:
-        """Instances."""
-
-    @property
-    def charged(self) -> int:
-        """What the query budget is charged: instances, and other answers that a party could get."""
-
-    def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the coded instances."""
-
-    def role(self, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
-        """The party's role: class indices for a learner, None for another. Works in batches of bounded size."""
 
 
 class CheckedTable:

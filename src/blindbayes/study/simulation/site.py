@@ -1,4 +1,4 @@
-"""A site that lives in memory: its table, and if it has them a ledger, a policy and a log of its own."""
+"""A site in memory: its table, and if it has them a ledger, a policy and a log of its own."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ from blindbayes.disclosure.policy import Policy, require_cost, require_matches_r
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LocalProtocolError
 from blindbayes.naive_bayes.shares import KeptShare
-from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.columns import keys_of, require_own
-from blindbayes.study.tasks.job import State
 from blindbayes.study.tasks.prediction import Request
+from blindbayes.study.tasks.result import PreviousTotal
+from blindbayes.study.tasks.task import BatchColumns, State
 
 OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
-"""Whatever the study says."""
+"""The policy of a site that allows what the study says."""
 _KEY = Coins.fresh_seed()  # a site in memory lasts as long as the process
 
 
 def key_of(coins: Coins) -> bytes:
-    """A site's standing key: that of the process, or with seeded coins their own, so that a simulation can be repeated."""
+    """Return the standing key of sites: the process's, or with seeded coins their own, to repeat a simulation."""
     return coins.derive("sites in memory").bytes(32) if coins.is_seeded else _KEY
 
 
 @dataclass
 class MemorySite:
-    """See `scheme.job.Site`."""
+    """A `Site` and an `AnsweringSite` without a past."""
 
     name: str
     source: Any = field(default=None, repr=False)
     taken_back: Any = field(default=None, repr=False)
     ledger: str | os.PathLike[str] | None = None
     policy: Policy = OPEN
+    previous: PreviousTotal | None = field(default=None, repr=False)  # the total that the run adds to
     log: list[dict[str, Any]] = field(default_factory=list)
     share: KeptShare | None = field(default=None, repr=False)
     key: bytes = field(default_factory=lambda: _KEY, repr=False)  # of digests and of labels' coins, in all runs
@@ -57,12 +58,11 @@ class MemorySite:
     def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
         return None if self.taken_back is None else count_table(self.taken_back, codebook, lenient=lenient)
 
-    def earlier(self, codebook: Codebook) -> tuple[Any, bool]:
-        """`simulate` is given what it goes on from."""
-        return None, False
+    def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
+        return self.previous, False
 
-    def keep_total(self, found: Any) -> None:
-        """Whoever simulates holds the result."""
+    def keep_total(self, result: PreviousTotal) -> None:
+        """Store nothing: the caller of `simulate` has the result."""
 
     def table(self, study: Study) -> ColumnSource:
         if self._table is None:
@@ -96,7 +96,7 @@ class MemorySite:
         overlap_with: Sequence[str] = (),
         answers: int = 0,
     ) -> None:
-        """Pay, and write it down. There is no past, so there is nothing to compare with."""
+        """Pay and log. There is no past, so there is nothing to compare with."""
         require_answers(agreement.study.options.get("queries"), answers)
         if charge is not None and self.ledger is not None:
             purpose = f"study {(agreement.title or agreement.study.protocol)[:80]}"
@@ -110,14 +110,13 @@ class MemorySite:
         self.share = share
 
     def share_of(self, model: str) -> KeptShare:
-        """The share that training left."""
         if self.share is None:
             raise LocalProtocolError("training leaves a share at every site", party=self.name)
         return self.share
 
-    def instances(self, request: Request, columns: ColumnsSetup) -> ColumnSource | int:
-        found: ColumnSource | int = self.source
-        return found
+    def instances(self, request: Request, columns: BatchColumns) -> ColumnSource | int:
+        instances: ColumnSource | int = self.source
+        return instances
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
         return {}
@@ -126,7 +125,6 @@ class MemorySite:
         require_matches_revealed(self.policy)
 
     def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
-        """Enough of the budget is left."""
         share.require_budget(count, run_id)
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
@@ -134,4 +132,4 @@ class MemorySite:
         self.log.append({"event": "classifying", "run": run_id, "study": study, "model": model, "instances": count})
 
     def close(self) -> None:
-        """Its sources are the caller's."""
+        """Close nothing: the sources are the caller's."""

@@ -1,0 +1,209 @@
+"""distorted_intersection: Kikuchi's own classifier as a way to run a study, with the leak that it has. See its SPEC.md.
+
+Training thins one intersection per value of each feature and class, between the class holder (Bob) and the feature's holder
+(Alice). What each keeps are factors whose product estimates a count; their logarithms add up, so that they are score tables,
+and `shared_argmax` classifies with them as with any model in shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.limbs import Limbs
+from blindbayes.data.columns import ColumnSource
+from blindbayes.data.keys import read_digests, recipe_of, rows_at
+from blindbayes.errors import ConfigError, DataError, PrivacyError
+from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.private_join.sums.inputs import merge
+from blindbayes.protocols.shared_training.columns import ColumnsSetup, training_name
+from blindbayes.statistics.parameters import Histogram, Parameters
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.study import Study, join_study, learner_of
+from blindbayes.study.tasks.columns import count_local, holdings_of, keyed_digest, require_held, require_learner
+from blindbayes.study.tasks.scoring import whole_tables
+from blindbayes.study.tasks.shared import ShareTask
+from blindbayes.study.tasks.task import LocalSite
+from blindbayes.study.tasks.traits import Standing
+from blindbayes_papers.kikuchi2011.distorted_intersection.roles import alice, bob
+
+LEAK = (
+    "For each value of its columns and each class an attribute holder learned a thinned size: so many, or more, of its people "
+    "with that value have that class at {holder}. It shifts what the number is likely to be, by 0.8 bits on average of the 6.7 "
+    "bits of a number up to 100 (SPEC of distorted_intersection, `posterior`), once per value and class, and again in every "
+    "training. {holder} learned how many people have each value, the others how many have each class. joined_sums tells "
+    "nothing of this."
+)
+"""What training tells, in words."""
+
+
+class DistortedParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of distorted_intersection."""
+
+    queries: int | None = None  # how many instances may be classified, ever; None: no limit
+    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
+
+    def __post_init__(self) -> None:
+        if self.queries is not None and self.queries < 1:
+            raise ConfigError("the option queries is the number of instances that may be classified")
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What training leaves with one party."""
+
+    tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: logarithms of its factors, as score tables
+    training: str
+
+
+class DistortedTask(ShareTask):
+    """Training by distorted_intersection: thinned sizes of intersections, value by value and class by class."""
+
+    name = "distorted_intersection"
+    description = "Kikuchi's own classifier, for comparison: estimates, and attribute holders learn bounds on every count."
+    params = DistortedParams
+    aligned = False
+    standing = Standing.RESTRICTED  # joined_sums does the same without the leak
+    protocols = ("transfer", "distorted_intersection")
+    messages = (
+        "keyed digests of identifiers, locked by a secret power, value by value and class by class: their numbers show",
+    )
+    setup: ColumnsSetup
+
+    @classmethod
+    def check(cls, study: Study) -> None:
+        """Ask for distinct people, values that can be counted, and no noise but the thinning, which is no privacy."""
+        if study.privacy.epsilon is not None or study.limits.min_cell:
+            raise PrivacyError("distorted_intersection takes neither epsilon nor min_cell: joined_sums does")
+        if join_study(study).duplicates == "join":
+            raise ConfigError("distorted_intersection counts people: set duplicates = 'first' or 'reject'")
+        if wide := [feature.name for feature in study.codebook.features if not feature.counted]:
+            raise ConfigError(f"feature {wide[0]!r} is Gaussian; distorted_intersection counts values: give it bins")
+        if study.estimation.alpha != 1.0:
+            raise ConfigError("distorted_intersection adds one to every thinned size; leave alpha at 1")
+
+    @classmethod
+    def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
+        held = holdings_of({name: site.table(study) for name, site in sites.items()})
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+
+    def __init__(self, agreement: Agreement) -> None:
+        super().__init__(agreement)
+        held, study = agreement.holdings, self.study
+        if held.n_rows is not None:
+            raise ConfigError("rows that do not line up have no common number; leave [columns] rows out")
+        if len(held.labelled) != 1:
+            raise ConfigError(f"one party, and only one, must have the class column {study.codebook.target!r}")
+        require_learner(learner_of(study), agreement.names)
+        self.setup = ColumnsSetup(study.codebook, study.codebook.max_rows, agreement.owners, held.labelled)
+        self.party = ""
+        self.items: list[bytes] = []  # identifiers, one per person
+        self.codes: Mapping[str, npt.NDArray[np.int64]] = {}  # of an attribute holder: per person its values
+        self.labels: npt.NDArray[np.int64] | None = None  # of the class holder: per person the class
+        self.local: Mapping[str, Any] | None = None
+
+    def bring(self, party: str, source: ColumnSource) -> None:
+        """Take one row per person."""
+        study, columns = join_study(self.study), self.setup
+        require_held(columns, party, source)
+        digests = read_digests(source, recipe_of(study.codebook, study.key or None), bytes.fromhex(self.agreement.sha256))
+        entries = merge(digests, np.arange(source.rows, dtype=np.uint64)[:, None], study.duplicates, 1)
+        places = entries.words[:, 0].astype(np.int64)
+        people = rows_at(source, places, study.codebook)
+        blocks = list(people.blocks())
+        codes = {name: np.concatenate([block.columns[name] for block in blocks]) for name in columns.owners[party]}
+        items = [digest for digest in (digests[at] for at in places) if digest is not None]
+        self.party, self.items, self.codes = party, items, codes
+        if party != columns.class_holder:
+            return
+        labels = np.concatenate([block.known_labels for block in blocks])
+        if np.bincount(labels, minlength=len(study.codebook.classes)).min() < 2:
+            raise DataError(f"{party}: a class of fewer than two people cannot be thinned")
+        self.labels, self.local = labels, count_local(columns, party, people)
+
+    def input_digest(self, key: bytes) -> bytes:
+        arrays: list[npt.NDArray[Any]] = [np.frombuffer(b"".join(self.items), dtype=np.uint8)]
+        arrays += [self.codes[name] for name in sorted(self.codes)]
+        arrays += [] if self.labels is None else [self.labels]
+        return keyed_digest(key, repr((sorted(self.codes), self.setup.to_dict())).encode(), arrays)
+
+    def role(self, name: str, run: Run, coins: Coins) -> Role[Factors]:
+        """Run with every attribute holder in turn, or with the class holder."""
+        tables = {}
+        others = self.setup.holders if self.labels is not None else (self.setup.class_holder,)
+        for other in others:
+            holder = other if self.labels is not None else self.party
+            tables[other] = yield from self._factors(run, other, self.setup.owners[holder], coins.derive(f"with {other}"))
+        return Factors(tables, training_name(run))
+
+    def _factors(self, run: Run, other: str, names: tuple[str, ...], coins: Coins) -> Role[dict[str, Limbs]]:
+        """ln(s_A + 1), or -ln(s_B), of every value of these features and class."""
+        columns, book = self.setup, self.setup.codebook
+        terms = {}
+        for name in names:
+            found = np.zeros((len(book.classes), book.feature(name).size))
+            for value in range(found.shape[1]):
+                for label in range(len(book.classes)):
+                    own = coins.derive(f"{name} {value} {label}")
+                    if self.labels is None:
+                        thinned = yield from alice(run, other, self._where(self.codes[name] == value), own)
+                        found[label, value] = np.log(thinned + 1)
+                    else:
+                        kept = yield from bob(run, other, self._where(self.labels == label), own)
+                        found[label, value] = -np.log(kept.kept)
+            terms[name] = Histogram(found)
+        return whole_tables(Parameters(book, np.zeros(len(book.classes)), terms), columns.plan)
+
+    def _where(self, chosen: npt.NDArray[np.bool_]) -> list[bytes]:
+        return [self.items[at] for at in np.flatnonzero(chosen)]
+
+    def share(self, trained: Factors) -> ModelShare:
+        """Return no uniform share, but what the party learned."""
+        public, queries = replace(self.setup, training=trained.training).to_dict(), self.study.options.get("queries")
+        return ModelShare(self.agreement.sha256, self.party, public, trained.tables, {}, self.local, queries)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    def conclusions(self) -> tuple[str, ...]:
+        return (*super().conclusions(), LEAK.format(holder=self.setup.class_holder))
+
+    def outputs(self) -> list[str]:
+        return ["thinned_size of every value and class, to the holder of the value"]
+
+    def sizes(self) -> dict[str, Any]:
+        return {"sizes": "how many people have each value and each class is seen by the other party of each pair"}
+
+    def security(self) -> tuple[str, str]:
+        return (
+            "Security: parties that follow the protocol and look at what they received (semi-honest); decisional "
+            "Diffie-Hellman.",
+            "",
+        )
+
+    def statement(self, overlaps: Mapping[str, int]) -> str:
+        study, columns = self.study, self.setup
+        queries = study.options.get("queries")
+        return "\n\n".join(
+            [
+                f"Study {self.agreement.sha256}",
+                f"Codebook {study.codebook.sha256}",
+                f"Protocols distorted_intersection, shared_argmax, as in Kikuchi et al. 2011. Class holder: "
+                f"{columns.class_holder}.",
+                LEAK.format(holder=columns.class_holder),
+                "Every count is an estimate: thinning adds a binomial error, so that classes differ from those of exact "
+                "counts, and from run to run. There is no differential privacy.",
+                f"A classification opens the class, to {learner_of(study)}. "
+                + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited."),
+                f"{self.security()[0]} joined_sums gives exact shares of the same counts and opens none of this.",
+            ]
+        )
+
+
+TASK = DistortedTask

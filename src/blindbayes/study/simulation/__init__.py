@@ -1,0 +1,1 @@
+"""Studies in one process: the tasks of every party, at sites in memory."""

@@ -1,0 +1,115 @@
+"""The driver of one process: the tasks that site agents run, at sites in memory, each message really encoded and decoded."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.signatures import SigningKey
+from blindbayes.disclosure.policy import Policy, require_allowed
+from blindbayes.errors import ConfigError
+from blindbayes.protocols.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.study.agreement import Agreement
+from blindbayes.study.simulation.site import OPEN, MemorySite, key_of
+from blindbayes.study.study import Study
+from blindbayes.study.tasks.result import Result, RunResult
+from blindbayes.study.tasks.sums import SumTask
+from blindbayes.study.tasks.task import Task
+from blindbayes.study.tasks.traits import ModelForm, Support
+from blindbayes.wire.transcript import Keep
+
+
+def simulate(
+    study: Study,
+    sources: Mapping[str, Any],
+    *,
+    base: Result | None,
+    removed: Mapping[str, Any] | None,
+    ledgers: Mapping[str, str | os.PathLike[str]],
+    policies: Mapping[str, Policy],
+    coins: Coins,
+    faults: Sequence[Fault],
+    keep: Keep,
+    agreement: Agreement | None,
+) -> RunResult:
+    """Run a study with every party in this process. See `Study.simulate`."""
+    task_class = study.task_class
+    if (base is not None or removed is not None or faults) and Support.INCREMENTS not in task_class.supports:
+        raise ConfigError(f"{study.protocol}, over {study.partition}, takes no base, removed rows or faults")
+    removed = removed or {}
+    if removed and study.privacy.rows_per_person is not None:
+        raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
+    if unknown := sorted({*removed, *ledgers, *policies} - set(sources)):
+        raise ConfigError(f"{unknown[0]!r} is no party of this run")
+    key = key_of(coins)
+    sites = {
+        name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN), base, key=key)
+        for name, source in sources.items()
+    }
+    if agreement is None:
+        agreement = task_class.agree_locally(study, sites)
+    elif set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
+        raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
+    task = agreement.task
+    task.require_runnable()
+    for policy in policies.values():
+        require_allowed(policy, task.disclosure)
+    if base is not None and isinstance(task, SumTask):
+        if base.statistics is None:
+            raise ConfigError("the earlier result holds probabilities without counts: nothing can be added to it")
+        task.require_base(base)
+    outcome = _run(agreement, sites, coins, faults, keep)
+    shares = {name: site.share_of("") for name, site in sites.items()} if task.model is ModelForm.SHARED else {}
+    return task.at(next(iter(sites.values())), "").local_result(outcome, shares)
+
+
+def _run(agreement: Agreement, sites: Mapping[str, MemorySite], coins: Coins, faults: Sequence[Fault], keep: Keep) -> Outcome:
+    """Run every site's task, and those of the roles that no site of this run hosts."""
+    task, roles = agreement.task, agreement.roles
+    if len(set(roles)) != len(roles) or set(agreement.contributors) - set(roles) - set(sites):
+        raise ConfigError(f"a party has a name that {task.name} keeps for itself; known roles: {', '.join(roles)}")
+    run_id = coins.bytes(16).hex()
+    every = {**{role: MemorySite(role) for role in roles if agreement.host(role) not in sites}, **sites}
+    tasks = {name: task.at(site, run_id) for name, site in every.items()}
+    hosts = {role: agreement.host(role) for role in roles}
+    return run_tasks(tasks, hosts, agreement.bound_to, run_id, coins, faults=faults, keep=keep)
+
+
+def run_tasks(
+    tasks: Mapping[str, Task],
+    hosts: Mapping[str, str],
+    study: str,
+    run_id: str,
+    coins: Coins,
+    *,
+    faults: Sequence[Fault] = (),
+    keep: Keep = Keep.HEADERS,
+) -> Outcome:
+    """Run every site's task to the end; `hosts` maps roles to sites. Each reads and pays before anything is sent."""
+    coins = coins.derive(f"run {run_id}")  # two runs on the same coins never share noise or masks
+    for task in tasks.values():
+        task.read()
+    for name, host in hosts.items():
+        tasks[host].authorise_and_charge(name)
+    keys = {name: identity_of(study, name) for name in hosts}
+    runs = local_runs(tuple(hosts), study=study, run_id=run_id, coins=coins.derive("identities"), keys=keys)
+    roles = {name: tasks[host].role(name, runs[name], coins.derive(f"party {name}")) for name, host in hosts.items()}
+    outcome = run_in_memory(roles, faults=faults, keep=keep)
+    outputs: dict[str, dict[str, Any]] = {}
+    for name, host in hosts.items():
+        if name in outcome.outputs:
+            outputs.setdefault(host, {})[name] = outcome.outputs[name]
+    for host, own in outputs.items():
+        tasks[host].store(own)
+    return outcome
+
+
+def identity_of(study: str, name: str) -> SigningKey:
+    """Return the identity of a site in memory.
+
+    It is the same in all runs of a study, so that what a site signed in one run can be shown after another, and no secret.
+    """
+    return SigningKey.generate(Coins.seeded(hashlib.sha256(f"site in memory\n{study}\n{name}".encode()).digest()))

@@ -1,0 +1,130 @@
+"""Task classes by the name of their protocol; each module is loaded when its protocol is asked for.
+
+A module listed here offers `TASK`, a `StudyTask` class, or `task_class(name)` if it serves several protocols. Code that needs
+to know something about a protocol (drivers, policy, courier, command line, reports) asks the task class and does not compare
+names. A protocol that sums vectors is added in `protocols.registry` and needs nothing else. Other distributions add theirs by
+entry points (`_extensions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from blindbayes import _extensions as extensions
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.protocols import registry
+
+if TYPE_CHECKING:
+    from blindbayes.study.agreement import Agreement
+    from blindbayes.study.tasks.task import StudyTask
+    from blindbayes.study.tasks.traits import Partition, Standing
+
+SUMS = "blindbayes.study.tasks.sums"
+OTHERS = {
+    "private_ratio": "blindbayes.study.tasks.ratio",
+    "class_sums": "blindbayes.study.tasks.aligned",
+    "joined_sums": "blindbayes.study.tasks.joined",
+}
+
+
+def own_names() -> tuple[str, ...]:
+    """Return the protocols of this distribution."""
+    return (*registry.ROWS, *OTHERS)
+
+
+def names() -> tuple[str, ...]:
+    """Return every protocol that a study may name."""
+    return tuple(dict.fromkeys((*own_names(), *registry.known(), *extensions.added(extensions.TASKS))))
+
+
+def task_class(name: str) -> type[StudyTask]:
+    """Return the task class of a protocol. Raises `ConfigError` for an unknown one."""
+    if name in OTHERS or name in registry.known():
+        module = import_module(OTHERS.get(name, SUMS))
+    elif name in names():
+        module = extensions.load(extensions.TASKS, name)
+    else:
+        extensions.refuse_missing(name)
+        raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(names())}")
+    known: type[StudyTask] = module.TASK if hasattr(module, "TASK") else module.task_class(name)
+    return known
+
+
+def known(
+    partition: Partition, standing: tuple[Standing, ...] | None = None, *, aligned: bool | None = None
+) -> tuple[str, ...]:
+    """Return the protocols for a partition, of that standing and alignment."""
+    classes = {name: task_class(name) for name in names()}
+    return tuple(
+        name
+        for name, each in classes.items()
+        if partition in each.partitions
+        and (standing is None or each.standing in standing)
+        and (aligned is None or each.aligned == aligned)
+    )
+
+
+def parse_params(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec.Struct:
+    """Return a study's options, typed. Raises `ConfigError` for a name or a value that does not fit."""
+    fields = [each.name for each in msgspec.structs.fields(kind)]
+    if unknown := sorted(set(options) - set(fields)):
+        raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(sorted(fields)) or 'none'}")
+    try:
+        return msgspec.convert(dict(options), kind, strict=True)
+    except msgspec.ValidationError as cause:
+        if isinstance(cause.__cause__, ConfigError | PrivacyError):
+            raise cause.__cause__ from None
+        name = str(cause).rpartition("`$.")[2].strip("`").partition("[")[0]
+        problem = PrivacyError if name.endswith("epsilon") else ConfigError
+        raise problem(f"the option {name} is {_describe_kind(kind, name)}") from None
+
+
+def _describe_kind(kind: type[msgspec.Struct], name: str) -> str:
+    hint = get_type_hints(kind).get(name)
+    kinds = [each for each in get_args(hint) or (hint,) if each is not type(None)]
+    if get_origin(hint) is Literal or (len(kinds) == 1 and get_origin(kinds[0]) is Literal):
+        values = get_args(hint) if get_origin(hint) is Literal else get_args(kinds[0])
+        return f"one of {', '.join(map(str, values))}"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(kinds[0], "as the protocol's page says")
+
+
+def default_hosts(agreement: Agreement) -> dict[str, str]:
+    """Return a host for every role that no contributor fills: a party without rows if there is one, else the first party.
+
+    Roles that the protocol wants apart get different hosts.
+    """
+    contributors, task = set(agreement.contributors), agreement.task
+    order = sorted(agreement.names, key=lambda party: party in contributors)
+    hosts: dict[str, str] = {}
+    for role in task.roles:
+        if role not in contributors:
+            taken = {hosts[other] for pair in task.apart if role in pair for other in pair if other in hosts}
+            hosts[role] = next((party for party in order if party not in taken), order[0])
+    return hosts
+
+
+def options_set(params: msgspec.Struct) -> dict[str, Any]:
+    """Return the options that a typed object sets to something else than their default."""
+    changed = {}
+    for each in msgspec.structs.fields(type(params)):
+        value = getattr(params, each.name)
+        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+        if value != default:
+            changed[each.name] = value
+    return cast(dict[str, Any], msgspec.to_builtins(changed))
+
+
+def parse_protocol(protocol: str | msgspec.Struct) -> tuple[str, msgspec.Struct | None]:
+    """Return a protocol's name, and its typed options if they were given."""
+    if isinstance(protocol, str):
+        task_class(protocol)
+        return protocol, None
+    for name in names():
+        if task_class(name).params is type(protocol) and msgspec.structs.fields(protocol):
+            return name, protocol
+    raise ConfigError(f"protocol is a name or the options of one; known: {', '.join(names())}")

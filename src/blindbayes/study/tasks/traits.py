@@ -1,0 +1,42 @@
+"""What a protocol is and supports, as its task class states it."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+Partition = Literal["rows", "columns"]
+
+
+class ModelForm(Enum):
+    """Where the result of a run ends."""
+
+    OPENED = "opened"  # with the learners
+    SHARED = "shared"  # in shares: nobody gets the model, and a classification is a run of its own
+
+
+class Standing(Enum):
+    """How a protocol is treated where nobody has decided yet."""
+
+    OFFERED = "offered"  # the wizard names it
+    KNOWN = "known"  # it is not offered
+    RESTRICTED = "restricted"  # and a site must allow it by name: it protects less than others do
+
+
+class Support(Enum):
+    """What a protocol supports beyond the common settings of a study."""
+
+    TEXT = "text"  # features may be text
+    CLASS_WEIGHT = "class_weight"
+    MIN_CELL = "min_cell"
+    LABEL_EPSILON = "label_epsilon"  # the class holder may randomise its labels
+    ROSTER_CHANGES = "roster changes"  # sites may join and leave: the roster is signed again, the study stays
+    INCREMENTS = "increments"  # a run may add to an earlier result and take rows back
+    DROPOUT = "dropout"  # a result may be opened without some of the sites
+    SLOW_COURIER = "slow courier"  # the rounds grow neither with parties nor with columns or rows
+
+
+class NoParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a protocol without options."""
