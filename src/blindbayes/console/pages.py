@@ -28,6 +28,7 @@ from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, plain
 from blindbayes.console.views import badges
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import read_folder
+from blindbayes.report.leakage import describe_label
 from blindbayes.report.prose import to_html
 from blindbayes.report.theme import templates, theme_css
 
@@ -74,6 +75,7 @@ FILTERS: dict[str, Callable[..., str]] = {
     "bytes": _bytes,
     "clock": _clock,
     "day": _day,
+    "label": describe_label,
     "number": lambda number: f"{number:,}",
     "plain": plain,
     "prose": lambda text: Markup(to_html(text, below=1)),  # noqa: S704 - it escapes every text
