@@ -377,7 +377,7 @@ def test_a_data_dictionary_gives_a_codebook(tmp_path: Path) -> None:
         ([{"name": "x", "low": 0, "high": 1, "bins": "many"}, {"name": "y", "values": "a"}], "bins of 'x' is not a number"),
         (
             [{"name": "x", "kind": "ordinal", "low": 0}, {"name": "y", "values": "a"}],
-            "'x' is one of categorical, numeric, text, identifier",
+            "'x' must be one of categorical, numeric, text, identifier",
         ),
         ([{"name": "x", "low": 0}, {"name": "y", "values": "a"}], "high"),
     ],

@@ -226,9 +226,9 @@ def test_spark_by_every_door_is_refused_where_it_must_be_and_left_as_it_was(spar
         assert count(source, SMALL, progress=lambda *step: told.append(step)) == expected
         assert [step[2] for step in told] == ["y", "k", "x", ""]
         assert NaiveBayes(SMALL).fit(source).statistics_ == expected
-        with pytest.raises(DataError, match="in no order"):
+        with pytest.raises(DataError, match="have no order"):
             next(source.batches(["k"]))
-        with pytest.raises(DataError, match="in no order"):
+        with pytest.raises(DataError, match="have no order"):
             next(open_columns(source, SMALL).blocks())
         block = read_block(source, SMALL)
         assert count_block(Layout(SMALL), block) == expected

@@ -72,7 +72,7 @@ def test_duplicates_are_counted_and_dates_of_any_type_agree() -> None:
     recipe = IdRecipe((IdPart("born", "date"),))
     made, report = identify({"born": pa.array([date(1980, 1, 2), date(1980, 1, 2), date(1990, 1, 2)])}, recipe)
     assert made[0] == made[1] == ids(["1980-01-02"], "date")[0]
-    assert (report.distinct, report.repeated, report.most_rows) == (2, 1, 2)
+    assert (report.distinct, report.repeated, report.max_rows) == (2, 1, 2)
 
 
 def test_bad_columns_are_refused_by_name() -> None:

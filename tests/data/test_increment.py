@@ -72,8 +72,8 @@ def test_what_cannot_be_a_mark_is_refused(engines: Engines) -> None:
     counted = count_new(rows.select(["k", "x", "y", "n"]), BOOK, "n")
     other = Codebook("y", ("a", "b"), BOOK.features, max_rows=999)
     cases: list[tuple[Any, Codebook, str, Any, str]] = [
-        (rows.select(["k", "x", "y"]), BOOK, "n", None, "'n', by which new rows are told, is missing"),
-        (rows.select(["k", "x", "y"]), BOOK, "k", None, "'k', by which new rows are told, holds neither"),
+        (rows.select(["k", "x", "y"]), BOOK, "n", None, "'n', which marks new rows, is missing"),
+        (rows.select(["k", "x", "y"]), BOOK, "k", None, "'k', which marks new rows, holds neither"),
         (rows.select(["k", "x", "y"]).append_column("n", pa.array([None, *range(8)])), BOOK, "n", None, "1 rows have no mark"),
         (rows.select(["k", "x", "y", "n"]), other, "n", counted, "another column or codebook"),
     ]

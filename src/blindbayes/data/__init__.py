@@ -1,9 +1,9 @@
-"""The only room that knows tables.
+"""Tables to coded rows: the only package that reads rows.
 
-`open_table` takes a frame (pandas, polars, Arrow), a file in any dialect (`files`), a database URL, or a table of Ibis or Spark
-(`engines`), and maps its columns (`mapping`); `count_table` turns any of them into exact statistics: rows are grouped by class
-and raw value, here or where a database lies, and each distinct value is read once (`grouping`). `check` lists what does not fit
-the codebook. What one cell means stands in `values`.
+`open_table` opens a frame (pandas, polars, Arrow), a file in any dialect (`files`), a database URL, or a table of Ibis or Spark
+(`engines`), and maps its columns (`mapping`). `count_table` computes exact statistics: rows are grouped by class and raw value,
+here or in the database, and each distinct value is encoded once (`grouping`). `check` counts what does not fit the codebook.
+`values` defines the meaning of a cell.
 """
 
 from blindbayes.data.check import CheckReport, ColumnReport, check

@@ -1,8 +1,8 @@
-"""Documents as bags of words: from a column of texts, or from a matrix of counts.
+"""Bags of words from a column of texts or a matrix of counts.
 
-The rule, the same for every source: a text in lower case (Python's, which is Unicode's), cut into runs of two or more letters,
-digits or underscores. It is the default of scikit-learn's `CountVectorizer`. A number or truth value is read as its plain
-text. A word counts if the codebook lists it, or in bucket BLAKE2b(word) mod `buckets`, of the first 8 bytes, big-endian.
+For every source, a text is lower-cased (by Unicode rules) and split into runs of two or more letters, digits or underscores,
+as by scikit-learn's `CountVectorizer`; numbers and truth values are read as their plain text. A word counts if the codebook
+lists it, or in bucket BLAKE2b(word) mod `buckets`, from the first 8 bytes, big-endian.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from blindbayes.errors import DataError
 from blindbayes.statistics import Bags
 
 tokens: Callable[[str], list[str]] = re.compile(r"(?u)\b\w\w+\b").findall
-_MAX_KNOWN = 1 << 20  # hashed words that are remembered
+_MAX_KNOWN = 1 << 20  # cached hashes of words
 
 
 class _Buckets(dict[str, int]):
-    """Words by their bucket, found when first asked for."""
+    """Cache of the buckets of words."""
 
     def __init__(self, buckets: int) -> None:
         super().__init__()
@@ -36,28 +36,27 @@ class _Buckets(dict[str, int]):
     def __missing__(self, word: str) -> int:
         if len(self) >= _MAX_KNOWN:
             self.clear()
-        at = self[word] = int.from_bytes(blake2b(word.encode(errors="replace"), digest_size=8).digest()) % self._buckets
-        return at
+        self[word] = int.from_bytes(blake2b(word.encode(errors="replace"), digest_size=8).digest()) % self._buckets
+        return self[word]
 
 
 def _places(feature: Text) -> Callable[[str], int]:
-    """The position of a word; -1 for one that is not listed."""
     if feature.buckets is not None:
         return _Buckets(feature.buckets).__getitem__
-    listed: Mapping[str, int] = {word: at for at, word in enumerate(feature.words)}
+    listed: Mapping[str, int] = {word: i for i, word in enumerate(feature.words)}
     return lambda word: listed.get(word, -1)
 
 
 def read_texts(column: pa.Array | Untyped, feature: Text, markers: tuple[str, ...], misfit: Misfit | None) -> Bags:
-    """The bags of a column of texts; a null, an empty text and a missing marker is no document."""
+    """Return the bags of a column of texts; nulls, empty texts and missing markers are missing documents."""
     values = column.texts.to_pylist() if isinstance(column, Untyped) else column.to_pylist()
     listed, place = Listed((), markers), _places(feature)
     plain = (plain_text(value) for value in values)
     texts = [None if text == NO_TEXT or listed.position(text) == ABSENT else text for text in plain]
     present = np.array([text is not None for text in texts], dtype=bool)
-    found = [tokens(text.lower()) if text else [] for text in texts]
-    rows = np.repeat(np.arange(len(texts)), np.fromiter(map(len, found), np.int64, len(found)))
-    words = np.fromiter(map(place, chain.from_iterable(found)), np.int64, len(rows))
+    split = [tokens(text.lower()) if text else [] for text in texts]
+    rows = np.repeat(np.arange(len(texts)), np.fromiter(map(len, split), np.int64, len(split)))
+    words = np.fromiter(map(place, chain.from_iterable(split)), np.int64, len(rows))
     if misfit is not None:
         misfit.missing += int((~present).sum())
     known = words >= 0
@@ -65,9 +64,9 @@ def read_texts(column: pa.Array | Untyped, feature: Text, markers: tuple[str, ..
 
 
 def read_matrix(matrix: Any, feature: Text, *, lenient: bool = False) -> Bags:
-    """The bags of a sparse matrix, or of an array, with a column per word. It is never made dense.
+    """Return the bags of a sparse matrix or array with a column per word; a sparse matrix stays sparse.
 
-    Counts are whole numbers from 0 on; with `lenient`, for private statistics, anything else is rounded down and held at 0.
+    Counts are non-negative integers; with `lenient`, other numbers are rounded down and clipped at 0.
     """
     if matrix.shape[1] != feature.size:
         raise DataError(
@@ -80,16 +79,16 @@ def read_matrix(matrix: Any, feature: Text, *, lenient: bool = False) -> Bags:
             rows.sum_duplicates()
         ends, words, counts = rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data
     else:
-        at, words = np.nonzero(matrix)
-        ends = np.concatenate([[0], np.cumsum(np.bincount(at, minlength=len(matrix)))])
-        counts = matrix[at, words]
+        documents, words = np.nonzero(matrix)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(documents, minlength=len(matrix)))])
+        counts = matrix[documents, words]
     numbers = np.asarray(counts, dtype=np.float64)
     if lenient:
         numbers = np.floor(np.nan_to_num(numbers, nan=0.0))
     elif not (np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers == np.floor(numbers)).all()):
         raise DataError(
-            f"feature {feature.name!r}: the sparse matrix must hold counts, whole numbers from 0 on (CountVectorizer makes "
-            "them; weights such as tf-idf are none)"
+            f"feature {feature.name!r}: the sparse matrix must hold counts, non-negative whole numbers as CountVectorizer "
+            "makes; weights such as tf-idf are not counts"
         )
     times = np.clip(numbers, 0, float(feature.reach)).astype(np.int64)
     return Bags(ends, words, times, np.ones(len(ends) - 1, dtype=bool), feature.size)

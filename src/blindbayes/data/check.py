@@ -1,7 +1,7 @@
-"""What in a source does not fit the codebook: counts per column, for the site's own eyes.
+"""Report what in a source does not fit the codebook, as counts per column.
 
-The report never leaves the site by itself. Its text and JSON hold counts only; the unmapped codes themselves are kept apart
-in `ColumnReport.unmapped_codes` for a screen whose reader may see the rows.
+The report stays at the site. Its text and JSON contain counts only; `ColumnReport.unmapped_codes` has the unmapped values, for
+readers who may see the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from blindbayes.errors import DataError
 
 @dataclass(slots=True)
 class ColumnReport:
-    """One column: how many rows are missing, unmapped, unreadable or out of bounds."""
+    """Numbers of rows of a column that are missing, unmapped, unreadable or out of bounds."""
 
     name: str
     missing: int = 0
@@ -39,14 +39,14 @@ class ColumnReport:
 
 @dataclass(slots=True)
 class CheckReport:
-    """The whole source against the codebook."""
+    """Report on all columns of a source."""
 
     rows: int
     columns: list[ColumnReport]
 
     @property
     def ok(self) -> bool:
-        """Whether `count` would accept the source."""
+        """True if `count` would accept the source."""
         return not any(column.problem for column in self.columns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def check(
     only: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Go through every column and count what does not fit, instead of stopping at the first; through `only` some of them."""
+    """Count the misfits of every column, or of the columns in `only`."""
     opened = open_source(source)
     every: dict[str, Feature | None] = {codebook.target: None, **{feature.name: feature for feature in codebook.features}}
     wanted = {name: feature for name, feature in every.items() if only is None or name in only}
@@ -102,17 +102,17 @@ def _look(column: Any, feature: Feature | None, codebook: Codebook, misfits: Mis
         encode_column(column, feature, codebook.markers(feature), training=True, misfits=misfits)
 
 
-def _report(found: Misfit, codebook: Codebook, feature: Feature | None, wrong: dict[str, str]) -> ColumnReport:
-    report = ColumnReport(found.name, found.missing, found.unmapped, found.unreadable, found.outside)
-    report.unmapped_codes = found.codes or Counter()
+def _report(misfit: Misfit, codebook: Codebook, feature: Feature | None, wrong: dict[str, str]) -> ColumnReport:
+    report = ColumnReport(misfit.name, misfit.missing, misfit.unmapped, misfit.unreadable, misfit.outside)
+    report.unmapped_codes = misfit.codes or Counter()
     problems = (
-        (found.name in wrong, wrong.get(found.name, "")),
-        (found.fractional, "fractional numbers where categories are expected"),
-        (found.many or len(report.unmapped_codes) > _MANY, "far more distinct values than the codebook lists"),
-        (found.unmapped, "categories that the codebook does not list"),
-        (found.unreadable, "texts that are not numbers"),
-        (found.outside, "out of bounds"),
-        (found.missing and (feature is None or not feature.optional), "missing, and not optional"),
+        (misfit.name in wrong, wrong.get(misfit.name, "")),
+        (misfit.fractional, "fractional numbers where categories are expected"),
+        (misfit.many or len(report.unmapped_codes) > _MANY, "far more distinct values than the codebook lists"),
+        (misfit.unmapped, "categories that the codebook does not list"),
+        (misfit.unreadable, "texts that are not numbers"),
+        (misfit.outside, "out of bounds"),
+        (misfit.missing and (feature is None or not feature.optional), "missing, and not optional"),
     )
     report.problem = next((words for is_so, words in problems if is_so), "")
     return report

@@ -1,4 +1,4 @@
-"""A party's columns of a study over columns, as blocks of integer codes, in the order of its rows."""
+"""One party's columns as blocks of integer codes, in row order."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ CHANGED = "the table changed while it was read; read from a table that stands st
 
 @dataclass(slots=True)
 class ColumnSource:
-    """What one party holds of a codebook. Blocks can be read any number of times."""
+    """One party's columns of a codebook; blocks can be read repeatedly."""
 
     codebook: Codebook
     features: tuple[Feature, ...]
-    labelled: bool  # whether the class column is among the columns
+    labelled: bool  # True if the class column is among the columns
     rows: int
     _table: pa.Table | Source = field(repr=False)
     _objects: Mapping[str, Untyped] = field(default_factory=dict, repr=False)  # columns of mixed objects, value by value
-    lenient: bool = False  # for what noise is added to: no row is an error, and in training every row has a class and cells
-    randomised: npt.NDArray[np.int64] | None = field(default=None, repr=False)  # class codes to count in place of the column's
+    lenient: bool = False  # for noisy statistics: no row is an error, and in training every row has a class and cells
+    randomised: npt.NDArray[np.int64] | None = field(default=None, repr=False)  # class codes that replace the column's
 
     def blocks(self, *, training: bool = True, lenient: bool = False, size: int = _BLOCK) -> Iterator[CodedRows]:
-        """Codes, block by block. In training the class column is read too, if it is there.
+        """Yield blocks of codes; in training with the class column, if it is there.
 
-        With `lenient`, for what noise is added to, no row is an error; see `count_table`. A source that is `lenient` itself
-        keeps every row, since others' rows stand beside them: see `every_row` of `encode`.
+        With `lenient` no row is an error; see `count_table`. A source that is itself `lenient` keeps every row, since rows of
+        other parties correspond to them: see `every_row` of `encode`.
         """
         names = [feature.name for feature in self.features]
         labels = training and self.labelled
@@ -75,35 +75,35 @@ class ColumnSource:
 
     @property
     def names(self) -> Sequence[str]:
-        """Of all columns, those that the codebook does not know too."""
-        found: Sequence[str] = self._table.columns if isinstance(self._table, Source) else self._table.column_names
-        return found
+        """Names of all columns, including those that are not in the codebook."""
+        names: Sequence[str] = self._table.columns if isinstance(self._table, Source) else self._table.column_names
+        return names
 
     def arrow(self, names: Sequence[str]) -> pa.Table:
-        """Some columns, in memory."""
+        """Return some columns as an Arrow table."""
         if not isinstance(self._table, Source):
             return self._table.select(list(names))
-        found = self._table.arrow(names, self.codebook)
-        if found.num_rows != self.rows:
+        table = self._table.arrow(names, self.codebook)
+        if table.num_rows != self.rows:
             raise DataError(CHANGED)
-        return found
+        return table
 
     def keep(self) -> None:
-        """Hold the whole table in memory: an engine may give its rows in another order the next time."""
+        """Load the whole table into memory: an engine may return its rows in another order next time."""
         self._table = self.arrow(self.names)
 
 
 def open_columns(source: Any, codebook: Codebook, *, ignore: Sequence[str] = ()) -> ColumnSource:
-    """A frame, path, URL or Ibis table that holds some features of the codebook, the class column, or both.
+    """Open a frame, path, URL or Ibis table with some features of the codebook, the class column, or both.
 
-    Rows of all parties of a study must stand in one order; a database table should be a view that is sorted by the key.
+    Rows of all parties must be in the same order; a database table should be a view that is sorted by the key.
     """
     objects: dict[str, Untyped] = {}
     if not is_source(source):
         table: Any = to_arrow(source, lenient=True)
         names, rows = tuple(table.column_names), table.num_rows
-        held = frame_columns(source, {*codebook.names, codebook.target})
-        objects = {name: column for name, column in held.items() if isinstance(column, Untyped)}
+        columns = frame_columns(source, {*codebook.names, codebook.target})
+        objects = {name: column for name, column in columns.items() if isinstance(column, Untyped)}
     else:
         opened = open_source(source)
         table, names, rows = opened, opened.columns, opened.count()

@@ -1,8 +1,8 @@
-"""Exact statistics of a source: integers out.
+"""Exact statistics of a source.
 
-Rows are grouped by class and raw value, and each distinct value is read once, by the rules of `values` (`grouping`). A database
-groups where it lies, by one query per column; a file or frame is grouped here, in batches of Arrow columns. Numbers that hardly
-repeat are put on their grid row by row, by the engine or by `encode`; a conformance test holds the two together.
+Rows are grouped by class and raw value, and each distinct value is encoded once, by the rules of `values` (`grouping`). A
+database groups with one query per column; files and frames are grouped here, in batches of Arrow columns. Numbers that rarely
+repeat are mapped to their grid row by row, by the engine or by `encode`; a conformance test compares the two.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ def count(
     lenient: bool = False,
     bound: ContributionBound | None = None,
 ) -> Statistics:
-    """The exact statistics of a frame, path, URL or Ibis table, by an engine; or an error that names column and rule.
-
-    `lenient` is for private statistics: no row is an error; `bound` limits the rows of a person. See `count_table`.
-    """
+    """Return the exact statistics of a frame, path, URL or Ibis table, or raise with column and rule; see `count_table`."""
     opened = open_source(source)
     progress = progress or opened.watch
     try:
@@ -58,7 +55,7 @@ def count(
 def count_batches(
     batches: Iterable[Mapping[str, Any]], codebook: Codebook, lenient: bool, progress: Progress | None = None
 ) -> Statistics:
-    """The statistics of columns that come in batches."""
+    """Return the statistics of batches of columns."""
     layout, misfits, rows = layout_of(codebook), Misfits(), 0
     vector = np.zeros(layout.size, dtype=object)
     features = {feature.name: ColumnCount(layout, vector, feature, lenient, misfits) for feature in codebook.features}
@@ -80,13 +77,13 @@ def count_batches(
 
 
 def require_rows(rows: int, codebook: Codebook) -> None:
-    """Refuse more rows than the codebook allows for."""
+    """Raise if there are more rows than the codebook allows."""
     if rows > codebook.max_rows:
         raise DataError(f"more rows than the codebook's max_rows = {codebook.max_rows}; raise it in the codebook")
 
 
 def look_there(source: Source, codebook: Codebook, misfits: Misfits, wrong: dict[str, str], progress: Progress | None) -> int:
-    """How many rows a database has, and what in them does not fit: in `misfits` by column, in `wrong` where none can."""
+    """Return the number of rows of a database, and record misfits by column and errors of whole columns in `wrong`."""
     return _count_there(source.rows(codebook), codebook, False, progress, misfits, wrong)[1]
 
 
@@ -98,32 +95,32 @@ def _count_there(
     misfits: Misfits | None = None,
     wrong: dict[str, str] | None = None,
 ) -> tuple[Statistics, int]:
-    """The statistics, and how many rows there are. With `misfits` what does not fit is counted there, else it is an error."""
+    """Return the statistics and the number of rows; misfits are recorded in `misfits` if given, else an error."""
     layout = layout_of(codebook)
     vector = np.zeros(layout.size, dtype=object)
     steps = len(codebook.features) + 1
-    found = Misfits() if misfits is None else misfits
+    noted = Misfits() if misfits is None else misfits
     rows = 0
     for done, feature in enumerate((None, *codebook.features)):
         name = codebook.target if feature is None else feature.name
         _tell(progress, done, steps, name)
         try:
             if feature is None:
-                groups, found[name].many = grouped(table, codebook, None, every=lenient)
+                groups, noted[name].many = grouped(table, codebook, None, every=lenient)
                 times = as_numpy(groups["rows"])
                 rows = int(times.sum())
-                classes = encode_labels(groups["label"], codebook, lenient=lenient, misfits=found, rows=times)
+                classes = encode_labels(groups["label"], codebook, lenient=lenient, misfits=noted, rows=times)
                 np.add.at(vector, classes[classes >= 0], times[classes >= 0])
             elif isinstance(feature, Numeric):
-                _count_numeric(table, layout, feature, vector, found[name], lenient=lenient)
+                _count_numeric(table, layout, feature, vector, noted[name], lenient=lenient)
             else:
-                _count_column(table, feature, ColumnCount(layout, vector, feature, lenient, found), codebook, lenient, found)
+                _count_column(table, feature, ColumnCount(layout, vector, feature, lenient, noted), codebook, lenient, noted)
         except DataError as problem:
             if wrong is None:
                 raise
             wrong[name] = str(problem)
         if misfits is None and not lenient:
-            found[name].require_clean(feature)
+            noted[name].require_clean(feature)
         if feature is None and misfits is None:
             require_rows(int(vector.sum()), codebook)
     _tell(progress, steps, steps, "")
@@ -133,7 +130,7 @@ def _count_there(
 def _count_column(
     table: Any, feature: Categorical | Text, counted: ColumnCount, codebook: Codebook, lenient: bool, misfits: Misfits
 ) -> None:
-    """Categories, grouped by the engine. Documents come in batches: words are cut by one rule, which is Python's."""
+    """Count categories, grouped by the engine, or documents, fetched in batches since only Python splits them into words."""
     if isinstance(feature, Text):
         for batch in batches_of(table, [codebook.target, feature.name]):
             counted.add(batch.column(feature.name), class_positions(batch.column(codebook.target), codebook), {})
@@ -154,20 +151,20 @@ def _count_numeric(
 ) -> None:
     labels = Listed(layout.codebook.classes, layout.codebook.label_markers)
     groups = {kind: layout.find(kind, feature.name) for kind in ("count", "n", "sum", "square")}
-    wide = tuple((found := groups[kind]) is not None and found.bound >= 2**63 for kind in ("sum", "square"))
+    wide = tuple((group := groups[kind]) is not None and group.bound >= 2**63 for kind in ("sum", "square"))
     for row in numeric(table, layout.codebook, feature, wide=(wide[0], wide[1]), lenient=lenient):
         misfit.missing += int(row["absent"])
         misfit.unreadable += int(row["unreadable"])
         misfit.outside += int(row["outside"])
-        if (at := labels.position(plain_text(row["label"]))) < 0:
+        if (index := labels.position(plain_text(row["label"]))) < 0:
             continue
         for kind, group in groups.items():
             if group is None:
                 continue
             if kind == "count":
                 if row["cell"] is not None:
-                    vector[group.start + at * group.columns + int(row["cell"])] += int(row["rows"])
+                    vector[group.start + index * group.columns + int(row["cell"])] += int(row["rows"])
             elif (value := row[kind]) is not None:
-                vector[group.start + at] += int(value)
+                vector[group.start + index] += int(value)
             elif row["n"]:
                 raise DataError(f"column {feature.name!r}: the sum has more digits than the engine")

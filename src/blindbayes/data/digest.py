@@ -1,12 +1,12 @@
-"""A keyed digest of a table's rows: which rows it holds, how often, and nothing else.
+"""Keyed digest of the multiset of a table's rows.
 
-It does not depend on the order of rows, on a codebook, on a map or on the names of columns; one cell, row or column more or
-less changes it. A keyed function turns each row into 128 pseudo-random bits, which are added up over all rows in two halves
-modulo 2^64: two tables have the same sums with a chance of about 2^-128, for anybody who does not know the key.
+It does not depend on the order of rows, the codebook, a map or the names of columns. A keyed function maps each row to 128
+pseudo-random bits, which are summed in two halves modulo 2^64: without the key, two different tables collide with probability
+about 2^-128.
 
-An engine that holds the table hashes each row as one text, every cell behind its length, by salted SHA-256. Files are hashed
-here as they are read: each cell becomes 128 bits under the key and its column's number (AES of a number's bits; BLAKE2b of
-each distinct text, once per batch), and AES under a second key of the XOR of a row's cells is the row's value.
+A database hashes each row as one text, with the length before every cell, by salted SHA-256. Files are hashed as they are read:
+each cell becomes 128 bits under the key and its column's number (AES of a number's bits; BLAKE2b of each distinct text, once
+per batch), and a row is AES under a second key of the XOR of its cells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from blindbayes.data.engines import engine_of, fetched
 from blindbayes.data.libraries import pa, pc
 from blindbayes.data.sources import Source, _safely
 
-_STREAMED = ("csv", "excel", "parquet")  # read by this process anyway, and hashed as they come
+_STREAMED = ("csv", "excel", "parquet")  # read by this process anyway, and hashed while read
 _TEXT = {"duckdb": "VARCHAR", "postgres": "TEXT", "pyspark": "STRING"}
 _JOINED = {"duckdb": "concat({})", "postgres": "array_to_string(ARRAY[{}], '')", "pyspark": "concat({})"}
 _HASHED = {"duckdb": "sha256({})", "postgres": "encode(sha256(convert_to({}, 'UTF8')), 'hex')", "pyspark": "sha2({}, 256)"}
@@ -71,7 +71,7 @@ def _hashed_cells(column: Any, place: int, cells: TweakedHash, salt: bytes) -> B
         column = pa.array([None if cell is None else repr(cell) for cell in column.to_pylist()], pa.large_string())
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     texts = column if is_bytes else column.cast(pa.large_string())
-    coded = texts.cast(pa.large_binary()).dictionary_encode()  # bytes: a text may be no UTF-8
+    coded = texts.cast(pa.large_binary()).dictionary_encode()  # bytes, since texts may not be UTF-8
     person = b"bb cell" + place.to_bytes(4, "big")
     values = [b"", *(b"=" + value for value in coded.dictionary.to_pylist())]  # the first is a missing cell
     hashes = b"".join(hashlib.blake2b(value, key=salt, digest_size=16, person=person).digest() for value in values)
@@ -82,14 +82,14 @@ def _hashed_cells(column: Any, place: int, cells: TweakedHash, salt: bytes) -> B
 def _sums(table: Any, salt: str) -> tuple[int, int, int]:
     """Return the number of rows and the sums of both halves of their hashes, by the table's engine."""
     engine, backend = engine_of(table), table._find_backend(use_default=True)
-    plain = table.select(**{f"c{at}": table[name] for at, name in enumerate(table.columns)})
-    texts = [f"CAST(c{at} AS {_TEXT[engine]})" for at in range(len(table.columns))]
+    plain = table.select(**{f"c{i}": table[name] for i, name in enumerate(table.columns)})
+    texts = [f"CAST(c{i} AS {_TEXT[engine]})" for i in range(len(table.columns))]
     cells = [f"coalesce(concat(CAST(length({text}) AS {_TEXT[engine]}), ':') || {text}, '-')" for text in texts]
     hashed = _HASHED[engine].format(_JOINED[engine].format(", ".join([f"'{salt}'", *cells])))
     first, second = (f"coalesce(sum({_NUMBER[engine].format(start)}), 0)" for start in (1, 17))
     number = "DECIMAL(38, 0)" if engine != "postgres" else "TEXT"
     numbers = f"count(*) AS total, CAST({first} AS {number}) AS first, CAST({second} AS {number}) AS second"
-    # Nothing of it is anybody's text: the salt is hexadecimal, and Ibis writes the names of columns.
+    # No injection: the salt is hexadecimal, and Ibis quotes the names of columns.
     query = f"SELECT {numbers} FROM (SELECT {hashed} AS hashed FROM ({backend.compile(plain)}) AS plain) AS hashes"  # noqa: S608
     row = _safely(lambda: fetched(backend.sql(query), backend)).to_pylist()[0]
     return int(row["total"]), int(row["first"]), int(row["second"])

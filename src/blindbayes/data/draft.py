@@ -1,4 +1,4 @@
-"""A codebook drafted from a public sample, with a reason for each choice; columns that look like persons stay out of it."""
+"""Draft a codebook from a public sample, with a reason for each choice and without columns that look like identifiers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from blindbayes.data.libraries import pa, pc
 from blindbayes.data.values import marker_numbers
 from blindbayes.errors import ConfigError, DataError
 
-CELLS = 20  # of a number that is not bell-shaped
-_FEW = 20  # of so few rows nobody can say that a column singles people out
-_MANY = 1000  # categories that no table of counts should have
+CELLS = 20  # bins of a number that is not bell-shaped
+_FEW = 20  # too few rows to judge whether a column identifies people
+_MANY = 1000  # too many categories
 _PATTERNS = {
     "e-mail addresses": r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
     "phone numbers": r"^\+?[0-9][0-9 ()/.-]{7,}$",
@@ -31,20 +31,20 @@ _PATTERNS = {
 
 @dataclass(frozen=True)
 class Draft:
-    """The codebook, why each column is described as it is, and why others are not in it."""
+    """A codebook with the reason for each feature, and for each column that was left out."""
 
     codebook: Codebook
     reasons: Mapping[str, str]
     left_out: Mapping[str, str]
 
     def to_toml(self) -> str:
-        """The codebook file, with the reasons as comments and what was left out at the end."""
+        """Return the codebook file with the reasons as comments, and the columns left out at its end."""
         lines, inside = [], False
         for line in self.codebook.to_toml().split("\n"):
             inside = inside or line == "[[features]]"
             lines.append(line)
-            found = re.match(r"name = (.+)$", line) if inside else None
-            if found and (reason := self.reasons.get(found[1].strip("\"'"))):
+            match = re.match(r"name = (.+)$", line) if inside else None
+            if match and (reason := self.reasons.get(match[1].strip("\"'"))):
                 lines.append(f"# {reason}")
         if self.left_out:
             lines += ["# Left out of this codebook:", *(f"# - {name}: {why}" for name, why in self.left_out.items())]
@@ -52,7 +52,7 @@ class Draft:
 
 
 def looks_personal(values: Any, name: str) -> str | None:
-    """Why a column's values look like persons or free text, in words without a value; None if they do not."""
+    """Return why a column's values look like identifiers or free text, without a value, or None if they do not."""
     column = arrow_column(values, name)
     present = column.drop_null()
     rows = len(present)
@@ -61,13 +61,13 @@ def looks_personal(values: Any, name: str) -> str | None:
     distinct = pc.count_distinct(present).as_py()
     if pa.types.is_floating(present.type) and not pc.all(pc.equal(pc.floor(present), present)).as_py():
         return None
-    if pa.types.is_integer(present.type) or pa.types.is_floating(present.type):  # a CSV's numbers are all floating
+    if pa.types.is_integer(present.type) or pa.types.is_floating(present.type):  # all numbers of a CSV are floats
         return f"every one of its {rows:,} numbers is different: a record number?" if distinct == rows else None
     if pa.types.is_dictionary(present.type):
         present = present.dictionary_decode()
     if not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
-    values, counts = present.value_counts().flatten()  # each different text is matched once, however often it stands there
+    values, counts = present.value_counts().flatten()  # match each distinct text once
     for what, pattern in _PATTERNS.items():
         if (pc.sum(counts.filter(pc.match_substring_regex(values, pattern))).as_py() or 0) * 2 > rows:
             return f"its values look like {what}"
@@ -88,7 +88,7 @@ def draft_codebook(
     max_rows: int,
     missing: Sequence[str] = (),
 ) -> Draft:
-    """From a PUBLIC sample. `keep` takes columns in that look like persons; `drop` leaves others out."""
+    """Draft a codebook from a PUBLIC sample; `keep` includes columns that look like identifiers, `drop` excludes others."""
     table = to_arrow(frame)
     require_target(table, target)
     if unknown := sorted({*keep, *drop} - set(table.column_names)):
@@ -106,15 +106,15 @@ def draft_codebook(
         if why is not None:
             left_out[name] = why
             continue
-        found = infer_feature(name, column, bins=bins, missing=tuple(missing))
-        if bins is None or isinstance(found, Categorical):
-            found, reasons[name] = _described(found, column, tuple(missing))
+        feature = infer_feature(name, column, bins=bins, missing=tuple(missing))
+        if bins is None or isinstance(feature, Categorical):
+            feature, reasons[name] = _described(feature, column, tuple(missing))
         else:
             reasons[name] = "bounds of the sample, in cells as asked for"
-        features.append(found)
+        features.append(feature)
     if not features:
         why = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
-        raise DataError(f"no column is left to predict from ({why}); name those that should stay by keep")
+        raise DataError(f"no column is left to predict from ({why}); name columns to include by keep")
     labels = infer_labels(table.column(target), target, tuple(missing))
     expected = min(table.num_rows, max_rows)
     book = Codebook(
@@ -157,7 +157,7 @@ def _skew(numbers: npt.NDArray[np.float64]) -> float:
 
 
 def _outwards(low: float, high: float, precision: float) -> tuple[float, float]:
-    """Bounds on round numbers: a tenth of the range, rounded to one digit, is the step. Nothing crosses zero."""
+    """Round bounds outwards by a tenth of the range, to one digit, without crossing zero."""
     step = max((high - low) / 10, precision)
     step = max(10.0 ** round(math.log10(step)), precision)
     down, up = math.floor(low / step) * step, math.ceil(high / step) * step

@@ -1,8 +1,8 @@
-"""From in-memory columns, or the distinct values of one, to integer codes.
+"""Encode columns in memory, or distinct values, to integer codes by the rules of `values`.
 
-The rules are those of `values`, cell by cell. In strict training an unknown category or a number out of bounds is an error. A
-private training is lenient: every cell has a code, so that no error distinguishes a table from its neighbour. In prediction, as
-there, an unknown category counts as missing and a number is clamped to the bounds.
+In strict training an unknown category or a number out of bounds is an error. Private training is lenient: every cell has a
+code, so that no error distinguishes neighbouring tables. In prediction, too, an unknown category is missing and a number is
+clipped to the bounds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from blindbayes.data.values import (
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import MISSING, Bags, CodedRows, cells_of
 
-_SHORT = 60  # characters of a number that is read without looking at its form
+_SHORT = 60  # characters of a number that is read without checking its form
 _TABLE_SPAN = 4096  # whole-number categories in a shorter range are looked up in a table
 IntColumn = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -53,32 +53,31 @@ def encode(
     every_row: bool = False,
     misfits: Misfits | None = None,
 ) -> CodedRows:
-    """Codes of a batch. `columns` holds one array-like per feature (numpy, Arrow, pandas or polars column).
+    """Encode a batch; `columns` has one array-like per feature (numpy, Arrow, pandas or polars column).
 
-    `lenient` is for private training: nothing is refused, and a row whose label the codebook does not list is left out. With
-    `every_row` such a row counts in the first class, and a missing value of a required feature as code 0 (the first value or
-    cell, or the centre of the bounds), so that every row has a cell. With `misfits` what does not fit is counted there and
-    left out, for a table that comes in batches.
+    With `lenient`, for private training, nothing is refused, and a row with an unlisted label is left out. With `every_row`
+    such a row counts in the first class, and a missing value of a required feature as code 0 (the first value or cell, or the
+    centre of the bounds), so that every row has a cell. With `misfits`, for batches of one table, misfits are counted there.
     """
     chosen = codebook.features if features is None else features
-    found = Misfits() if misfits is None else misfits
-    coded_labels = None if labels is None else encode_labels(labels, codebook, lenient=lenient, misfits=found)
+    noted = Misfits() if misfits is None else misfits
+    coded_labels = None if labels is None else encode_labels(labels, codebook, lenient=lenient, misfits=noted)
     coded = {
         item.name: encode_column(
-            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=found
+            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=noted
         )
         for item in chosen
         if not isinstance(item, Text)
     }
     bags = {
         item.name: encode_text(
-            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=found
+            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=noted
         )
         for item in chosen
         if isinstance(item, Text)
     }
     if misfits is None:
-        found.require_clean(codebook)
+        noted.require_clean(codebook)
     rows = {*map(len, coded.values()), *map(len, bags.values())}
     if coded_labels is not None:
         rows.add(len(coded_labels))
@@ -98,19 +97,19 @@ def encode(
 def encode_labels(
     labels: Any, codebook: Codebook, *, lenient: bool = False, misfits: Misfits | None = None, rows: IntColumn | None = None
 ) -> IntColumn:
-    """Positions of class labels. A missing or unknown one is an error, or counted among the `misfits`, or with `lenient` -1.
+    """Return positions of class labels; a missing or unknown one is an error, or a misfit, or with `lenient` -1.
 
-    With `rows`, each label stands for that many.
+    With `rows`, each label represents that many rows.
     """
     direct = _whole_positions(labels, codebook.classes, codebook.label_markers, None)
     if direct is not None and direct[1] == 0:
         return direct[0]
     column = read_column(labels, codebook.target, lenient=lenient, coded=True)
     misfit = Misfit(codebook.target) if misfits is None else misfits[codebook.target]
-    found = _positions(column, _listed(codebook.classes, codebook.label_markers, None), None if lenient else misfit, rows)
+    positions = _positions(column, _listed(codebook.classes, codebook.label_markers, None), None if lenient else misfit, rows)
     if misfits is None:
         misfit.require_clean(None)
-    return found
+    return positions
 
 
 def encode_column(
@@ -123,15 +122,15 @@ def encode_column(
     misfits: Misfits | None = None,
     rows: IntColumn | None = None,
 ) -> IntColumn:
-    """Codes of one feature. In strict training what does not fit is an error, or counted among the `misfits`.
+    """Return codes of one feature; in strict training misfits are an error, or counted in `misfits`.
 
-    With `rows`, each value stands for that many.
+    With `rows`, each value represents that many rows.
     """
     misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
-    found = _codes(values, feature, markers, lenient=lenient, misfit=misfit if training and not lenient else None, rows=rows)
+    codes = _codes(values, feature, markers, lenient=lenient, misfit=misfit if training and not lenient else None, rows=rows)
     if misfits is None:
         misfit.require_clean(feature)
-    return found
+    return codes
 
 
 def encode_text(
@@ -143,21 +142,21 @@ def encode_text(
     lenient: bool = False,
     misfits: Misfits | None = None,
 ) -> Bags:
-    """The words of a feature that is text. In strict training a missing document is an error, unless it is optional."""
+    """Return the bags of a text feature; in strict training a missing document is an error, unless it is optional."""
     if isinstance(values, Bags):
         return values.counting(feature)
     misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
     column = read_column(values, feature.name, lenient=lenient)
-    found = read_texts(column, feature, markers, misfit if training and not lenient else None)
+    bags = read_texts(column, feature, markers, misfit if training and not lenient else None)
     if misfits is None:
         misfit.require_clean(feature)
-    return found
+    return bags
 
 
 def _codes(
     values: Any, feature: Feature, markers: tuple[str, ...], *, lenient: bool, misfit: Misfit | None, rows: IntColumn | None
 ) -> IntColumn:
-    """Codes. What does not fit is counted in `misfit`, and is missing or at a bound."""
+    """Return codes; values that do not fit are counted in `misfit`, and are missing or at a bound."""
     if isinstance(feature, Text):
         raise ConfigError(f"feature {feature.name!r} is text, which has no single code")
     if isinstance(feature, Categorical):
@@ -244,9 +243,9 @@ def _grid_codes(
 
 
 def read_column(values: Any, name: str, *, lenient: bool = False, coded: bool = False) -> pa.Array | Untyped:
-    """A column by what its cells mean: of one type as Arrow has it, of objects value by value.
+    """Return a column as a typed Arrow array, or as untyped objects.
 
-    With `coded` a column of dictionary codes stays one, if its dictionary is no longer than the column.
+    With `coded`, dictionary codes are preserved if the dictionary is no longer than the column.
     """
     if isinstance(values, np.ndarray) and values.dtype == object:
         values = untyped(values.ravel())
@@ -257,14 +256,14 @@ def read_column(values: Any, name: str, *, lenient: bool = False, coded: bool = 
     except DataError:
         if not lenient:
             raise
-    # What a frame makes of a column hangs on its rows; a column of dates is one of objects that nobody lists.
+    # The type of a frame's column depends on its rows; a column of dates is one of unlisted objects.
     objects = np.empty(len(values), dtype=object)
     objects[:] = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
     return untyped(objects)
 
 
 def arrow_column(values: Any, name: str, *, coded: bool = False) -> pa.Array:
-    """An Arrow array of text, whole numbers, floats or truth values; with `coded` maybe as dictionary codes."""
+    """Return an Arrow array of text, whole numbers, floats or truth values; with `coded` possibly as dictionary codes."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
         values = values.chunk(0) if isinstance(values, pa.ChunkedArray) and values.num_chunks == 1 else values
@@ -299,25 +298,25 @@ def _converted(values: Any, name: str) -> pa.Array:
 
 
 def as_text(column: pa.Array | Untyped, name: str) -> pa.Array:
-    """A column as an Arrow array; one of mixed objects as their plain texts."""
+    """Return a column as an Arrow array; mixed objects as their plain texts."""
     return column.require_readable(name).texts if isinstance(column, Untyped) else column
 
 
 def _positions(
     column: pa.Array | Untyped, listed: Listed, misfit: Misfit | None, weights: IntColumn | None = None
 ) -> IntColumn:
-    """Positions of categories or labels, or -1. What is missing or not listed is counted in `misfit`."""
+    """Return positions of categories or labels, or -1; missing and unlisted ones are counted in `misfit`."""
     texts = column.texts if isinstance(column, Untyped) else column
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts  # such as a pandas column gives
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts  # from pandas
     if not pa.types.is_dictionary(texts.type):
         texts = (texts.cast(pa.float32()) if pa.types.is_float16(texts.type) else texts).dictionary_encode()
     values = texts.dictionary.to_pylist()
     plain = [plain_text(value) for value in values]
     places = np.array([*(listed.position(text) for text in plain), ABSENT], dtype=np.int64)
     indices = texts.indices
-    at = as_numpy(pc.fill_null(indices.cast(pa.int64()), len(values)) if indices.null_count else indices)
+    codes = as_numpy(pc.fill_null(indices.cast(pa.int64()), len(values)) if indices.null_count else indices)
     if misfit is not None and (places < 0).any():
-        rows = np.bincount(at, weights, minlength=len(places)).astype(np.int64)
+        rows = np.bincount(codes, weights, minlength=len(places)).astype(np.int64)
         misfit.missing += int(rows[places == ABSENT].sum())
         misfit.unmapped += int(rows[places == UNKNOWN].sum())
         for value, text, place, times in zip(values, plain, places, rows, strict=False):
@@ -327,24 +326,23 @@ def _positions(
                     misfit.fractional = True
                 elif misfit.codes is not None:
                     misfit.codes[str(text)] += int(times)
-    found: IntColumn = np.maximum(places, -1)[at]
-    return found
+    return np.asarray(np.maximum(places, -1)[codes])
 
 
 def _whole_positions(
     values: Any, listed: tuple[str, ...], markers: tuple[str, ...], other: str | None
 ) -> tuple[IntColumn, int] | None:
-    """Return the positions of a column of whole numbers by one table look-up, where that suffices; -1 for unknown ones.
+    """Return the positions of whole numbers by one table look-up, -1 for unknown ones, and the number of these.
 
-    The second number says how many are unknown.
+    Return None where a table does not suffice.
     """
     if isinstance(values, pa.Array) and pa.types.is_int64(values.type) and values.null_count == 0:
         values = as_numpy(values)
     if not (isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.dtype != np.uint64):
         return None
-    if other is not None or (found := _position_table(listed, markers)) is None:
+    if other is not None or (known := _position_table(listed, markers)) is None:
         return None
-    low, table = found
+    low, table = known
     values = values.astype(np.int64, copy=False)
     if (engine := active()) is not None:
         return engine.whole_positions(values, low, table)
@@ -367,7 +365,7 @@ def _position_table(listed: tuple[str, ...], markers: tuple[str, ...]) -> tuple[
 
 
 def _whole_numbers(values: tuple[str, ...]) -> npt.NDArray[np.int64] | None:
-    """The values as whole numbers, if each is one in plain form."""
+    """Return the values as whole numbers, if each is one in plain form."""
     numbers = []
     for value in values:
         digits = value.removeprefix("-")
@@ -402,7 +400,7 @@ def plain_floats(column: Any) -> npt.NDArray[np.float64] | None:
 def _numbers(
     column: pa.Array | Untyped | npt.NDArray[np.float64], feature: Numeric, markers: tuple[str, ...], *, lenient: bool
 ) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
-    """Numbers as float64, which rows are missing, and which hold something that is no number."""
+    """Return numbers as float64, which rows are missing, and which are not numbers."""
     if isinstance(column, np.ndarray):
         numbers, missing, unreadable = column, np.isnan(column), np.zeros(len(column), dtype=bool)
     elif isinstance(column, Untyped):
@@ -425,9 +423,9 @@ def _numbers(
 
 
 def _parsed(column: pa.Array, markers: tuple[str, ...]) -> tuple[npt.NDArray[np.float64], Flags, Flags]:
-    """Numbers of texts, NaN where there is none; which are missing by their text; which hold something else."""
+    """Return the numbers of texts, NaN where there is no number; which texts are missing; which are something else."""
     numbers = _plain_numbers(column)
-    if numbers is not None:  # a marker that reads as a number is told by its number
+    if numbers is not None:  # a marker that reads as a number is recognised by its number
         none = np.zeros(len(column), dtype=bool)
         return numbers, _flags(pc.is_null(column)) if column.null_count else none, none
     missing = _flags(pc.is_null(column)) | _flags(pc.is_in(column, value_set=pa.array(markers, column.type)))
@@ -443,18 +441,20 @@ def _parsed(column: pa.Array, markers: tuple[str, ...]) -> tuple[npt.NDArray[np.
 
 
 def _plain_numbers(column: pa.Array) -> npt.NDArray[np.float64] | None:
-    """Numbers of texts that are all short, finite and without exponent, or missing: what `NUMBER_PATTERN` says of each of them
-    is then what Arrow's cast says. None where one is not: then each is looked at."""
+    """Return the numbers of texts that are all short, finite and without exponent, or missing; else None.
+
+    For these, Arrow's cast agrees with `NUMBER_PATTERN`.
+    """
     try:
         numbers: npt.NDArray[np.float64] = as_numpy(column.cast(pa.float64()))
     except pa.ArrowException:
         return None
     if int(np.isfinite(numbers).sum()) != len(column) - column.null_count:
         return None
-    _, places, held = column.buffers()
+    _, places, data = column.buffers()
     offsets = np.frombuffer(places, dtype=np.int64 if pa.types.is_large_string(column.type) else np.int32)
     offsets = offsets[column.offset : column.offset + len(column) + 1]
-    if len(column) == 0 or held is None:
+    if len(column) == 0 or data is None:
         return numbers
-    text = memoryview(held)[offsets[0] : offsets[-1]].tobytes()
+    text = memoryview(data)[offsets[0] : offsets[-1]].tobytes()
     return None if np.diff(offsets).max() > _SHORT or b"e" in text or b"E" in text else numbers

@@ -1,7 +1,7 @@
-"""Engines that count rows where they lie: those that have passed tests/data's conformance suite, and no other.
+"""Database engines that count rows themselves: only those that pass the conformance suite in tests/data.
 
-An engine may round a sum, fold the case of a text, or read `12f` as 12, and say nothing. So any other is refused by its name,
-and one of ours counts a few telling texts when it is opened: a session's settings can change what it reads.
+An engine may silently round a sum, fold the case of a text, or read `12f` as 12. Unknown engines are therefore refused by name,
+and known ones must read a few test values when they are opened, since settings of a session can change how they read.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from blindbayes.errors import ConfigError, DataError
 
 PASSED = {"duckdb": "DuckDB", "postgres": "PostgreSQL", "pyspark": "Spark"}
 SCHEMES = {"duckdb": "duckdb", "postgres": "postgres", "postgresql": "postgres", "spark": "pyspark", "sc": "pyspark"}
-_SPARK = {  # of a session that is begun here; what the site sets goes before
+_SPARK = {  # for sessions started here; settings of the site take precedence
     "spark.master": "local[*]",
     "spark.app.name": "blindbayes",
-    "spark.ui.enabled": "false",  # a port that is open to all
+    "spark.ui.enabled": "false",  # it would open a port to everyone
     "spark.ui.showConsoleProgress": "false",
 }
-_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}  # where master and driver are one
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}  # if master and driver are one
 _BLANKS = r"[ \t-\r]*"  # SPACE of `values`, for every engine
 _TELLING = {"12": 12.0, "12f": None, "V12": None, "v12": None, " 1e2\t": 100.0, "-.5 ": -0.5, "12\u2028": None, "a\\'b": None}
 _LARGE = 3_037_000_499  # its square has 64 bits
-_FLOAT_DIGITS, _ARROW_DIGITS = 15, 38  # that a float keeps; of the decimals of every engine but PostgreSQL
+_FLOAT_DIGITS, _ARROW_DIGITS = 15, 38  # of a float; of decimals in every engine but PostgreSQL
 _views = count()
-_sound: WeakSet[Any] = WeakSet()  # Spark sessions that read as they should
+_sound: WeakSet[Any] = WeakSet()  # Spark sessions that passed `require_sound`
 
 
 def require_engine(name: str) -> str:
-    """The name in prose of an engine of Ibis, if it has passed."""
+    """Return the display name of an engine of Ibis, or raise if it has not passed the suite."""
     if name not in PASSED:
         raise ConfigError(
-            f"the engine {name!r} has not passed the conformance suite, and might count wrong without a word: take "
+            f"the engine {name!r} has not passed the conformance suite, and might silently miscount: use "
             f"{', '.join(PASSED.values())}, or a file or frame"
         )
     return PASSED[name]
 
 
 def engine_of(table: Any) -> str:
-    """The engine of an Ibis expression, by Ibis' name."""
+    """Return Ibis' name of the engine of an expression."""
     return str(table._find_backend(use_default=True).name)
 
 
 def fetched(query: Any, backend: Any = None) -> pa.Table:
-    """The rows of a query. Those of Spark without a frame in between, which would make floats of whole numbers."""
+    """Return the rows of a query; from Spark without pandas, which would turn whole numbers into floats."""
     backend = query._find_backend(use_default=True) if backend is None else backend
     if backend.name == "pyspark":
         return backend._session.sql(backend.compile(query)).toArrow()
@@ -61,7 +61,7 @@ def fetched(query: Any, backend: Any = None) -> pa.Table:
 
 
 def fetched_batches(query: Any, size: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a query, in pieces: of Spark one partition after the other, so that memory stays flat."""
+    """Return the rows of a query in batches; from Spark one partition at a time, in constant memory."""
     backend = query._find_backend(use_default=True)
     if backend.name != "pyspark":
         yield from backend.to_pyarrow_batches(query, chunk_size=size)
@@ -73,7 +73,7 @@ def fetched_batches(query: Any, size: int) -> Iterator[pa.RecordBatch]:
 
 
 def require_sound(backend: Any) -> None:
-    """Refuse an engine that does not read a few telling texts, and add large squares, as every other does."""
+    """Raise if an engine does not read test texts, and add large squares, as all others do."""
     texts = ibis.array([*_TELLING]).unnest().name("text").as_table()
     large = texts.text.length().cast("int64") + _LARGE
     read = texts.mutate(number=number_text(texts.text).cast("float64"), square=squared(large, wide=True))
@@ -83,15 +83,15 @@ def require_sound(backend: Any) -> None:
     except Exception as cause:
         problem = f" ({type(cause).__name__})"
     else:
-        found = {row["text"]: (row["number"], int(row["square"])) for row in rows}
-        if found == {text: (number, (len(text) + _LARGE) ** 2) for text, number in _TELLING.items()}:
+        readings = {row["text"]: (row["number"], int(row["square"])) for row in rows}
+        if readings == {text: (number, (len(text) + _LARGE) ** 2) for text, number in _TELLING.items()}:
             return
         problem = ""
     raise DataError(f"{PASSED[backend.name]} does not read as its conformance suite says{problem}: undo the session's settings")
 
 
 def squared(code: Any, *, wide: bool) -> Any:
-    """The square of a whole number; a wide one as a decimal of 38 digits."""
+    """Return the square of a whole number; a wide one as a decimal of 38 digits."""
     if wide:
         code = code.cast("decimal(19, 0)")
         return (code * code).cast("decimal(38, 0)")
@@ -99,25 +99,25 @@ def squared(code: Any, *, wide: bool) -> Any:
 
 
 def require_order(table: Any) -> None:
-    """Refuse rows that come in another order each time, where they stand beside others' rows or answers beside them."""
+    """Raise if rows have no stable order but must correspond to other rows or to results."""
     if engine_of(table) == "pyspark":
         raise DataError(
-            "rows of a Spark table come in no order, and here something stands beside each: match them by identifier "
-            "(aligned = false), or bring a Parquet file that is sorted as it should be"
+            "rows of a Spark table have no order, but must correspond to other rows here: match them by identifier "
+            "(aligned = false), or use a sorted Parquet file"
         )
 
 
 def number_text(text: Any) -> Any:
-    """The number that a text is, with blanks around it, as a text; null where it is none.
+    """Return the number that a text denotes, as a text without blanks, or null.
 
-    The match must be the whole text: `$` of Java stands before a last line separator too.
+    The match must be the whole text: `$` of Java also matches before a final line separator.
     """
     whole = f"^{_BLANKS}({NUMBER_PATTERN[1:-1]}){_BLANKS}$"
     return ibis.ifelse(text.re_extract(whole, 0) == text, text.re_extract(whole, 1), ibis.null("string"))
 
 
 def decimal_number(column: Any) -> Any:
-    """A decimal as a float: infinite, or 0, where a decimal of any length, which PostgreSQL has, is beyond floats."""
+    """Return a decimal as a float; infinite or 0 for decimals of PostgreSQL beyond floats."""
     kind = column.type()
     if kind.precision is not None and kind.precision <= _FLOAT_DIGITS:
         return column.cast("float64")
@@ -130,13 +130,15 @@ def decimal_number(column: Any) -> Any:
         (size < 1e-307, 0.0),
         (size < 1.7e308, number),
         (text.length() > _FLOAT_DIGITS, ibis.ifelse(column > 0, endless, -endless)),
-        else_=number,  # which is none, or infinite as it is
+        else_=number,  # null, or infinite already
     )
 
 
 def plain_columns(table: Any, names: Sequence[str]) -> Any:
-    """Columns of a table as every engine can hand them over. Of PostgreSQL's decimals Arrow has neither all digits nor NaN,
-    and one such row would stop the others; char(n) is padded with blanks, which no comparison there sees."""
+    """Return columns as every engine can export them.
+
+    Arrow supports neither all digits nor NaN of PostgreSQL's decimals; char(n) is padded with blanks that comparisons ignore.
+    """
     columns = {name: table[name] for name in names}
     if engine_of(table) == "postgres":
         for name, column in columns.items():
@@ -147,8 +149,11 @@ def plain_columns(table: Any, names: Sequence[str]) -> Any:
 
 
 def text_key(text: Any) -> Any:
-    """A text by its bytes, to group by. Under a collation, or as citext, different texts are one, and which of them stands for
-    all hangs on the rows: one record would change how the others are read. Spark's collations are refused."""
+    """Return the bytes of a text, to group by.
+
+    Under a collation, or as citext, different texts are equal, and which one represents them depends on the rows: one record
+    would change how others are read. Collations of Spark are refused.
+    """
     engine = engine_of(text)
     if engine == "postgres":
         return _bytes_of("convert_to")(text, "UTF8")
@@ -157,13 +162,13 @@ def text_key(text: Any) -> Any:
 
 @cache
 def _bytes_of(name: str) -> Any:
-    """A function of an engine from a text, and an encoding if it asks for one, to bytes."""
+    """Return an engine's function from a text, and an encoding if it needs one, to bytes."""
 
     def convert_to(text: str, encoding: str) -> bytes:  # type: ignore[empty-body]
-        """PostgreSQL's."""
+        """Encode, in PostgreSQL."""
 
     def encode(text: str) -> bytes:  # type: ignore[empty-body]
-        """DuckDB's."""
+        """Encode, in DuckDB."""
 
     return ibis.udf.scalar.builtin({"convert_to": convert_to, "encode": encode}[name])
 
@@ -172,7 +177,7 @@ def _bytes_of(name: str) -> Any:
 
 
 def is_spark(source: Any) -> bool:
-    """Whether this is a DataFrame or a session of Spark. Spark itself is not loaded."""
+    """Return True for a DataFrame or a session of Spark, without importing Spark."""
     if "pyspark" not in sys.modules:
         return False
     kinds = {each.__name__ for each in type(source).__mro__ if each.__module__.startswith("pyspark.sql")}
@@ -180,9 +185,9 @@ def is_spark(source: Any) -> bool:
 
 
 def spark_table(source: Any, name: str | None = None) -> tuple[Any, Callable[[], Any]]:
-    """An Ibis table for a DataFrame, a session and a name in its catalogue, or Spark's Ibis table; and what ends its use.
+    """Return an Ibis table for a DataFrame, a session and a table name, or Spark's Ibis table, and a function to end its use.
 
-    The session is left as it was found: Ibis sets its time zone.
+    It restores the session's settings: Ibis sets its time zone.
     """
     if isinstance(source, ibis.Table):
         backend = source._find_backend()
@@ -192,17 +197,17 @@ def spark_table(source: Any, name: str | None = None) -> tuple[Any, Callable[[],
     elif name:
         frame = source.table(name)
     else:
-        raise ConfigError("a Spark session holds many tables: name one with table")
+        raise ConfigError("a Spark session has many tables: name one with table")
     session = frame.sparkSession
     for field in frame.schema.fields:  # a collation would group texts that differ
         if getattr(field.dataType, "collation", "UTF8_BINARY") not in (None, "UTF8_BINARY"):
-            raise DataError(f"column {field.name!r} has a collation, by which different texts are one; cast it before")
+            raise DataError(f"column {field.name!r} has a collation, under which different texts are equal; cast it before")
     view = f"blindbayes_{os.getpid()}_{next(_views)}"
     frame.createOrReplaceTempView(view)
-    kept = {key: session.conf.get(key) for key in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
+    settings = {key: session.conf.get(key) for key in ("spark.sql.session.timeZone", "spark.sql.mapKeyDedupPolicy")}
     backend = ibis.pyspark.connect(session)
     table = backend.table(view)
-    for key, value in kept.items():
+    for key, value in settings.items():
         session.conf.set(key, value)
     if session not in _sound:
         require_sound(backend)
@@ -211,9 +216,9 @@ def spark_table(source: Any, name: str | None = None) -> tuple[Any, Callable[[],
 
 
 def spark_session(url: str, options: Mapping[str, Any]) -> Any:
-    """The session of a URL: Spark Connect (sc://), a master (spark://host:7077), or by `spark.master` of the options.
+    """Return the session of a URL: Spark Connect (sc://), a master (spark://host:7077), or `spark.master` of the options.
 
-    One for the life of this process: Spark hands out the same again.
+    Spark returns the same session for the life of the process.
     """
     SparkSession = need("pyspark.sql").SparkSession
     settings = _flat(options)
@@ -234,11 +239,11 @@ def spark_session(url: str, options: Mapping[str, Any]) -> Any:
 
 
 def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Settings by their dotted names; TOML reads unquoted dots as tables in tables."""
-    found: dict[str, str] = {}
+    """Return settings by their dotted names; TOML reads unquoted dots as nested tables."""
+    settings: dict[str, str] = {}
     for key, value in options.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{before}{key}.")
+            settings |= _flat(value, f"{before}{key}.")
         else:
-            found[before + key] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
+            settings[before + key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return settings

@@ -1,7 +1,7 @@
-"""The Ibis expressions behind counting and checking: one per column, the same for every engine.
+"""Ibis expressions that count and check a column, the same for every engine.
 
-A categorical column is grouped by its raw value and mapped to the codebook in Python, where the groups are few; a numeric
-column is put on the grid in SQL by floor(x * scale + 0.5), since engines round halves differently.
+A categorical column is grouped by its raw value, and the few groups are mapped to the codebook in Python. A numeric column is
+mapped to the grid in SQL by floor(x * scale + 0.5), since engines round halves differently.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from blindbayes.data.values import marker_numbers
 from blindbayes.errors import DataError
 
 _LARGEST = sys.float_info.max
-MAX_GROUPS = 100_000  # groups beyond those of the codebook; more means the wrong column
+MAX_GROUPS = 100_000  # beyond those of the codebook; more suggest the wrong column
 
 
 def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool = False) -> tuple[dict[str, pa.Array], bool]:
-    """Rows by class (`label`) and value of one column (or by class alone), and whether there were too many groups to list.
+    """Return numbers of rows by class (`label`) and value of a column, or by class alone, and whether groups were cut off.
 
     With `every` all groups are listed, however many.
     """
@@ -40,13 +40,13 @@ def grouped(table: Any, codebook: Codebook, feature: str | None, *, every: bool 
 def numeric(
     table: Any, codebook: Codebook, feature: Numeric, *, wide: tuple[bool, bool], lenient: bool = False
 ) -> list[dict[str, Any]]:
-    """Per class label: rows, missing, unreadable, outside, n, sum and square of codes (or rows per bin).
+    """Return per class label: rows, missing, unreadable, outside, n, sum and square of codes (or rows per bin).
 
-    `wide` says whether sums, and squares, need more than 63 bits; those are added as decimals of 38 digits. With `lenient` a
-    number out of bounds is clipped, and what is none, or infinite, is missing.
+    `wide` states whether sums, and squares, need more than 63 bits and are added as decimals of 38 digits. With `lenient`
+    numbers out of bounds are clipped, and infinite or unreadable ones are missing.
     """
     read = _read(table, codebook, feature, lenient=lenient)
-    # Clipped to just outside the bounds first: engines refuse to scale, or to cast, what is too large for them.
+    # Clip to just outside the bounds first: engines refuse to scale or cast numbers that are too large.
     margin = 0 if lenient else 2 * feature.precision
     grid = (read.number.clip(feature.low - margin, feature.high + margin) * feature.scale + 0.5).floor()
     read = read.mutate(point=grid.cast("float64"))
@@ -79,7 +79,7 @@ def numeric(
 
 
 def _cell(code: Any, starts: tuple[int, ...], first: int = 0) -> Any:
-    """The cell of a code by its first codes: halving, so that a row costs few comparisons."""
+    """Return the cell of a code by binary search in the first codes of cells."""
     if len(starts) == 1:
         return ibis.ifelse(code.isnull(), ibis.null("int64"), ibis.literal(first).cast("int64"))
     half = len(starts) // 2
@@ -87,12 +87,12 @@ def _cell(code: Any, starts: tuple[int, ...], first: int = 0) -> Any:
 
 
 def run(query: Any, name: str) -> list[dict[str, Any]]:
-    """Rows of a query about a column."""
+    """Return the rows of a query about a column."""
     return [{name: _text(cell) for name, cell in row.items()} for row in _fetched(query, name).to_pylist()]
 
 
 def _fetched(query: Any, name: str) -> pa.Table:
-    """An engine's error text may quote a row, so only its kind goes on."""
+    # an engine's message may quote a row: report only its type
     try:
         return fetched(query)
     except Exception as cause:
@@ -119,9 +119,9 @@ def _total(values: Any, wide: bool) -> Any:
 
 
 def _read(table: Any, codebook: Codebook, feature: Numeric, *, lenient: bool) -> Any:
-    """The label and the number of each row, whether it is missing, and whether it holds something else.
+    """Return the label and number of each row, and whether the number is missing or unreadable (`lenient`: missing too).
 
-    With `lenient` that is missing too. An expression stands in a query as often as it is used: so each step has a query.
+    Each step is a query of its own, since SQL repeats an expression as often as it is used.
     """
     column, label = table[feature.name], _key(table, codebook.target)
     kind = column.type()
@@ -143,16 +143,14 @@ def _read(table: Any, codebook: Codebook, feature: Numeric, *, lenient: bool) ->
     missing = read.number.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
         missing = missing | read.number.isnan()
-        missing = (
-            missing | (read.number > _LARGEST) | (read.number < -_LARGEST) if lenient else missing
-        )  # isinf is none on Spark
+        missing = missing | (read.number > _LARGEST) | (read.number < -_LARGEST) if lenient else missing  # Spark has no isinf
     missing = missing | read.number.isin(gone) if gone else missing
     read = read.mutate(missing=missing.coalesce(True))
     return read.select("label", "missing", number=ibis.ifelse(read.missing, 0.0, read.number), unreadable=ibis.literal(False))
 
 
 def _key(table: Any, name: str) -> Any:
-    """A column to group by: a text by its bytes, a decimal as a float, since an engine may have some that Arrow has not."""
+    """Return a column to group by: texts by their bytes, decimals as floats, since Arrow does not support all decimals."""
     column = table[name]
     kind = column.type()
     if not isinstance(kind, dt.String | dt.Boolean | dt.Integer | dt.Floating | dt.Decimal):

@@ -1,8 +1,8 @@
-"""Tables in files: which dialect a CSV is written in, and its rows, as Arrow batches of text.
+"""Read tables from files as Arrow batches of text, and determine the dialect of a CSV.
 
-What a cell means must not hang on other rows. So a dialect is declared, or decided by what is no record: the delimiter by the
-header, the encoding by the mark at the start of the file. A decimal comma is declared; every column is read as text, and
-`encode` reads each cell by itself.
+The meaning of a cell must not depend on other rows. The dialect is therefore declared or determined without records: the
+delimiter by the header, the encoding by the mark at the start of the file. A decimal comma is declared; every column is read as
+text, and `encode` reads each cell independently.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a text file holds a table. What is None is decided by its header and its first bytes.
+    """Dialect of a text file; fields that are None are determined by its header and first bytes.
 
-    `names` are the columns of a file without a header row. `decimal` is the mark in numbers, "." or ",". `sheet` is that of a
-    workbook, by default its first.
+    `names` are the columns of a file without a header row, `decimal` is the decimal mark, and `sheet` names the sheet of a
+    workbook, by default the first.
     """
 
     delimiter: str | None = None
@@ -63,11 +63,11 @@ class Dialect:
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in "\r\n"):
-            raise ConfigError("a delimiter is one character")
+            raise ConfigError("a delimiter must be one character")
         if len(self.quote) != 1 or self.quote == self.delimiter:
-            raise ConfigError("a quote is one character, other than the delimiter")
+            raise ConfigError("a quote must be one character, other than the delimiter")
         if self.decimal not in (".", ","):
-            raise ConfigError("the decimal mark is '.' or ','")
+            raise ConfigError("the decimal mark must be '.' or ','")
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
@@ -81,7 +81,7 @@ class Dialect:
 
 
 def kind_of(path: str) -> str | None:
-    """csv, excel, parquet, or None for what no reader is for."""
+    """Return csv, excel, parquet, or None for unknown files."""
     lower = path.lower()
     for ending in PACKED:
         lower = lower.removesuffix(ending)
@@ -91,20 +91,20 @@ def kind_of(path: str) -> str | None:
 
 
 def settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
-    """The columns of the text files of a path, and their dialect with nothing left open."""
-    found: tuple[tuple[str, ...], Dialect] | None = None
+    """Return the columns of the text files of a path, and their complete dialect."""
+    first: tuple[tuple[str, ...], Dialect] | None = None
     for file in files_of(path):
         names, each = _settled(file, dialect)
-        if found is not None and names != found[0]:
+        if first is not None and names != first[0]:
             raise DataError(f"{path!r}: the files have different columns; one table has one header")
-        found = (names, each) if found is None else found
-    if found is None:
+        first = (names, each) if first is None else first
+    if first is None:
         raise DataError(f"{path!r} does not exist")
-    return found
+    return first
 
 
 def files_of(path: str) -> list[str]:
-    """The files of a path with wildcards, or of a folder of Parquet files."""
+    """Return the files of a path with wildcards, or of a folder of Parquet files."""
     if Path(path).is_dir():
         return sorted(glob.glob(os.path.join(glob.escape(path), "*.parquet")))
     return sorted(glob.glob(path)) if not Path(path).exists() else [path]
@@ -119,17 +119,19 @@ def _settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
         decoder = codecs.getincrementaldecoder(encoding)()
         text = decoder.decode(start).removeprefix("\ufeff")
     except (UnicodeError, OSError, EOFError, zipfile.BadZipFile, lzma.LZMAError, pa.ArrowException):
-        said = "UTF-8 text" if dialect.encoding is None else f"{dialect.encoding} text"
-        raise DataError(f"{path!r} is not {said} with a header row; declare another encoding, such as latin-1") from None
-    found = replace(dialect, encoding=encoding)
+        encoding = "UTF-8" if dialect.encoding is None else dialect.encoding
+        raise DataError(
+            f"{path!r} is not {encoding} text with a header row; declare another encoding, such as latin-1"
+        ) from None
+    decoded = replace(dialect, encoding=encoding)
     if dialect.names is not None:
-        return dialect.names, replace(found, delimiter=dialect.delimiter or ",")
+        return dialect.names, replace(decoded, delimiter=dialect.delimiter or ",")
     usual = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
     headers = {mark: _header(text, mark, dialect.quote) for mark in ([dialect.delimiter] if dialect.delimiter else _DELIMITERS)}
     delimiter = max(headers, key=lambda mark: (len(headers[mark]), mark == usual))
     if not headers[delimiter]:
         raise DataError(f"{path!r} is empty; a table has a header row")
-    return headers[delimiter], replace(found, delimiter=delimiter)
+    return headers[delimiter], replace(decoded, delimiter=delimiter)
 
 
 def _header(text: str, delimiter: str, quote: str) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ def _unpacked(path: str) -> Iterator[Any]:
             archive = stack.enter_context(zipfile.ZipFile(path))
             members = [name for name in archive.namelist() if not name.endswith("/")]
             if len(members) != 1:
-                raise DataError(f"{path!r}: an archive holds one file, the table")
+                raise DataError(f"{path!r}: an archive must hold one file, the table")
             yield stack.enter_context(archive.open(members[0]))
         elif lower.endswith(".xz"):
             yield stack.enter_context(lzma.open(path))
@@ -156,16 +158,16 @@ def _unpacked(path: str) -> Iterator[Any]:
 
 
 class _Unscanned(Exception):
-    """A text file goes on with a row that the kernel does not read."""
+    """The next row is one that the kernel does not read."""
 
 
 def csv_batches(
     path: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], coded: Container[str] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of text files with these `columns`, those of `names` only, in order; cells of `coded` may come as dictionaries.
+    """Yield the columns `names` of text files with these `columns`; `coded` columns may be dictionaries.
 
-    A row that one reader cannot take, the next one does: the kernel knows neither doubled quotes nor other encodings, and
-    Arrow no row that is longer than a block.
+    Rows that one parser does not support are read by the next: the kernel supports neither doubled quotes nor other encodings,
+    and Arrow no row longer than a block.
     """
     readers: list[Callable[..., Iterator[pa.RecordBatch]]] = [
         partial(_csv_batches, block=_BLOCK),
@@ -200,7 +202,7 @@ def _is_plain(dialect: Dialect) -> bool:
 def _scanned(
     file: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], kernels: Kernels, coded: Container[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows by the kernel: codes of the distinct cells of `coded` columns, as long as they are few."""
+    """Read rows by the kernel, with codes of the distinct cells of `coded` columns while they are few."""
     marks = f"{dialect.delimiter or ','}\n{dialect.quote}\r".encode()
     wanted, plain = [columns.index(name) for name in names], [name not in coded for name in names]
     scanner = CellScanner(kernels, marks, len(columns), wanted, plain, BATCH, 0 if dialect.names is not None else 1)
@@ -208,32 +210,32 @@ def _scanned(
     text, left = bytearray(_BLOCK + PADDING), 0
     with _unpacked(file) as stream:
         new = stream.readinto(memoryview(text)[:-PADDING])
-        at = len(codecs.BOM_UTF8) if text.startswith(codecs.BOM_UTF8) else 0
+        start = len(codecs.BOM_UTF8) if text.startswith(codecs.BOM_UTF8) else 0
         while new or left:
             if not new:
                 text[left] = ord("\n")  # the last row may have no end
             stop, why = left + (new or 1), Stop.ROWS
             while why != Stop.MORE:
-                read, why = scanner.scan(text, at, stop)
-                at += read
+                read, why = scanner.scan(text, start, stop)
+                start += read
                 if why == Stop.ODD or (why == Stop.ROWS and not scanner.rows):
                     raise _Unscanned
                 if why != Stop.MORE:
                     yield from _taken(scanner, names, known)
-            left = stop - at
+            left = stop - start
             if left and (not new or left > _LARGE_BLOCK):
                 raise _Unscanned
-            text[:left] = text[at:stop]
+            text[:left] = text[start:stop]
             if 2 * left > len(text):
                 text = text + bytes(len(text))  # a row that is longer than a block
-            at, new = 0, stream.readinto(memoryview(text)[left:-PADDING])
+            start, new = 0, stream.readinto(memoryview(text)[left:-PADDING])
     if not (scanner.rows or known):
         raise _Unscanned  # perhaps there is not even a header
     yield from _taken(scanner, names, known)
 
 
 def _taken(scanner: CellScanner, names: Sequence[str], known: dict[int, pa.Array]) -> Iterator[pa.RecordBatch]:
-    """The rows of a scanner, which begins anew. `known` are distinct values of before, which are checked once."""
+    """Return the rows of a scanner and clear it; `known` caches distinct values, which are checked once."""
     columns = []
     for place in range(len(names) if scanner.rows else 0):
         codes = scanner.codes(place)
@@ -250,18 +252,18 @@ def _taken(scanner: CellScanner, names: Sequence[str], known: dict[int, pa.Array
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches as larger ones, without empty cells: a batch is worth the calls for each column."""
-    held: list[pa.RecordBatch] = []
+    """Merge small batches, whose calls per column would dominate, and turn empty cells into missing ones."""
+    pending: list[pa.RecordBatch] = []
     for batch in itertools.chain(batches, [None]):
-        held += [] if batch is None else [batch]
-        if held and (batch is None or sum(each.num_rows for each in held) >= BATCH):
-            whole = pa.concat_batches(held)
+        pending += [] if batch is None else [batch]
+        if pending and (batch is None or sum(each.num_rows for each in pending) >= BATCH):
+            whole = pa.concat_batches(pending)
             yield pa.record_batch([_without_empty(column) for column in whole.columns], schema=whole.schema)
-            held = []
+            pending = []
 
 
 def _without_empty(column: pa.Array) -> pa.Array:
-    """A column of texts with empty cells as missing ones, which Arrow's reader would look for in each cell."""
+    """Turn empty cells of a column of texts into missing ones, at less cost than in Arrow's parser."""
     places = np.frombuffer(column.buffers()[1] or bytes(4), np.int32)[column.offset : column.offset + len(column) + 1]
     if len(column) and not np.diff(places).min():
         return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
@@ -295,10 +297,10 @@ def _csv_batches(
 
 
 def parquet_batches(path: str, names: Sequence[str], coded: Container[str] = ()) -> Iterator[pa.RecordBatch]:
-    """Rows of Parquet files. A column that has not one type in all of them comes as text, which means the same.
+    """Yield rows of Parquet files; a column whose type differs between files becomes text, which means the same.
 
-    One missing cell makes floats of a file's whole numbers; and an engine takes the first batch's types for all of them.
-    Texts of `coded` columns come as dictionaries where the file holds them so.
+    One missing cell turns whole numbers of a file into floats, and engines use the types of the first batch for all. Texts of
+    `coded` columns are dictionaries if the file stores them so.
     """
     files = files_of(path)
     facts = [pq.read_metadata(file) for file in files]
@@ -315,21 +317,22 @@ def parquet_batches(path: str, names: Sequence[str], coded: Container[str] = ())
 
 
 def _plain(batch: pa.RecordBatch, mixed: Container[str]) -> pa.RecordBatch:
-    found = {name: _texts(batch.column(name)) if name in mixed else batch.column(name) for name in batch.schema.names}
-    return pa.record_batch(found)
+    return pa.record_batch(
+        {name: _texts(batch.column(name)) if name in mixed else batch.column(name) for name in batch.schema.names}
+    )
 
 
 def _is_short(metadata: Any, schema: pa.Schema, name: str) -> bool:
-    """Whether a column of texts takes at most 2 bytes in each row, as codes do."""
-    at = schema.get_field_index(name)
-    if not pa.types.is_string(schema.field(at).type) or metadata.num_columns != len(schema):
+    """Return True if a column of texts takes at most 2 bytes per row, as codes do."""
+    index = schema.get_field_index(name)
+    if not pa.types.is_string(schema.field(index).type) or metadata.num_columns != len(schema):
         return False
-    chunks = [metadata.row_group(group).column(at) for group in range(metadata.num_row_groups)]
+    chunks = [metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)]
     return all(chunk.total_uncompressed_size <= 2 * chunk.num_values + _BLOCK // 16 for chunk in chunks)
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """A typed column as text."""
+    """Return a typed column as text."""
     try:
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     except pa.ArrowNotImplementedError:  # lists, for example
@@ -338,18 +341,18 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 def parquet_columns(path: str) -> tuple[str, ...]:
-    """The columns of Parquet files, which are those of each of them."""
+    """Return the columns of Parquet files, which must be the same in each."""
     files = files_of(path)
     if not files:
         raise DataError(f"{path!r} holds no Parquet file")
-    found = [tuple(pq.read_schema(file).names) for file in files]
-    if any(set(names) != set(found[0]) for names in found):
+    schemas = [tuple(pq.read_schema(file).names) for file in files]
+    if any(set(names) != set(schemas[0]) for names in schemas):
         raise DataError(f"{path!r}: the files have different columns; one table has one schema")
-    return found[0]
+    return schemas[0]
 
 
 def excel_table(path: str, sheet: str | None, names: tuple[str, ...] | None) -> pa.Table:
-    """A sheet of a workbook, every cell as the text that a CSV would hold: 3 is 3, true is true, a date 2024-12-31."""
+    """Return a sheet of a workbook with each cell as the text that a CSV would hold: 3, true, 2024-12-31."""
     calamine = need("python_calamine")
     with calamine.load_workbook(path) as book:
         if sheet is not None and sheet not in book.sheet_names:
@@ -359,5 +362,5 @@ def excel_table(path: str, sheet: str | None, names: tuple[str, ...] | None) -> 
         if not rows:
             raise DataError(f"{path!r} is empty; a table has a header row")
         names, rows = tuple(str(cell) for cell in rows[0]), rows[1:]
-    cells = [[(written_text(row[at]) or None) if at < len(row) else None for row in rows] for at in range(len(names))]
+    cells = [[(written_text(row[i]) or None) if i < len(row) else None for row in rows] for i in range(len(names))]
     return pa.table({name: pa.array(column, pa.string()) for name, column in zip(names, cells, strict=True)})

@@ -1,4 +1,4 @@
-"""Frames of pandas, polars and Arrow as Arrow tables and columns."""
+"""Convert frames of pandas, polars and Arrow to Arrow tables and columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blindbayes.errors import DataError
 
 
 def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
-    """Refuse a column name that stands twice; with `fold`, also one that differs from another only in case."""
+    """Refuse duplicate column names; with `fold`, also names that differ only in case."""
     seen: dict[str, str] = {}
     for name in columns:
         key = name.casefold() if fold else name
@@ -27,9 +27,9 @@ def require_distinct(columns: Sequence[str], *, fold: bool = False) -> None:
 
 
 def to_arrow(frame: Any, *, lenient: bool = False) -> pa.Table:
-    """An Arrow table from a pandas, polars, Arrow or other narwhals frame; duplicate column names are refused.
+    """Return a pandas, polars, Arrow or other narwhals frame as an Arrow table; duplicate column names are refused.
 
-    An object that is neither text, number nor truth value, in a column of mixed ones, is an error unless `lenient`.
+    In a column of mixed objects, one that is neither text, number nor truth value is an error unless `lenient`.
     """
     if isinstance(frame, pa.RecordBatch):
         frame = pa.Table.from_batches([frame])
@@ -37,32 +37,29 @@ def to_arrow(frame: Any, *, lenient: bool = False) -> pa.Table:
         require_distinct(frame.column_names)
         return frame
     wrapped = _wrapped(frame)
-    # Column by column: a frame as a whole brings its index along, and one column of mixed objects stops them all.
-    found = {str(name): _frame_column(wrapped[name]) for name in wrapped.columns}
+    # by column: a whole frame includes its index, and fails if one column has mixed objects
+    columns = {str(name): _frame_column(wrapped[name]) for name in wrapped.columns}
     texts = {
         name: column.texts if lenient and isinstance(column, Untyped) else as_text(column, name)
-        for name, column in found.items()
+        for name, column in columns.items()
     }
     return pa.table(texts)
 
 
 def frame_columns(frame: Any, names: Container[str] | None = None) -> dict[str, Any]:
-    """The columns of a frame as `encode` takes them: of one type, or value by value where a frame holds objects.
-
-    `names` picks some of them.
-    """
+    """Return the columns of a frame, or those in `names`, as `encode` takes them: of one type, or untyped objects."""
     if isinstance(frame, pa.Table | pa.RecordBatch):
         table = to_arrow(frame)
         return {name: table.column(name) for name in table.column_names if names is None or name in names}
     wrapped = _wrapped(frame)
-    found = zip(map(str, wrapped.columns), wrapped.iter_columns(), strict=True)  # pandas may have numbers for names
-    return {name: _plain_column(series) for name, series in found if names is None or name in names}
+    columns = zip(map(str, wrapped.columns), wrapped.iter_columns(), strict=True)  # pandas may have numbers for names
+    return {name: _plain_column(series) for name, series in columns if names is None or name in names}
 
 
 def identifier_columns(frame: Any, names: Sequence[str]) -> dict[str, pa.Array]:
-    """Columns of a frame as `persons` takes identifiers: whole numbers, dates and texts as they are, objects one by one.
+    """Return identifier columns of a frame for `contribution_bound`: typed columns unchanged, objects as text.
 
-    1 and 1.0 are one, since a missing one makes floats of a column; an object that is neither text, number nor date is none.
+    1 and 1.0 are equal, since a missing value turns a column into floats; other objects are missing.
     """
     columns = frame if isinstance(frame, pa.Table | pa.RecordBatch) else _wrapped(frame)
     return {name: _identifiers(columns[name]) for name in names}
@@ -77,17 +74,17 @@ def _identifiers(column: Any) -> pa.Array:
 
 
 def _identifier(value: Any) -> str | None:
-    text = written_text(value.date() if isinstance(value, datetime) and value == value else value)  # NaT is one, and no date
+    text = written_text(value.date() if isinstance(value, datetime) and value == value else value)  # not NaT
     return None if text == NO_TEXT else text
 
 
 def series_column(series: Any) -> pa.Array | Untyped:
-    """One column of pandas or polars, as `frame_columns` has those of a frame."""
+    """Return a pandas or polars series as `frame_columns` does."""
     return _frame_column(nw.from_native(series, series_only=True), inferred=False)
 
 
 def eager(frame: Any) -> Any:
-    """A lazy frame of polars, collected; anything else as it is."""
+    """Collect a lazy frame of polars; return anything else unchanged."""
     return frame.collect() if type(frame).__module__.startswith("polars.") and hasattr(frame, "collect") else frame
 
 
@@ -98,19 +95,19 @@ def _wrapped(frame: Any) -> Any:
         return nw.from_native(frame, eager_only=True)
     except TypeError:
         raise DataError(
-            f"a {type(frame).__name__} is no table; pass a pandas, polars or Arrow frame, a path or a URL"
+            f"a {type(frame).__name__} is not a table; pass a pandas, polars or Arrow frame, a path or a URL"
         ) from None
 
 
 def _plain_column(series: Any) -> Any:
-    """A column as `encode` takes it; floats of pandas as the array that holds them, where Arrow would copy them."""
+    """Return a column as `encode` takes it; floats of pandas without the copy that Arrow would make."""
     if isinstance(values := getattr(series.to_native(), "_values", None), np.ndarray) and values.dtype == np.float64:
         return values
     return _frame_column(series, inferred=False)
 
 
 def _frame_column(series: Any, *, inferred: bool = True) -> pa.Array | Untyped:
-    """A column; with `inferred` one of objects is of the type that Arrow finds for all of them, if it does."""
+    """Return a column; with `inferred`, objects get the type that Arrow infers for all of them, if any."""
     if inferred or series.dtype != nw.Object:
         try:
             column: pa.Array = series.to_arrow()
@@ -122,7 +119,7 @@ def _frame_column(series: Any, *, inferred: bool = True) -> pa.Array | Untyped:
 
 
 def plain_types(table: pa.Table) -> pa.Table:
-    """Dictionary columns as plain ones (DuckDB makes enums of them), nulls-only columns as text, half floats as floats."""
+    """Decode dictionaries (DuckDB would make enums of them), and cast null columns to text and half floats to floats."""
     for position, column in enumerate(table.schema):
         if pa.types.is_dictionary(column.type):
             table = table.set_column(position, column.name, table.column(position).cast(column.type.value_type))

@@ -1,7 +1,7 @@
-"""Rows of one column by class and raw value, whatever engine holds them; `encode` reads each distinct value once.
+"""Group the rows of a column by class and raw value, so that `encode` reads each distinct value once.
 
-A database groups by itself. A column of a file or frame is grouped here, batch by batch: by Arrow's dictionaries, or whole
-numbers by their place in a window. Numbers that hardly repeat are read row by row, by the same function.
+Databases group by themselves. Columns of files and frames are grouped here, batch by batch: by Arrow's dictionaries, or whole
+numbers by their position in a window. Numbers that rarely repeat are encoded row by row, by the same function.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from blindbayes.data.misfits import Misfits
 from blindbayes.data.values import as_numpy
 from blindbayes.statistics import FeatureTally, Layout
 
-_WINDOW, _WINDOWS = 1 << 10, 8  # whole numbers of a window, and the windows that a column may span
-_MANY = 1 << 16  # distinct values that are no longer worth a table
-_LOOK = 1 << 10  # rows that show whether numbers repeat
-_ROWS = 1 << 30  # rows of a table before it is read, so that its sums are exact in floats
+_WINDOW, _WINDOWS = 1 << 10, 8  # size of a window of whole numbers; number of windows that a column may span
+_MANY = 1 << 16  # distinct values, from which on a table costs more than it saves
+_LOOK = 1 << 10  # rows that are inspected to see whether numbers repeat
+_ROWS = 1 << 30  # grouped rows before they are settled, so that sums are exact in floats
 IntColumn = npt.NDArray[np.int64]
 Places = npt.NDArray[Any]  # of unsigned or signed integers
 
 
 class ColumnCount:
-    """One feature of a table that is counted: rows by class and raw value, added to the statistics when they are read."""
+    """Rows of one feature by class and raw value, which `settle` encodes and adds to the statistics."""
 
     def __init__(self, layout: Layout, vector: npt.NDArray[Any], feature: Feature, lenient: bool, misfits: Misfits) -> None:
         self._layout, self._feature = layout, feature
@@ -39,9 +39,9 @@ class ColumnCount:
         self._rows: IntColumn = np.zeros((self._classes + 1, 0), dtype=np.int64)
 
     def add(self, column: Any, classes: IntColumn, bases: dict[int, Places]) -> None:
-        """Add a batch. `classes` are positions of classes, after the last that of rows that do not count.
+        """Add a batch. `classes` are class positions; rows that do not count have the position after the last class.
 
-        `bases` keeps multiples of `classes` for the other columns of the batch.
+        `bases` caches multiples of `classes` for the other columns of the batch.
         """
         grouped = None if isinstance(self._feature, Text) else distinct(column, often=not isinstance(self._feature, Numeric))
         if grouped is None:
@@ -55,7 +55,7 @@ class ColumnCount:
         self.add_groups(values, rows.reshape(self._classes + 1, size))
 
     def add_groups(self, values: pa.Array, rows: IntColumn) -> None:
-        """Add (classes + 1, values) rows. Batches with the same distinct values are read together."""
+        """Add numbers of rows (classes + 1, values); batches with equal distinct values are merged."""
         if self._values is not None and (values is self._values or values.equals(self._values)):
             self._rows += rows
         else:
@@ -65,14 +65,14 @@ class ColumnCount:
             self.settle()
 
     def settle(self) -> None:
-        """Read the distinct values that were added, and count their rows."""
+        """Encode the distinct values and add their rows to the statistics."""
         times = self._rows.sum(axis=0)
         (here,) = np.nonzero(times)
         if self._values is not None and len(here):
             rows = self._rows[: self._classes, here]
             codes = self._read(self._values.take(pa.array(here)), times[here])
-            labels, at = np.nonzero(rows)
-            self._tally.add(labels, codes[at], rows[labels, at])
+            labels, places = np.nonzero(rows)
+            self._tally.add(labels, codes[places], rows[labels, places])
         self._tally.settle()
         self._values = None
 
@@ -90,35 +90,34 @@ class ColumnCount:
 
 
 def class_positions(labels: Any, codebook: Codebook, misfits: Misfits | None = None) -> IntColumn:
-    """The class of each row; after the last, that of rows without a listed one, which are counted in `misfits`."""
+    """Return the class position of each row; unlisted classes have the position after the last, and count as misfits."""
     grouped, size = distinct(labels, often=True), len(codebook.classes)
     if grouped is None:
-        found = encode_labels(labels, codebook, lenient=misfits is None, misfits=misfits)
-        return np.where(found < 0, size, found)
+        positions = encode_labels(labels, codebook, lenient=misfits is None, misfits=misfits)
+        return np.where(positions < 0, size, positions)
     values, places = grouped
     rows = np.bincount(places, minlength=len(values))
     (here,) = np.nonzero(rows)
-    found = np.full(len(values), size)
+    positions = np.full(len(values), size)
     if len(here):
         own = encode_labels(values.take(pa.array(here)), codebook, lenient=misfits is None, misfits=misfits, rows=rows[here])
-        found[here] = np.where(own < 0, size, own)
-    positions: IntColumn = found[places]
-    return positions
+        positions[here] = np.where(own < 0, size, own)
+    return np.asarray(positions[places])
 
 
 def by_class(values: pa.Array, classes: IntColumn, rows: IntColumn, size: int) -> tuple[pa.Array, IntColumn]:
-    """Groups of an engine as distinct values and (size + 1, values) rows."""
+    """Return groups of an engine as distinct values and numbers of rows (size + 1, values)."""
     distinct = values.dictionary_encode()
     places = as_numpy(pc.fill_null(distinct.indices, len(distinct.dictionary)))
-    found = np.zeros((size + 1, len(distinct.dictionary) + 1), dtype=np.int64)
-    np.add.at(found, (classes, places), rows)
-    return pa.concat_arrays([distinct.dictionary, pa.nulls(1, values.type)]), found
+    counts = np.zeros((size + 1, len(distinct.dictionary) + 1), dtype=np.int64)
+    np.add.at(counts, (classes, places), rows)
+    return pa.concat_arrays([distinct.dictionary, pa.nulls(1, values.type)]), counts
 
 
 def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
-    """The distinct values of a column, some of which may have no row, and the place of each row among them.
+    """Return the distinct values of a column, possibly with unused ones, and the position of each row among them.
 
-    None where reading all rows costs less: objects, numbers that hardly repeat. `often` says that values repeat.
+    Return None where encoding all rows costs less: objects, numbers that rarely repeat. `often`: values are known to repeat.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -126,8 +125,8 @@ def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
     if not isinstance(column, pa.Array):
         return None
     kind = column.type
-    if pa.types.is_integer(kind) and (found := _windowed(column)) is not None:
-        return found
+    if pa.types.is_integer(kind) and (windowed := _windowed(column)) is not None:
+        return windowed
     if pa.types.is_floating(kind) and (not often or pa.types.is_float16(kind)):
         return None
     if not pa.types.is_dictionary(kind):
@@ -138,7 +137,7 @@ def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
         except pa.ArrowNotImplementedError:
             return None
     values, places = column.dictionary, column.indices
-    if pa.types.is_string_view(values.type):  # which Arrow cannot take from
+    if pa.types.is_string_view(values.type):  # Arrow cannot take from these
         values = values.cast(pa.large_string())
     if len(values) >= _MANY or (not often and 2 * len(values) > len(column)):
         return None
@@ -149,7 +148,7 @@ def distinct(column: Any, *, often: bool) -> tuple[pa.Array, Places] | None:
 
 
 def _windowed(column: pa.Array) -> tuple[pa.Array, Places] | None:
-    """Whole numbers by their place in a window that holds them all, and null behind it; None where it would be too wide."""
+    """Return whole numbers by their position in a window of all of them, with null last; None if it would be too wide."""
     kind = column.type
     if column.null_count == len(column):
         return None

@@ -1,16 +1,16 @@
-"""The same identifier bytes on every side, from columns that people typed.
+"""Normalise identifier columns to the same bytes at every party.
 
 The codebook's recipe lists columns and how each is normalised:
 
-    exact    the text as it stands
-    text     Unicode NFKC, case folded, white space at the ends cut and inside folded to one blank
-    digits   the ASCII digits that are left after NFKC (02-77 and 0277 are the same)
+    exact    the text unchanged
+    text     Unicode NFKC, case folded, white space stripped at the ends and folded to one blank inside
+    digits   the ASCII digits after NFKC (02-77 and 0277 are equal)
     email    as text, without blanks; must have one @ with something on both sides
     phone    E.164 by the recipe's region (+44...), for numbers that can exist there
     date     YYYY-MM-DD, from dates or from text in that order of year, month, day
 
-Each part is written with its length in front, so that ("ab", "c") and ("a", "bc") differ. A row in which a part is missing or
-does not normalise has no identifier. Identifiers never leave the site: protocols get keyed digests and do not send even those.
+Each part is prefixed by its length, so that ("ab", "c") and ("a", "bc") differ. A row with a part that is missing or does not
+normalise has no identifier. Identifiers never leave the site: protocols work on keyed digests, and do not send those either.
 """
 
 from __future__ import annotations
@@ -37,23 +37,22 @@ _DATE = re.compile(r"(\d{4})[-/.]?(\d{2})[-/.]?(\d{2})")
 
 @dataclass(frozen=True, slots=True)
 class IdReport:
-    """Counts for the site's own eyes; no identifier stands in it."""
+    """Counts for the site itself, without any identifier."""
 
     rows: int
-    missing: int  # rows in which a part is null or empty
-    unusable: Mapping[str, int]  # per column: rows that are there and do not normalise
+    missing: int  # rows with a part that is null or empty
+    unusable: Mapping[str, int]  # rows per column that do not normalise
     identified: int  # rows with an identifier
-    distinct: int  # different identifiers
-    repeated: int  # identifiers that stand in more than one row
-    most_rows: int  # rows of the most frequent identifier
+    distinct: int  # distinct identifiers
+    repeated: int  # identifiers of more than one row
+    max_rows: int  # rows of the most frequent identifier
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins."""
         return asdict(self)
 
 
 def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes | None], IdReport]:
-    """Identifier bytes by row (None: no identifier) and the report."""
+    """Return the identifier of each row, None if it has none, and the report."""
     parts: list[list[str | None]] = []
     unusable: dict[str, int] = {}
     absent: list[list[bool]] = []
@@ -80,13 +79,13 @@ def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes |
         identified=sum(counted.values()),
         distinct=len(counted),
         repeated=sum(rows > 1 for rows in counted.values()),
-        most_rows=max(counted.values(), default=0),
+        max_rows=max(counted.values(), default=0),
     )
     return identifiers, report
 
 
 def digests(identifiers: Sequence[bytes | None], key: bytes) -> list[bytes | None]:
-    """Keyed 128-bit digests, as protocols take them. `key` is public (the study's hash): a digest must not leave the site."""
+    """Return keyed 128-bit digests. `key` is public (the study's hash), so digests must not leave the site."""
     hashed = partial(hashlib.blake2b, digest_size=DIGEST_BYTES, key=key, person=b"blindbayes id")
     return [None if identifier is None else hashed(identifier).digest() for identifier in identifiers]
 
@@ -97,7 +96,7 @@ def _framed(text: str) -> bytes:
 
 
 def _texts(values: Any, part: IdPart) -> list[str | None]:
-    """Raw values as text; dates as YYYY-MM-DD, whole numbers by their digits."""
+    """Return raw values as text: dates as YYYY-MM-DD, whole numbers as digits."""
     column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else pa.array(values, from_pandas=True)
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -124,7 +123,7 @@ def _normalised(raw: Sequence[str | None], part: IdPart) -> list[str | None]:
 
 def _folded(text: str) -> str:
     if not text.isascii():
-        # Folding can undo NFKC and the other way round; twice is enough to reach a fixed point (Unicode 3.13, D145).
+        # Folding can undo NFKC and vice versa; two passes reach a fixed point (Unicode 3.13, D145).
         for _ in range(2):
             text = unicodedata.normalize("NFKC", text).casefold()
         text = unicodedata.normalize("NFKC", text)
@@ -143,11 +142,11 @@ def _digits(text: str) -> str:
 
 
 def _date(text: str) -> str | None:
-    found = _DATE.fullmatch(text.strip())
-    if not found:
+    match = _DATE.fullmatch(text.strip())
+    if not match:
         return None
     try:
-        return date(int(found[1]), int(found[2]), int(found[3])).isoformat()
+        return date(int(match[1]), int(match[2]), int(match[3])).isoformat()
     except ValueError:
         return None
 

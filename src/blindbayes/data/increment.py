@@ -1,7 +1,7 @@
-"""Counting what is new: rows after a mark in a column that only grows, added to what was counted before.
+"""Count only new rows: those after a mark in an increasing column, added to an earlier count.
 
-A day's rows are counted instead of ten years'. That is right as long as rows at or before the mark stand still; so they are
-numbered, by one cheap query, and a table that has more or fewer of them than were counted is refused.
+The result is exact as long as rows up to the mark do not change. One query therefore counts them, and a table with more or
+fewer of them than before is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from blindbayes.statistics import Statistics
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Statistics of all rows up to a mark. Exact, so it stays at the site, like the rows."""
+    """Exact statistics of all rows up to a mark; like the rows, they must not leave the site."""
 
     statistics: Statistics
     column: str
-    mark: Any  # None: no row was there yet
+    mark: Any  # None: there was no row yet
     rows: int
 
     def __repr__(self) -> str:
@@ -41,43 +41,43 @@ def count_new(
     lenient: bool = False,
     progress: Progress | None = None,
 ) -> Counted:
-    """The statistics of a table, of which those of `before` are known: only rows whose `column` is greater are counted.
+    """Return the statistics of a table, counting only rows whose `column` is greater than the mark of `before`.
 
-    `column` holds whole numbers, dates or times, is filled in every row, and grows: a running number, a time of entry. Rows
-    that come in meanwhile are counted the next time. A bound on the rows of a person needs all of them: use `count_table`.
+    `column` holds whole numbers, dates or times, is present in every row, and increases: a serial number or a time of entry.
+    Rows that arrive meanwhile are counted next time. For a contribution bound, which needs all rows, use `count_table`.
     """
     opened = open_source(source)
     try:
         if column not in opened.columns:
-            raise DataError(f"column {column!r}, by which new rows are told, is missing from the table")
+            raise DataError(f"column {column!r}, which marks new rows, is missing from the table")
         if before is not None and (before.column != column or before.statistics.codebook != codebook):
-            raise ConfigError("what was counted before has another column or codebook; count anew")
+            raise ConfigError("the earlier count has another column or codebook; count anew")
         table = opened.rows(codebook)
         kind = table[column].type()
         if not (kind.is_integer() or kind.is_date() or kind.is_timestamp()):
-            raise DataError(f"column {column!r}, by which new rows are told, holds neither whole numbers, dates nor times")
+            raise DataError(f"column {column!r}, which marks new rows, holds neither whole numbers, dates nor times")
         mark = None if before is None else before.mark
         old = ibis.literal(False) if mark is None else table[column] <= ibis.literal(mark, type=kind)
         marks = table.select(mark=table[column], old=ibis.ifelse(old, 1, 0).cast("int64"))
-        facts = {"rows": marks.count(), "filled": marks.mark.count(), "old": marks.old.sum(), "last": marks.mark.max()}
-        [found] = run(marks.aggregate(**facts), column)
-        if found["filled"] != found["rows"]:
-            raise DataError(f"column {column!r}: {found['rows'] - found['filled']} rows have no mark; fill them")
-        if before is not None and (found["old"] or 0) != before.rows:
+        queries = {"rows": marks.count(), "filled": marks.mark.count(), "old": marks.old.sum(), "last": marks.mark.max()}
+        [facts] = run(marks.aggregate(**queries), column)
+        if facts["filled"] != facts["rows"]:
+            raise DataError(f"column {column!r}: {facts['rows'] - facts['filled']} rows have no mark; fill them")
+        if before is not None and (facts["old"] or 0) != before.rows:
             raise DataError(
                 f"column {column!r}: rows at or before the last mark were added or removed since they were counted; count anew"
             )
-        if found["last"] is None or found["last"] == mark:
+        if facts["last"] is None or facts["last"] == mark:
             return before or Counted(Statistics.zero(codebook), column, None, 0)
-        last = ibis.literal(found["last"], type=kind)
+        last = ibis.literal(facts["last"], type=kind)
         fresh = table.filter(table[column] <= last, ~old)
-        kept = () if column in (*codebook.names, codebook.target) else (column,)
-        part = Source(opened.label, tuple(fresh.drop(*kept).columns), None, fresh.drop(*kept), None, False)
+        dropped = () if column in (*codebook.names, codebook.target) else (column,)
+        part = Source(opened.label, tuple(fresh.drop(*dropped).columns), None, fresh.drop(*dropped), None, False)
         new = count(part, codebook, extra_columns=extra_columns, lenient=lenient, progress=progress)
         earlier, rows = (Statistics.zero(codebook), 0) if before is None else (before.statistics, before.rows)
-        if not lenient and int(new.class_counts.sum()) != found["rows"] - rows:
+        if not lenient and int(new.class_counts.sum()) != facts["rows"] - rows:
             raise DataError("the table changed while it was counted, at or before its last mark; count anew")
-        return Counted((earlier + new).require_bounds(), column, found["last"], found["rows"])
+        return Counted((earlier + new).require_bounds(), column, facts["last"], facts["rows"])
     finally:
         if opened is not source:
             opened.close()

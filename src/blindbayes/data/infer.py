@@ -1,11 +1,12 @@
-"""Codebooks from public frames, from data dictionaries, and (for ordinary, non-private use) from training data."""
+"""Infer codebooks from public frames, data dictionaries, or (without privacy) training data."""
 
 from __future__ import annotations
 
 import csv
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,25 +24,27 @@ Provenance = Literal["declared", "public frame", "data dictionary", "inferred"]
 _DECIMALS = 9
 _CODE_BITS = 45
 _FINEST = 490  # a finer binary grid has no square in floating point
-_LARGEST = 1e148  # with room around it still within what a codebook allows
-_ROOM = 16  # an inferred codebook leaves this many ranges on each side, for later batches and queries
-_AT_ONCE = 1 << 14  # numbers that stay in the processor's cache
+_LARGEST = 1e148  # with its margin still within what a codebook allows
+_MARGIN = 16  # ranges that an inferred codebook adds on each side, for later batches and queries
+_AT_ONCE = 1 << 14  # numbers that fit the processor's cache
 _FIELDS = (
     "name, kind, values, low, high, precision, bins, edges, scale, other, buckets, max_words, model, optional, missing, unit, "
     "description, normalise, region"
 )
-_NUMBERS: dict[str, type[float]] = {"low": float, "high": float, "precision": float, "buckets": int, "max_words": int}
+_NUMBERS: dict[str, type[float]] = dict.fromkeys(("low", "high", "precision"), float) | dict.fromkeys(
+    ("buckets", "max_words", "bins"), int
+)
 _KINDS = [kind.__struct_config__.tag for kind in get_args(Feature)]
 
 
 def infer_codebook(
     frame: Any, target: str, *, bins: int | None, max_rows: int, missing: Sequence[str], provenance: Provenance
 ) -> Codebook:
-    """Text, truth values and dictionaries become categories; numbers become numeric features on the grid they lie on."""
+    """Infer categories from text, truth values and dictionaries, and numeric features with their grid from numbers."""
     table = to_arrow(frame)
     require_target(table, target)
     if table.num_rows == 0:
-        raise DataError("the frame is empty; a codebook needs rows to take bounds and categories from")
+        raise DataError("the frame is empty; a codebook needs rows to infer bounds and categories from")
     columns = {name: table.column(name) for name in table.column_names if name != target}
     features = tuple(infer_feature(name, column, bins=bins, missing=tuple(missing)) for name, column in columns.items())
     labels = infer_labels(table.column(target), target, tuple(missing))
@@ -52,13 +55,13 @@ def infer_codebook(
 
 
 def require_target(table: pa.Table, target: str) -> None:
-    """Refuse a table without its class column."""
+    """Raise if a table lacks its class column."""
     if target not in table.column_names:
         raise DataError(f"class column {target!r} is missing from the table; name the column that is to be predicted as target")
 
 
 def infer_labels(values: Any, target: str, missing: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Class labels in sorted order: numbers by size, text by code point."""
+    """Return the sorted class labels: numbers by size, text by code point."""
     labels, _ = _distinct(arrow_column(values, target), target, missing)
     if not labels:
         raise DataError(f"class column {target!r} holds no label")
@@ -66,18 +69,18 @@ def infer_labels(values: Any, target: str, missing: tuple[str, ...] = ()) -> tup
 
 
 def infer_feature(
-    name: str, values: Any, *, bins: int | None = None, missing: tuple[str, ...] = (), room: bool = False
+    name: str, values: Any, *, bins: int | None = None, missing: tuple[str, ...] = (), margin: bool = False
 ) -> Feature:
-    """One feature from the values of a column."""
+    """Infer a feature from the values of a column."""
     missing = tuple(dict.fromkeys(("", *missing)))
     column = values if is_plain_array(values) else arrow_column(values, name)
-    found = plain_floats(column)
-    if found is None:
+    floats = plain_floats(column)
+    if floats is None:
         labels, absent = _distinct(column, name, missing)
         if not labels:
             raise DataError(f"column {name!r} holds no value; drop it")
         return Categorical(name, labels, optional=absent)
-    numbers = np.ascontiguousarray(found)
+    numbers = np.ascontiguousarray(floats)
     rows = len(numbers)
     for number in marker_numbers(missing):
         numbers = numbers[numbers != number]
@@ -91,7 +94,7 @@ def infer_feature(
         raise DataError(f"column {name!r} holds infinity; drop or clip it")
     if largest > _LARGEST:
         raise DataError(f"column {name!r} holds numbers too large to square; rescale it")
-    low, high, precision = _grid(numbers, room=room)
+    low, high, precision = _grid(numbers, margin=margin)
     grid = Numeric(name, low, high, precision, optional=absent)
     if bins is not None and bins <= grid.width:
         return Numeric(name, low, high, precision, bins=bins, optional=absent)
@@ -104,17 +107,17 @@ def _distinct(column: pa.Array, name: str, missing: tuple[str, ...]) -> tuple[tu
     if any(isinstance(value, float) and not is_whole(value) for value in ordered):
         raise DataError(f"column {name!r}: fractional numbers cannot be labels; cast them to text")
     texts = [plain_text(value) for value in ordered]
-    kept = dict.fromkeys(text for text in texts if text and text not in missing)  # -0.0 and 0.0 are one label
-    return tuple(kept), len(ordered) < len(values) or any(not text or text in missing for text in texts)
+    labels = dict.fromkeys(text for text in texts if text and text not in missing)  # -0.0 and 0.0 are one label
+    return tuple(labels), len(ordered) < len(values) or any(not text or text in missing for text in texts)
 
 
-def _grid(numbers: npt.NDArray[np.float64], *, room: bool) -> tuple[float, float, float]:
-    """Bounds and the coarsest decimal grid on which every number lies; else a binary grid as fine as sums stay exact."""
+def _grid(numbers: npt.NDArray[np.float64], *, margin: bool) -> tuple[float, float, float]:
+    """Return bounds and the coarsest decimal grid with all numbers, else the finest binary grid with exact sums."""
     low, high = float(numbers.min()), float(numbers.max())
-    if room:
-        margin = _ROOM * ((high - low) or max(1.0, abs(low)))
-        low, high = low - margin, high + margin
-        if margin >= 1:
+    if margin:
+        extra = _MARGIN * ((high - low) or max(1.0, abs(low)))
+        low, high = low - extra, high + extra
+        if extra >= 1:
             low, high = float(math.floor(low)), float(math.ceil(high))
     extent = max(high - low, max(abs(low), abs(high)) * 2.0**-6)
     for decimals in range(_DECIMALS + 1):
@@ -131,7 +134,7 @@ def _grid(numbers: npt.NDArray[np.float64], *, room: bool) -> tuple[float, float
 
 
 def _lies_on(numbers: npt.NDArray[np.float64], scale: float) -> bool:
-    """Return True if every number is a grid point; a few that are spread over the column are looked at first."""
+    """Return True if every number is a grid point, after a look at a few spread over the column."""
     spread = numbers[:: max(1, len(numbers) // 256)]
     parts = (numbers[start : start + _AT_ONCE] for start in range(0, len(numbers), _AT_ONCE))
     return all(np.array_equal(np.floor(part * scale + 0.5) / scale, part) for part in (spread, *parts))
@@ -140,76 +143,74 @@ def _lies_on(numbers: npt.NDArray[np.float64], scale: float) -> bool:
 def codebook_from_dictionary(
     rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]], target: str, *, max_rows: int
 ) -> Codebook:
-    """See `Codebook.from_dictionary`."""
-    if isinstance(rows, str | os.PathLike):
-        path = Path(rows)
-        if not path.exists():
-            raise ConfigError(f"data dictionary {os.fspath(rows)!r} does not exist")
-        try:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                listed: list[Mapping[str, Any]] = list(csv.DictReader(file))
-        except (OSError, UnicodeDecodeError, csv.Error) as cause:
-            raise ConfigError(f"data dictionary {os.fspath(rows)!r} cannot be read ({type(cause).__name__})") from None
-    else:
-        listed = list(rows)
+    """Make a codebook from a data dictionary; see `Codebook.from_dictionary`."""
     features: list[dict[str, Any]] = []
     parts: list[dict[str, str]] = []
     classes: list[str] | None = None
-    for position, row in enumerate(listed, start=1):
+    for position, row in enumerate(_dictionary_rows(rows), start=1):
         fields = {str(key).strip().lower(): value for key, value in row.items() if value not in (None, "")}
-        name = str(fields.get("name", "")).strip()
+        name = str(fields.pop("name", "")).strip()
         if not name:
             raise ConfigError(
                 f"data dictionary: row {position} has no name; each row describes a column, by the fields {_FIELDS}"
             )
-        values = fields.pop("values", None)
-        listed_values = values.split("|") if isinstance(values, str) else values
+        kind = str(fields.pop("kind", "categorical" if fields.get("values") else "numeric")).strip().lower()
         if name == target:
-            if not listed_values:
+            if not (classes := _stripped(fields.get("values"))):
                 raise ConfigError(f"data dictionary: class column {target!r} needs values, separated by |")
-            classes = [str(value).strip() for value in listed_values]
-            continue
-        kind = str(fields.pop("kind", "categorical" if listed_values else "numeric")).strip().lower()
-        if kind == "identifier":
-            how: dict[str, str] = {key: str(fields[key]).strip() for key in ("normalise", "region") if key in fields}
-            parts.append({"column": name, **how})
-            continue
-        if kind not in _KINDS:
-            raise ConfigError(f"data dictionary: kind of {name!r} is one of {', '.join(_KINDS)}, identifier")
-        feature: dict[str, Any] = {"kind": kind, "name": name}
-        if listed_values:
-            feature["words" if kind == "text" else "values"] = [str(value).strip() for value in listed_values]
-        for key, number in _NUMBERS.items():
-            if key in fields:
-                feature[key] = _parsed(fields[key], number, name, key)
-        bins = fields.get("bins")
-        if isinstance(bins, str) and "|" in bins:  # cut points where a number of bins may stand
-            fields.setdefault("edges", bins)
-        elif bins is not None:
-            feature["bins"] = _parsed(bins, int, name, "bins")
-        if "edges" in fields:
-            edges = fields["edges"]
-            listed_edges = edges.split("|") if isinstance(edges, str) else edges
-            feature["edges"] = [_parsed(edge, float, name, "edges") for edge in listed_edges]
-        for key in ("scale", "other", "model"):
-            if key in fields:
-                feature[key] = str(fields[key]).strip()
-        if "optional" in fields:
-            feature["optional"] = str(fields["optional"]).strip().lower() in {"true", "yes", "1"}
-        if "missing" in fields:
-            feature["missing"] = [str(marker) for marker in str(fields["missing"]).split("|")]
-        for key in ("unit", "description"):
-            if key in fields:
-                feature[key] = str(fields[key])
-        features.append(feature)
+        elif kind == "identifier":
+            parts.append({"column": name} | {key: str(fields[key]).strip() for key in ("normalise", "region") if key in fields})
+        elif kind in _KINDS:
+            features.append({"kind": kind, "name": name, **_described(name, kind, fields)})
+        else:
+            raise ConfigError(f"data dictionary: kind of {name!r} must be one of {', '.join(_KINDS)}, identifier")
     if classes is None:
         raise ConfigError(f"data dictionary: no row is named {target!r}, the class column")
     made = {"target": target, "classes": classes, "features": features, "max_rows": max_rows, "provenance": "data dictionary"}
     return Codebook.from_dict({**made, "identifier": {"parts": parts}} if parts else made)
 
 
-def _parsed(value: Any, kind: type[float] | type[int], name: str, key: str) -> float | int:
+def _dictionary_rows(rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    if not isinstance(rows, str | os.PathLike):
+        return list(rows)
     try:
-        return kind(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"data dictionary: {key} of {name!r} is not a number") from None
+        with Path(rows).open(encoding="utf-8-sig", newline="") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        raise ConfigError(f"data dictionary {os.fspath(rows)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as cause:
+        raise ConfigError(f"data dictionary {os.fspath(rows)!r} cannot be read ({type(cause).__name__})") from None
+
+
+def _described(name: str, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Convert the fields of a row, by a function for each field of a feature."""
+
+    def number(key: str, convert: type[float] | type[int], value: Any) -> float | int:
+        try:
+            return convert(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"data dictionary: {key} of {name!r} is not a number") from None
+
+    if isinstance(fields.get("bins"), str) and "|" in fields["bins"]:  # cut points instead of a number of bins
+        bins = fields.pop("bins")
+        fields.setdefault("edges", bins)
+    converters: dict[str, Callable[[Any], Any]] = {
+        **{key: partial(number, key, convert) for key, convert in _NUMBERS.items()},
+        "edges": lambda value: [number("edges", float, edge) for edge in _listed(value)],
+        **dict.fromkeys(("scale", "other", "model"), lambda value: str(value).strip()),
+        "optional": lambda value: str(value).strip().lower() in {"true", "yes", "1"},
+        "missing": lambda value: str(value).split("|"),
+        **dict.fromkeys(("unit", "description"), str),
+    }
+    values = _stripped(fields.get("values"))
+    return ({"words" if kind == "text" else "values": values} if values else {}) | {
+        key: convert(fields[key]) for key, convert in converters.items() if key in fields
+    }
+
+
+def _listed(values: Any) -> list[Any]:
+    return values.split("|") if isinstance(values, str) else list(values or ())
+
+
+def _stripped(values: Any) -> list[str]:
+    return [str(value).strip() for value in _listed(values)]

@@ -16,7 +16,7 @@ from blindbayes.errors import ConfigError, DataError
 
 
 def recipe_of(codebook: Codebook, key: str | Sequence[str] | None) -> IdRecipe:
-    """The codebook's recipe; or the text of the key columns as it stands, if the codebook has none."""
+    """Return the codebook's recipe, or the exact text of the key columns if the codebook has none."""
     names = (key,) if isinstance(key, str) else tuple(key or ())
     if codebook.identifier is not None:
         declared = tuple(part.column for part in codebook.identifier.parts)
@@ -29,10 +29,10 @@ def recipe_of(codebook: Codebook, key: str | Sequence[str] | None) -> IdRecipe:
 
 
 def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[bytes | None]:
-    """One keyed digest per row, None where a row has no identifier. They never leave the site.
+    """Return one keyed digest per row, None for a row without identifier; they never leave the site.
 
-    The table is read once and kept: an engine may give its rows in another order the next time, and values would then stand
-    beside others' identifiers.
+    The table is loaded into memory: an engine may return rows in another order next time, which would pair values with other
+    identifiers.
     """
     names = [part.column for part in recipe.parts]
     for name in names:
@@ -45,7 +45,7 @@ def read_digests(source: ColumnSource, recipe: IdRecipe, salt: bytes) -> list[by
 
 
 def rows_at(source: ColumnSource, places: npt.NDArray[np.int64], codebook: Codebook) -> ColumnSource:
-    """The columns of the codebook at some rows, in that order, and the labels that count there."""
+    """Return the columns of the codebook at `places`, in that order, with their randomised labels."""
     names = [feature.name for feature in source.features] + ([source.codebook.target] if source.labelled else [])
     chosen = open_columns(source.arrow(names).take(pa.array(places)), codebook)
     return replace(chosen, lenient=source.lenient, randomised=None if source.randomised is None else source.randomised[places])

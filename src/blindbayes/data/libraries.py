@@ -1,4 +1,4 @@
-"""The libraries that tables come in, each imported at first use."""
+"""Table libraries, imported at first use."""
 
 from __future__ import annotations
 

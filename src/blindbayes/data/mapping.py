@@ -1,4 +1,4 @@
-"""A table as the codebook wants it, without changing the table: columns renamed, recoded, converted and derived.
+"""Rename, recode, convert and derive columns to fit a codebook, without changing the table.
 
     mapped(table, {
         "sex": {"from": "geschlecht", "values": {"m": "male", "w": "female"}},   # rename and recode
@@ -6,12 +6,11 @@
         "age": "years(born, admitted)",                                           # derive
     })
 
-An expression is read by Python's grammar and can do what is listed here and nothing else: columns by name (or
-`col("odd name")`), numbers, texts, `+ - * /`, comparisons, `and or not`, `a if condition else b`, and the functions of
-`FUNCTIONS`. It is computed row by row, in the engine that holds the rows. What cannot be computed in a row (a text that is no
-number, a number beyond 1e150, a division by zero, a date that is none) is missing there; no row is an error, and none changes
-what another gives.
-Columns that an expression uses are taken out of the table; name them again to keep them.
+An expression has Python's grammar, restricted to columns by name (or `col("odd name")`), numbers, texts, `+ - * /`,
+comparisons, `and or not`, `a if condition else b`, and the functions of `FUNCTIONS`. The engine that holds the rows computes it
+row by row. A result that cannot be computed (from a text that is not a number, a number beyond 1e150, a division by zero, an
+invalid date) is missing; no row is an error, and no row affects another. Columns used by an expression are dropped from the
+table; map them to themselves to keep them.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from blindbayes.data.engines import decimal_number
@@ -29,7 +29,7 @@ from blindbayes.data.values import NUMBER_PATTERN, marker_number
 from blindbayes.errors import ConfigError, DataError
 
 _LONGEST = 2000
-_ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # where year, month and day stand
+_ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # positions of year, month and day
 _YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 _MONTH, _DAY = "(0?[1-9]|1[0-2])", "(0?[1-9]|[12][0-9]|3[01])"
 _DATES = {
@@ -45,46 +45,46 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     getattr(ast, name): getattr(operator, name.lower()[:2]) for name in ("Eq", "Lt", "Gt")
 } | {ast.NotEq: operator.ne, ast.LtE: operator.le, ast.GtE: operator.ge}
-_LARGEST, _SMALLEST = 1e150, 1e-150  # what two such numbers give is a float; an engine may refuse what is none
+_LARGEST, _SMALLEST = 1e150, 1e-150  # operations on two such numbers give floats; an engine may refuse others
 _TIME = r"[ T]([01]?[0-9]|2[0-3]):([0-5][0-9])"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one column is made."""
+    """Definition of one column."""
 
     name: str
     expression: str
-    values: Mapping[str, str] | None = None  # recoded values; others stay, or become `other`
+    values: Mapping[str, str] | None = None  # recoded values; others are unchanged, or become `other`
     other: str | None = None
 
     @classmethod
-    def of(cls, name: str, made: Any) -> Rule:
-        """From an expression, or a table with `from`, `values` and `other`."""
+    def parse(cls, name: str, made: Any) -> Rule:
+        """Make a rule from an expression, or a table with `from`, `values` and `other`."""
         if isinstance(made, str):
             return cls(name, made)
         if not isinstance(made, Mapping) or not {"from"} <= {*made} <= {"from", "values", "other"}:
             raise ConfigError(f"map of {name!r}: an expression, or a table with from, values and other")
         values, other = made.get("values"), made.get("other")
         if values is not None and not (isinstance(values, Mapping) and all(isinstance(each, str) for each in values.values())):
-            raise ConfigError(f"map of {name!r}: values is a table of texts")
+            raise ConfigError(f"map of {name!r}: values must be a table of texts")
         if not isinstance(made["from"], str) or not (other is None or isinstance(other, str)):
-            raise ConfigError(f"map of {name!r}: from and other are texts")
+            raise ConfigError(f"map of {name!r}: from and other must be texts")
         return cls(name, made["from"], None if values is None else {str(key): text for key, text in values.items()}, other)
 
     @property
     def tree(self) -> ast.expr:
-        """The expression; a `ConfigError` for what is none."""
+        """Parse the expression, or raise `ConfigError`."""
         if len(self.expression) > _LONGEST:
             raise ConfigError(f"map of {self.name!r}: an expression has at most {_LONGEST} characters")
         try:
             return ast.parse(self.expression.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise ConfigError(f"map of {self.name!r}: {self.expression!r} is no expression") from None
+            raise ConfigError(f"map of {self.name!r}: {self.expression!r} is not an expression") from None
 
     @property
     def columns(self) -> set[str]:
-        """The columns that it reads."""
+        """Return the columns that the expression reads."""
         tree = self.tree
         functions = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in functions}
@@ -101,13 +101,13 @@ class Rule:
 
 
 def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decimal: str = ".") -> Any:
-    """An Ibis table with the columns of `rules`, and those of `table` that no rule uses.
+    """Return an Ibis table with the columns of `rules`, and those of `table` that no rule uses.
 
-    With `partly` a rule is left out where the table lacks a column that it reads: the class of rows to be classified.
+    With `partly` rules whose columns are missing are left out: rows to be classified have no class.
     """
     made, used = {}, set()
     for name, each in rules.items():
-        rule = Rule.of(name, each)
+        rule = Rule.parse(name, each)
         columns = rule.columns
         if missing := sorted(columns - set(table.columns)):
             if partly:
@@ -115,14 +115,14 @@ def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decima
             raise DataError(f"map of {name!r}: the table has no column {missing[0]!r}")
         used |= columns
         made[name] = _recoded(_Reader(table, rule, decimal).read(), rule)
-    kept = [name for name in table.columns if name not in used and name not in made]
-    return table.select(*(table[name] for name in kept), **made)
+    unused = [name for name in table.columns if name not in used and name not in made]
+    return table.select(*(table[name] for name in unused), **made)
 
 
 def _recoded(value: Any, rule: Rule) -> Any:
     if isinstance(value, _Date):
         raise ConfigError(
-            f"map of {rule.name!r}: a date is no feature; take a part of it, such as year(...), or "
+            f"map of {rule.name!r}: a date is not a feature; use a part of it, such as year(...), or "
             "days(a, b); for an identifier write iso(...)"
         )
     if rule.values is None:
@@ -133,7 +133,7 @@ def _recoded(value: Any, rule: Rule) -> Any:
 
 
 def _is(value: Any, key: str) -> Any:
-    """Whether a value reads as a text: 1, 1.0 and "1.0" as 1, true and "True" as true."""
+    """Return whether a value reads as a text: 1, 1.0 and "1.0" as 1, true and "True" as true."""
     kind, number = value.type(), marker_number(key)
     if kind.is_string():
         same = value.isin([key, key.upper(), key.capitalize()] if key in ("true", "false") else [key])
@@ -146,17 +146,17 @@ def _is(value: Any, key: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Date:
-    """A point in time by its parts, which every engine computes alike; missing where it is none."""
+    """A point in time by its parts, which every engine computes alike; all are missing if it is invalid."""
 
     year: Any
     month: Any
     day: Any
-    number: Any  # days since 1970; the 31st of a short month is in the next
+    number: Any  # days since 1970; the 31st of a short month falls into the next
     seconds: Any  # of the day
 
 
 class _Reader:
-    """From a tree to an expression of the engine."""
+    """Translator of a syntax tree to an expression of the engine."""
 
     def __init__(self, table: Any, rule: Rule, decimal: str) -> None:
         self.table, self.rule, self.decimal = table, rule, decimal
@@ -216,7 +216,7 @@ class _Reader:
             return decimal_number(column)
         if not (kind.is_string() or kind.is_numeric() or kind.is_boolean()):
             raise DataError(f"column {name!r} has a type that is neither text, number, truth value nor date; cast it before")
-        return column.nullif("") if kind.is_string() else column  # as an empty cell of a file is
+        return column.nullif("") if kind.is_string() else column  # like an empty cell of a file
 
     def _number(self, node: ast.expr) -> Any:
         value = self._value(node)
@@ -278,16 +278,13 @@ class _Reader:
     def _called(self, name: str, given: list[ast.expr]) -> Any:
         if name not in FUNCTIONS:
             raise self._refuse(f"there is no function {name!r}; known: {', '.join(FUNCTIONS)}")
-        least, most = FUNCTIONS[name]
-        if not least <= len(given) <= most:
-            raise self._refuse(f"{name} takes {least if least == most else f'{least} or {most}'} argument(s)")
-        if name in ("year", "month", "day", "hour", "weekday"):
-            return self._part(name, self._date(given[0]))
-        if name == "iso":
-            parts = [getattr(self._date(given[0]), part).cast("int64").cast("string") for part in ("year", "month", "day")]
-            return parts[0].lpad(4, "0") + "-" + parts[1].lpad(2, "0") + "-" + parts[2].lpad(2, "0")
-        if name in ("days", "years", "hours"):
-            return self._between(name, self._date(given[0]), self._date(given[1]))
+        minimum, maximum = FUNCTIONS[name]
+        if not minimum <= len(given) <= maximum:
+            raise self._refuse(f"{name} takes {minimum if minimum == maximum else f'{minimum} or {maximum}'} argument(s)")
+        if name in _NUMBER_FUNCTIONS:
+            return _NUMBER_FUNCTIONS[name](*map(self._number, given))
+        if name in _DATE_FUNCTIONS:
+            return _DATE_FUNCTIONS[name](*map(self._date, given))
         if name == "col":
             if not (isinstance(given[0], ast.Constant) and isinstance(given[0].value, str)):
                 raise self._refuse('col takes the name of a column in quotes: col("blood pressure")')
@@ -300,51 +297,63 @@ class _Reader:
         if name == "missing":
             value = self._value(given[0])
             return (value.year if isinstance(value, _Date) else value).isnull()
-        if name == "lower":
-            return self._text(given[0]).lower().strip()
-        numbers = [self._number(each) for each in given]
-        if name in ("min", "max"):
-            first, second = numbers
-            return ibis.cases(((first <= second) == (name == "min"), first), (second.notnull() & first.notnull(), second))
-        one = numbers[0]
-        if name == "log":
-            return ibis.ifelse(one > 0, one, ibis.null("float64")).ln()
-        if name == "sqrt":
-            return ibis.ifelse(one >= 0, one, ibis.null("float64")).sqrt()
-        made: dict[str, Callable[[], Any]] = {
-            "abs": one.abs,
-            "floor": lambda: _floor(one),
-            "round": lambda: _floor(one + 0.5),
-            "number": lambda: one,
-        }
-        return made[name]()
-
-    def _part(self, name: str, date: _Date) -> Any:
-        if name == "hour":
-            return _floor(date.seconds / 3600) + 0 * date.year
-        if name == "weekday":  # 1 is Monday; 1970-01-01 was a Thursday
-            shifted = date.number + 3
-            return shifted - _floor(shifted / 7) * 7 + 1
-        return getattr(date, name)
-
-    def _between(self, name: str, start: _Date, end: _Date) -> Any:
-        if name == "years":  # completed ones
-            early = (end.month * 32 + end.day) < (start.month * 32 + start.day)
-            return end.year - start.year - ibis.ifelse(early, 1, 0)
-        days = end.number - start.number
-        return days if name == "days" else days * 24 + (end.seconds - start.seconds) / 3600
+        return self._text(given[0]).lower().strip()  # lower
 
 
 def _floor(number: Any) -> Any:
-    """The whole number that is next below, as a float. Engines make integers of it; a float from 2^52 on is whole as it is."""
+    """Return the floor as a float. Engines convert to integers; floats from 2^52 on are whole already."""
     small = number.abs() < 2.0**52
     return ibis.ifelse(small, ibis.ifelse(small, number, 0.0).floor().cast("float64"), number)
 
 
-_OF_ONE = "col number lower missing abs floor round log sqrt iso year month day weekday hour"
+def _where(condition: Any, number: Any) -> Any:
+    return ibis.ifelse(condition, number, ibis.null("float64"))
+
+
+def _extreme(first: Any, second: Any, *, smaller: bool) -> Any:
+    return ibis.cases(((first <= second) == smaller, first), (second.notnull() & first.notnull(), second))
+
+
+def _iso(date: _Date) -> Any:
+    year, month, day = (part.cast("int64").cast("string") for part in (date.year, date.month, date.day))
+    return year.lpad(4, "0") + "-" + month.lpad(2, "0") + "-" + day.lpad(2, "0")
+
+
+def _weekday(date: _Date) -> Any:
+    shifted = date.number + 3  # 1970-01-01 was a Thursday; Monday is 1
+    return shifted - _floor(shifted / 7) * 7 + 1
+
+
+def _years(start: _Date, end: _Date) -> Any:
+    """Return completed years."""
+    early = (end.month * 32 + end.day) < (start.month * 32 + start.day)
+    return end.year - start.year - ibis.ifelse(early, 1, 0)
+
+
+_NUMBER_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "number": lambda number: number,
+    "abs": lambda number: number.abs(),
+    "floor": _floor,
+    "round": lambda number: _floor(number + 0.5),
+    "log": lambda number: _where(number > 0, number).ln(),
+    "sqrt": lambda number: _where(number >= 0, number).sqrt(),
+    "min": partial(_extreme, smaller=True),
+    "max": partial(_extreme, smaller=False),
+}
+_DATE_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "iso": _iso,
+    "year": lambda date: date.year,
+    "month": lambda date: date.month,
+    "day": lambda date: date.day,
+    "weekday": _weekday,
+    "hour": lambda date: _floor(date.seconds / 3600) + 0 * date.year,
+    "days": lambda start, end: end.number - start.number,
+    "hours": lambda start, end: (end.number - start.number) * 24 + (end.seconds - start.seconds) / 3600,
+    "years": _years,
+}
 FUNCTIONS: dict[str, tuple[int, int]] = {
-    **dict.fromkeys(_OF_ONE.split(), (1, 1)),
+    **dict.fromkeys(("col", "number", "lower", "missing", *_NUMBER_FUNCTIONS, *_DATE_FUNCTIONS), (1, 1)),
     **dict.fromkeys(("min", "max", "days", "hours", "years"), (2, 2)),
     "date": (1, 2),
 }
-"""Functions of an expression, with the fewest and the most of their arguments."""
+"""Functions of an expression, with the minimum and maximum number of their arguments."""

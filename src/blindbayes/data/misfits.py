@@ -1,4 +1,4 @@
-"""What in a table does not fit its codebook, counted by column: behind every strict reading, and behind `check`."""
+"""Cells that do not fit the codebook, counted by column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blindbayes.errors import DataError
 
 @dataclass(slots=True)
 class Misfit:
-    """One column: how many rows are missing, unmapped, unreadable or out of bounds."""
+    """Numbers of rows of a column that are missing, unmapped, unreadable or out of bounds."""
 
     name: str
     missing: int = 0
@@ -22,11 +22,11 @@ class Misfit:
     outside: int = 0
     fractional: bool = False  # a fractional number where a category is expected
     case: bool = False  # a category or label that differs from a listed one in case or blanks only
-    many: bool = False  # more distinct values than were looked at
-    codes: Counter[str] | None = field(default=None, repr=False)  # unmapped ones, for a screen whose reader may see rows
+    many: bool = False  # more distinct values than are listed
+    codes: Counter[str] | None = field(default=None, repr=False)  # unmapped values, for readers who may see rows
 
     def require_clean(self, feature: Feature | None) -> None:
-        """Refuse the column of a feature (None: of the class) if a row of it does not fit."""
+        """Raise if a row of the feature (None: of the class) does not fit."""
         if feature is None:
             self._require_labels()
             return
@@ -74,18 +74,18 @@ class Misfit:
 
 
 class Misfits(dict[str, Misfit]):
-    """By column; with `codes` the unmapped ones are listed."""
+    """Misfits by column; `codes` collects unmapped values."""
 
     def __init__(self, known: Mapping[str, Misfit] = MappingProxyType({}), *, codes: bool = False) -> None:
         super().__init__(known)
         self._codes = codes
 
     def __missing__(self, name: str) -> Misfit:
-        found = self[name] = Misfit(name, codes=Counter() if self._codes else None)
-        return found
+        self[name] = Misfit(name, codes=Counter() if self._codes else None)
+        return self[name]
 
     def require_clean(self, codebook: Codebook) -> None:
-        """Refuse the table if a row does not fit: the class column first, then the features in order."""
+        """Raise if a row does not fit, checking the class column first, then the features in order."""
         for name in (codebook.target, *codebook.names):
             if name in self:
                 self[name].require_clean(None if name == codebook.target else codebook.feature(name))

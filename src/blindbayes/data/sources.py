@@ -1,4 +1,4 @@
-"""Where rows come from: a file or frame as Arrow batches, anything as one Ibis table."""
+"""Sources of rows: files and frames as Arrow batches, any source as an Ibis table."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ _LOCAL = ("csv", "excel", "parquet", "frame", "duckdb")
 
 @dataclass(slots=True)
 class Source:
-    """A table to count. Close it, or use it as a context manager, to let go of its connection."""
+    """A table to count. Close it, or use it as a context manager, to release its connection."""
 
-    label: str  # for logs and reports: the kind of source, never a path's content or a credential
+    label: str  # kind of source, for logs and reports; never a path or a credential
     columns: tuple[str, ...]
-    dialect: Dialect | None = None  # of a text file, with nothing left open
+    dialect: Dialect | None = None  # complete, of a text file
     _table: Any = field(default=None, repr=False)
     _backend: Any = field(default=None, repr=False)
     _owned: bool = field(default=True, repr=False)
     _rows: Callable[..., Iterator[pa.RecordBatch]] | None = field(default=None, repr=False)  # of a file: some columns
     _mapped: bool = field(default=False, repr=False)
-    watch: Callable[[int, int, str], None] | None = field(default=None, repr=False)  # is told how far counting has come
-    _ended: Callable[[], Any] | None = field(default=None, repr=False)  # of a table in a session that goes on
+    watch: Callable[[int, int, str], None] | None = field(default=None, repr=False)  # receives the progress of counting
+    _ended: Callable[[], Any] | None = field(default=None, repr=False)  # for a table in a session that stays open
 
     def __enter__(self) -> Source:
         return self
@@ -81,31 +81,31 @@ class Source:
 
     @property
     def table(self) -> Any:
-        """The rows as an Ibis table; of a file, loaded into an engine of this process when it is first asked for."""
+        """The rows as an Ibis table; a file is loaded into an embedded engine at first use."""
         if self._table is None and self._rows is not None:
             self._backend, self._table = _safely(partial(_loaded, self._rows, self.columns))
         return self._table
 
     @property
     def is_local(self) -> bool:
-        """Whether its rows are read by this process anyway. A database counts where it lies, unless its columns are mapped."""
+        """True if this process reads the rows anyway; a database counts by itself, unless its columns are mapped."""
         return self._mapped or self.label in _LOCAL
 
     def count(self) -> int:
-        """How many rows there are. A file is read for it, one column of it; nothing is loaded."""
+        """Return the number of rows; of a file, one column is read for it, and nothing is loaded."""
         if self._rows is not None and self._table is None:
             return sum(batch.num_rows for batch in _safely(lambda: self._batches(self.columns[:1], None)))
         return int(fetched(self.table.aggregate(rows=self.table.count()))["rows"][0].as_py())
 
     def arrow(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> pa.Table:
-        """Columns of all rows, in memory, in whatever order they come."""
+        """Return columns of all rows in memory, in any order."""
         if self._rows is None and not self._decimal_columns(codebook):
             return _safely(lambda: fetched(plain_columns(self.table if table is None else table, names)))
         parts = [pa.table(batch) for batch in self.batches(names, codebook, table, any_order=True)]
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in names})
 
     def require_order(self) -> None:
-        """Refuse rows that come in another order each time."""
+        """Raise if rows have no stable order."""
         if self.label == "spark":
             require_order(self.table)
 
@@ -118,15 +118,15 @@ class Source:
         any_order: bool = False,
         coded: Container[str] = (),
     ) -> Iterator[dict[str, Any]]:
-        """Columns of the rows, by name, in order; or of those of `table`, an expression over the source's.
+        """Yield columns by name, in row order, of the source or of `table`, an expression over it.
 
-        With a decimal comma, the numeric features of `codebook` come with points. `coded` columns may come as dictionaries.
+        With a decimal comma, numeric features of `codebook` get decimal points. `coded` columns may be dictionaries.
         """
         if not any_order:
             self.require_order()
         marked = self._decimal_columns(codebook)
-        found = _safely(partial(self._batches, names, table, coded))
-        while (batch := _safely(partial(next, found, None))) is not None:
+        batches = _safely(partial(self._batches, names, table, coded))
+        while (batch := _safely(partial(next, batches, None))) is not None:
             if batch.num_rows:
                 columns = {name: batch.column(name) for name in names}
                 yield {name: _with_points(column) if name in marked else column for name, column in columns.items()}
@@ -142,13 +142,13 @@ class Source:
         return {each.name for each in codebook.features if isinstance(each, Numeric)}
 
     def rows(self, codebook: Codebook) -> Any:
-        """The rows as an Ibis table whose numbers have decimal points."""
+        """Return the rows as an Ibis table whose numbers have decimal points."""
         marked = [name for name in self._decimal_columns(codebook) if name in self.columns]
         marked = [name for name in marked if self.table[name].type().is_string()]
         return self.table.mutate(**{name: self.table[name].replace(",", ".") for name in marked}) if marked else self.table
 
     def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
-        """Refuse a table that lacks a column of the codebook, or has one that the codebook does not know."""
+        """Raise if the table lacks a column of the codebook, or has an unknown one."""
         require_columns(self.columns, codebook, extra_columns=extra_columns, labels=labels)
 
 
@@ -159,7 +159,7 @@ def open_source(
 
     A database URL names its table in the fragment or in `table`: ``postgres://user@host/db#schema.visits``,
     ``duckdb:///path/to/file.duckdb#visits``, ``spark://host:7077#db.visits``, ``sc://host:15002#visits``.
-    Of Spark, a DataFrame will do too, or a session and `table`; `spark` holds settings of a session that is begun here.
+    A Spark DataFrame, or a session and `table`, are accepted too; `spark` has settings for a session that is started here.
     """
     if isinstance(source, Source):
         return source
@@ -179,9 +179,9 @@ def open_source(
 
 
 def batches_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of an Ibis table, some columns of them. An engine's error text may quote a row: only its kind goes on."""
-    found = _safely(lambda: fetched_batches(plain_columns(table, names), BATCH))
-    while (batch := _safely(partial(next, found, None))) is not None:
+    """Yield some columns of an Ibis table. Errors carry only the type of an engine's error, whose message may quote a row."""
+    batches = _safely(lambda: fetched_batches(plain_columns(table, names), BATCH))
+    while (batch := _safely(partial(next, batches, None))) is not None:
         yield batch
 
 
@@ -198,12 +198,12 @@ def open_table(
     partly: bool = False,
     spark: Mapping[str, Any] | None = None,
 ) -> Source:
-    """A table as it is, for `fit`, `predict`, studies and checks: a path in any dialect, a URL, an Ibis table or a frame.
+    """Open a path in any dialect, a URL, an Ibis table or a frame, for `fit`, `predict`, studies and checks.
 
-    `map` renames, recodes and derives columns (`blindbayes.data.mapping`), without changing the table. `delimiter` is decided
-    by the header, `encoding` by the first bytes, where they are not declared; `names` are the columns of a file without header;
-    `table` is that of a database, or the sheet of a workbook; `spark` holds settings for a session of Spark. Close it, or use
-    it as a context manager.
+    `map` renames, recodes and derives columns (`blindbayes.data.mapping`), without changing the table. `delimiter` and
+    `encoding` are determined by the header and first bytes unless declared; `names` are the columns of a file without a header;
+    `table` is the table of a database or the sheet of a workbook; `spark` has settings for a session of Spark. Close the
+    source, or use it as a context manager.
     """
     dialect = Dialect(delimiter, quote, encoding, decimal, None if names is None else tuple(names))
     if not map:
@@ -214,7 +214,7 @@ def open_table(
         opened = _open_frame(source, lenient=True)
     try:
         if opened.label == "spark":
-            raise ConfigError("a map is not applied in Spark: make a view there that has the codebook's columns, and name it")
+            raise ConfigError("maps do not work in Spark: make a view there that has the codebook's columns, and name it")
         made = _safely(
             lambda: mapped(opened.table, map, partly=partly, decimal=decimal), "the map cannot be applied to the table"
         )
@@ -222,25 +222,25 @@ def open_table(
         if opened is not source:
             opened.close()
         raise
-    found = Source(opened.label, tuple(made.columns), opened.dialect, made, opened._backend, opened is not source, _mapped=True)
-    require_distinct(found.columns, fold=True)
-    return found
+    columns = tuple(made.columns)
+    require_distinct(columns, fold=True)
+    return Source(opened.label, columns, opened.dialect, made, opened._backend, opened is not source, _mapped=True)
 
 
 def is_source(source: Any) -> bool:
-    """Whether this is a path, URL, opened source, Ibis table or Spark's: counted where they lie; a frame is not."""
+    """Return True for a path, URL, opened source, or table of Ibis or Spark; False for a frame."""
     return isinstance(source, str | os.PathLike | Source) or _is_expression(source) or is_spark(source)
 
 
 def _is_expression(source: Any) -> bool:
-    """Whether this is a table of Ibis, which is not loaded for the question."""
+    """Return True for a table of Ibis, without importing Ibis."""
     return "ibis" in sys.modules and isinstance(source, ibis.Table)
 
 
 def require_columns(
     columns: Sequence[str], codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True, required: bool = True
 ) -> None:
-    """The column rules, for tables and frames alike. Names of columns are public; values are not looked at."""
+    """Raise if columns are missing or unknown. Names of columns are public; no value is read."""
     require_distinct(columns)
     present = set(columns)
     wanted = [*codebook.names, *([codebook.target] if labels else [])]
@@ -261,13 +261,13 @@ def require_columns(
                     "(--ignore-extra on the command line)"
                 )
     elif extra_columns != "ignore":
-        raise ConfigError("extra_columns is 'refuse' or 'ignore'")
+        raise ConfigError("extra_columns must be 'refuse' or 'ignore'")
 
 
 def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] = ()) -> pa.Table:
-    """A whole small file as an Arrow table with guessed types. For public tables, from which a codebook is made.
+    """Return a small public file, to make a codebook from, as an Arrow table with inferred types.
 
-    Columns named in `text` stay text; a text of `missing` does not keep a column from being numeric.
+    Columns in `text` remain text; texts in `missing` do not prevent a column from being numeric.
     """
     with open_source(path) as source:
         batches = [pa.table(batch) for batch in source.batches(source.columns)]
@@ -292,7 +292,7 @@ def _embedded() -> Any:
 
 
 def _loaded(rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]], columns: Sequence[str]) -> tuple[Any, Any]:
-    """An engine of this process with the rows of a file, in order; what is too much for memory it spills to disk."""
+    """Return an embedded engine with the rows of a file, in order; it spills to disk what exceeds its memory."""
     backend = _embedded()
     batches = rows(columns)
     first = next(batches, None)
@@ -305,14 +305,14 @@ def _loaded(rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]], columns: 
 
 
 def _with_points(column: pa.Array) -> pa.Array:
-    """A column with decimal points for commas, if it is text."""
+    """Replace decimal commas by points, in a column of text."""
     if pa.types.is_dictionary(column.type):
         return pa.DictionaryArray.from_arrays(column.indices, _with_points(column.dictionary))
     return pc.replace_substring(column, ",", ".") if pa.types.is_string(column.type) else column
 
 
 def _safely(step: Callable[[], Any], what: str = "the data source failed while its rows were read") -> Any:
-    """What a step gives. An engine's error text may quote a row, so only its kind goes on, and not from the handler."""
+    """Run a step; on failure raise with only the type of the error, whose message may quote a row, and without a cause."""
     try:
         return step()
     except (DataError, ConfigError):
@@ -330,14 +330,12 @@ def _open_path(path: str, dialect: Dialect, table: str | None) -> Source:
     if kind is None:
         raise ConfigError(f"{path!r}: {KINDS}")
     if kind == "csv":
-        names, found = settled(path, dialect)
+        names, complete = settled(path, dialect)
         require_distinct(names, fold=True)
-        return _checked(Source("csv", names, found, _rows=partial(csv_batches, path, found, names)))
+        return _checked(Source("csv", names, complete, _rows=partial(csv_batches, path, complete, names)))
     unreadable = f"{path!r} cannot be read as a table"
     if kind == "excel":
-        sheet = _safely(
-            partial(excel_table, path, table or dialect.sheet, dialect.names), f"{path!r} cannot be read as a table"
-        )
+        sheet = _safely(partial(excel_table, path, table or dialect.sheet, dialect.names), unreadable)
         require_distinct(sheet.column_names, fold=True)
         rows = lambda names, coded=(): iter(sheet.select(list(names)).to_batches(BATCH))  # noqa: E731
         return _checked(Source("excel", tuple(sheet.column_names), replace(dialect, decimal="."), _rows=rows))
@@ -387,13 +385,13 @@ def _open_url(url: str, table: str | None, spark: Mapping[str, Any]) -> Source:
         raise DataError(f"{engine} cannot be opened ({type(cause).__name__}); check the URL and its server") from None
     schema, _, last = name.rpartition(".")
     try:
-        found = backend.table(last, database=schema or None)
+        rows = backend.table(last, database=schema or None)
     except Exception as cause:
         backend.disconnect()
         raise DataError(
-            f"{engine} has no readable table of that name ({type(cause).__name__}); it stands after # in the URL"
+            f"{engine} has no readable table of that name ({type(cause).__name__}); the URL names it after #"
         ) from None
-    opened = Source(scheme, tuple(found.columns), None, found, backend)
+    opened = Source(scheme, tuple(rows.columns), None, rows, backend)
     try:
         if scheme != "duckdb":
             require_sound(backend)

@@ -1,8 +1,4 @@
-"""One door to every table: who reads it, and who counts it.
-
-`count_table` is what fits, studies and sites call. A frame or file is counted here, through Arrow; a database by its engine.
-Both give the same integers.
-"""
+"""Count or read any table: frames and files through Arrow, databases by their engine, with equal results."""
 
 from __future__ import annotations
 
@@ -33,12 +29,12 @@ def count_table(
     bound: ContributionBound | None = None,
     progress: Progress | None = None,
 ) -> Statistics:
-    """The exact statistics of a frame, path, URL or Ibis table; `Statistics` of the same codebook are given back.
+    """Return the exact statistics of a frame, path, URL or Ibis table; `Statistics` of the codebook are returned unchanged.
 
-    A row that does not fit the codebook is an error. With `lenient`, for statistics that noise is added to, it is not, since an
-    error would distinguish neighbouring tables: a number out of bounds is clipped, one that cannot be read or is infinite
-    is missing, a category that is not listed is missing or what the codebook calls `other`, and a row whose class is missing
-    or not listed is left out. A missing value adds nothing to its feature, optional or not.
+    A row that does not fit the codebook is an error. With `lenient`, for noisy statistics, it is not, since an error would
+    distinguish neighbouring tables: a number out of bounds is clipped, an unreadable or infinite one is missing, an unlisted
+    category is missing or the codebook's `other`, and a row whose class is missing or not listed is left out. A missing value
+    adds nothing to its feature, optional or not.
 
     With `bound` at most `rows_per_person` rows of each person count; rows without an identifier do not.
     """
@@ -46,11 +42,11 @@ def count_table(
         if source.codebook != codebook:
             raise ConfigError("the statistics belong to another codebook; compare the codebooks' hashes")
         if bound is not None:
-            raise ConfigError("statistics do not tell whose rows they count: pass the table")
+            raise ConfigError("rows_per_person needs the table: statistics do not record whose rows they count")
         return source
     if is_source(source):
         return count(source, codebook, lenient=lenient, extra_columns=extra_columns, bound=bound, progress=progress)
-    source = eager(source)  # once: rows of a lazy one may come in another order each time
+    source = eager(source)  # once: a lazy frame may return its rows in another order each time
     columns = frame_columns(source)
     require_columns([*columns], codebook, extra_columns=extra_columns)
     if bound is not None:
@@ -64,7 +60,7 @@ def count_table(
 
 
 def take_sample(frame: Any, columns: Mapping[str, Any], codebook: Codebook, bound: ContributionBound) -> dict[str, Any]:
-    """The columns of a frame at the rows that count."""
+    """Return the columns of a frame at the sampled rows."""
     for part in require_identifier(codebook):
         if part.column not in columns:
             raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
@@ -73,7 +69,7 @@ def take_sample(frame: Any, columns: Mapping[str, Any], codebook: Codebook, boun
 
 
 def take(column: Any, places: npt.NDArray[np.int64]) -> Any:
-    """A column at some rows."""
+    """Return a column at some rows."""
     return column.take(pa.array(places)) if isinstance(column, pa.Array | pa.ChunkedArray) else column[places]
 
 
@@ -85,7 +81,7 @@ def read_block(
     extra_columns: str = "refuse",
     bound: ContributionBound | None = None,
 ) -> CodedRows:
-    """The rows of a path, URL or Ibis table as codes, in memory, for what needs single rows."""
+    """Return the coded rows of a path, URL or Ibis table, in memory."""
     opened = open_source(source)
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
@@ -100,11 +96,11 @@ def read_block(
 
 
 def object_rows(rows: Sequence[Any], width: int) -> npt.NDArray[Any]:
-    """A list of rows as objects, each cell as it stands: NumPy would make texts of all for the sake of one."""
+    """Return a list of rows as an object array: NumPy would convert all cells to text if one is."""
     cells = np.empty((len(rows), width), dtype=object)
-    for at, row in enumerate(rows):
+    for i, row in enumerate(rows):
         if isinstance(row, str | bytes) or not hasattr(row, "__len__") or len(row) != width:
-            raise DataError(f"a list of rows has {width} values in each, as many as the codebook has features")
+            raise DataError(f"each row of a list must have {width} values, one for each feature of the codebook")
         for column, value in enumerate(row):
-            cells[at, column] = value
+            cells[i, column] = value
     return cells

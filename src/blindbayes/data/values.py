@@ -1,8 +1,8 @@
-"""What one cell of a table means, whatever holds it: the same for a file, a frame, a list and a database.
+"""The meaning of one cell of a table, the same in a file, a frame, a list and a database.
 
-A cell is read by itself. Its type decides nothing that its text would not: 3, 3.0 and the texts "3" and "3.0" are one
-category, true and "True" another; a missing marker that reads as a number stands for that number in text too. So one row
-cannot change how another is read, and a table counts alike wherever it lies.
+A cell is read independently of all others, and its type decides nothing that its text would not: 3, 3.0 and the texts "3" and
+"3.0" are one category, true and "True" another; a missing marker that reads as a number matches that number in text too. So one
+row cannot change how another is read.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import numpy.typing as npt
 from blindbayes.data.libraries import pa, pc
 from blindbayes.errors import DataError
 
-# One rule for every engine, since casts differ. The lengths keep every number inside float64: engines differ outside it.
+# One rule for all engines, whose casts differ. The lengths keep numbers inside float64, beyond which engines differ too.
 NUMBER_PATTERN = r"^[+-]?([0-9]{1,60}\.?[0-9]{0,100}|\.[0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
-SPACE = " \t\n\v\f\r"  # what may stand around a number; engines differ beyond ASCII
-ABSENT, UNKNOWN = -1, -2  # positions of a missing cell and of a category that nobody lists
-NO_TEXT = "\0"  # of an object that is neither text, number nor truth value: no codebook lists it, and it is no number
+SPACE = " \t\n\v\f\r"  # allowed around a number; engines differ beyond ASCII
+ABSENT, UNKNOWN = -1, -2  # positions of a missing cell and of an unlisted category
+NO_TEXT = "\0"  # text of an object that is neither text, number nor truth value: never listed, never a number
 _NUMBER = re.compile(NUMBER_PATTERN)
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,15})\.0+")
 _TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
-_LONGEST = 1024  # bits of a whole number that is written out; a longer one is beyond every bound
+_LONGEST = 1024  # bits of a whole number that is converted; a longer one is beyond every bound
 _GONE = frozenset({"NoneType", "NAType", "NaTType"})
 
 
 def plain_text(value: Any) -> str | None:
-    """A value as the codebook writes it: text as is, 3, 0.5, true; None for missing."""
+    """Return a value as the codebook writes it: text unchanged, 3, 0.5, true; None for missing."""
     if value is None or type(value).__name__ in _GONE:
         return None
     if isinstance(value, str):
@@ -52,23 +52,23 @@ def plain_text(value: Any) -> str | None:
 
 
 def written_text(value: Any) -> str | None:
-    """A value as a text file would hold it: as the codebook writes it, and dates and times too."""
+    """Return a value as a text file would hold it: as `plain_text`, and dates and times in ISO format."""
     if isinstance(value, date | time) and type(value).__name__ not in _GONE:
         return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
     return plain_text(value)
 
 
 def as_numpy(column: pa.Array) -> npt.NDArray[Any]:
-    """Arrow's numbers or truth values: of a missing one NaN. Arrow's own way loads pandas, which takes longer than the rows."""
+    """Return numbers or truth values of Arrow, NaN where missing, without loading pandas as Arrow's own conversion does."""
     if pa.types.is_boolean(column.type):
         return as_numpy(column.cast(pa.uint8())).astype(np.float64 if column.null_count else bool)
-    held = np.frombuffer(column.buffers()[1] or b"", dtype=column.type.to_pandas_dtype())
-    held = held[column.offset : column.offset + len(column)]
-    return np.where(as_numpy(column.is_null()), np.nan, held) if column.null_count else held
+    values = np.frombuffer(column.buffers()[1] or b"", dtype=column.type.to_pandas_dtype())
+    values = values[column.offset : column.offset + len(column)]
+    return np.where(as_numpy(column.is_null()), np.nan, values) if column.null_count else values
 
 
 def as_number(value: Any) -> float:
-    """A number as a float; beyond floats it is infinite."""
+    """Return a number as a float, infinite if it is beyond floats."""
     try:
         return float(value)
     except OverflowError:
@@ -78,19 +78,19 @@ def as_number(value: Any) -> float:
 
 
 def is_whole(number: float) -> bool:
-    """Whether a float is a whole number that no other shares."""
+    """Return True for a float that represents exactly one whole number."""
     return math.isfinite(number) and number == math.floor(number) and abs(number) < 2**53
 
 
 def settled_text(text: str) -> str:
-    """A text as the typed value that writes so would be: 3.0 is 3, True is true; any other text is itself."""
+    """Return the plain text of the typed value that a text denotes: 3.0 gives 3, True gives true; others are unchanged."""
     if _WHOLE.fullmatch(text) and is_whole(float(text)):
         return str(int(float(text)))
     return _TRUTH.get(text, text)
 
 
 def marker_number(text: str) -> float | None:
-    """The number that a missing marker stands for, if it reads as one."""
+    """Return the number that a missing marker denotes, or None."""
     try:
         return float(text)
     except ValueError:
@@ -98,37 +98,37 @@ def marker_number(text: str) -> float | None:
 
 
 def marker_numbers(markers: Sequence[str]) -> tuple[float, ...]:
-    """The numbers that stand for a missing value."""
-    found = (marker_number(marker) for marker in markers)
-    return tuple(number for number in found if number is not None and not math.isnan(number))
+    """Return the numbers that mean a missing value."""
+    numbers = (marker_number(marker) for marker in markers)
+    return tuple(number for number in numbers if number is not None and not math.isnan(number))
 
 
 class Listed:
-    """The categories of a feature, or the class labels, as positions of plain texts."""
+    """Positions of the categories of a feature, or of class labels, by plain text."""
 
     def __init__(self, values: Sequence[str], markers: Sequence[str], other: str | None = None) -> None:
-        self._at = {value: at for at, value in enumerate(values)}
+        self._index = {value: index for index, value in enumerate(values)}
         self._settled: dict[str, int] = {}
-        for value, at in self._at.items():
-            self._settled.setdefault(settled_text(value), at)
+        for value, index in self._index.items():
+            self._settled.setdefault(settled_text(value), index)
         self._markers = frozenset(markers)
         self._numbers = frozenset(marker_numbers(markers))
-        self._unlisted = UNKNOWN if other is None else self._at[other]
+        self._unlisted = UNKNOWN if other is None else self._index[other]
         self._folded = frozenset(value.strip(SPACE).casefold() for value in values)
 
     def differs_in_case(self, text: str | None) -> bool:
-        """Whether a text that is not listed differs from one that is in case or blanks only."""
+        """Return True if an unlisted text differs from a listed one only in case or blanks."""
         return text is not None and text.strip(SPACE).casefold() in self._folded
 
     def position(self, text: str | None) -> int:
-        """Where a plain text stands; ABSENT for a missing one, that of `other` or UNKNOWN for one that is not listed."""
+        """Return the position of a plain text; ABSENT if it is missing, that of `other` or UNKNOWN if it is not listed."""
         if text is None:
             return ABSENT
-        at = self._at.get(text)
-        if at is None:
-            at = self._settled.get(settled_text(text))
-        if at is not None:
-            return at
+        index = self._index.get(text)
+        if index is None:
+            index = self._settled.get(settled_text(text))
+        if index is not None:
+            return index
         if text in self._markers:
             return ABSENT
         if self._numbers and _NUMBER.match(trimmed := text.strip(SPACE)) and float(trimmed) in self._numbers:
@@ -138,7 +138,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Untyped:
-    """A column of objects, each read by itself: its plain text, and its number if it is one."""
+    """A column of objects: the plain text of each, and its number if it is one."""
 
     texts: pa.Array  # null where missing
     numbers: npt.NDArray[np.float64]
@@ -152,14 +152,14 @@ class Untyped:
         return Untyped(texts, self.numbers[part], self.counted[part])
 
     def require_readable(self, name: str) -> Untyped:
-        """Self, or an error if an object is neither text, number nor truth value."""
+        """Return self, or raise if an object is neither text, number nor truth value."""
         if pc.any(pc.equal(self.texts, NO_TEXT)).as_py():
             raise DataError(f"column {name!r} holds an object that is neither text, number nor truth value")
         return self
 
 
 def untyped(values: npt.NDArray[Any]) -> pa.Array | Untyped:
-    """A column of objects; as Arrow has it where all are texts, or all numbers, which means the same."""
+    """Return a column of objects; an Arrow array if all are texts or all are numbers, which means the same."""
     listed = values.tolist()
     kinds = {kind for kind in set(map(type, listed)) if kind.__name__ not in _GONE}
     if (typed := _typed(listed, kinds)) is not None:
@@ -176,8 +176,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _typed(listed: list[Any], kinds: set[type]) -> pa.Array | None:
-    """An array of Arrow's own, where every value is a text or missing, or every one a plain number or missing."""
-    if kinds <= {str, float}:  # NaN stands for missing between texts
+    """Return an Arrow array if all values are texts or missing, or all are plain numbers or missing."""
+    if kinds <= {str, float}:  # NaN between texts is missing
         if str in kinds and float in kinds and any(value == value for value in listed if type(value) is float):
             return None
         wanted = pa.string() if str in kinds or not kinds else pa.float64()

@@ -249,9 +249,9 @@ def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
 
 
 def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any) -> Codebook:
-    """An inferred codebook with room around the numbers seen, for later batches and queries."""
+    """Infer a codebook with a margin around the numbers seen, for later batches and queries."""
     listed = labels if classes is None else plain_labels(np.unique(np.asarray(classes)))[0]
-    features = tuple(infer_feature(str(name), column, room=True) for name, column in columns.items())
+    features = tuple(infer_feature(str(name), column, margin=True) for name, column in columns.items())
     for column, feature in zip(columns.values(), features, strict=True):
         # A number leaves no list of its values in the model; a text does.
         if isinstance(feature, Categorical) and (why := looks_personal(column, feature.name)):

@@ -59,5 +59,5 @@ def check(path: str, data: str, as_json: bool, **reading: Any) -> None:
     summary.add_row("rows with an identifier", f"{report.identified:,}")
     summary.add_row("different identifiers", f"{report.distinct:,}")
     summary.add_row("identifiers in more than one row", f"{report.repeated:,}")
-    summary.add_row("rows of the most frequent identifier", f"{report.most_rows:,}")
+    summary.add_row("rows of the most frequent identifier", f"{report.max_rows:,}")
     Screen().print(summary, markup=False)
