@@ -204,8 +204,21 @@ def test_what_waits_for_a_commit_is_written_at_the_end_and_not_before(tmp_path: 
     journal.receive("south", "VectorSent", b"after")
     assert (tmp_path / "journal").stat().st_size == before
     journal.close()
-    assert not journal._spare  # whoever remembers the run does not hold its pages
+    assert not journal._waiting  # whoever remembers the run does not hold its pages
     assert Journal.open(tmp_path, "run-1", KEY).take("south", 1) == ("VectorSent", b"after")
+
+
+def test_pages_serve_the_next_records_of_any_run_and_a_process_keeps_few(tmp_path: Path) -> None:
+    pages = module._Pages()
+    first = pages.take(4096 * 100)
+    first[:] = bytes([1]) * len(first)
+    pages.give(first.obj)
+    again = pages.take(4096 * 70)
+    assert again.obj is first.obj
+    assert bytes(again[-4096:]) == bytes(4096)
+    for room in [pages.take(1 << 23) for _ in range(9)]:
+        pages.give(room.obj)
+    assert pages._size == sum(map(len, pages._spare)) <= module._SPARE_BYTES
 
 
 def test_a_large_record_that_is_torn_is_cut_and_one_that_is_altered_refused(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ _NONCE_BYTES = 12
 _HEAD_BYTES = 4 + 4 + _NONCE_BYTES  # lengths of record and content
 _PAGE = 4096
 _LARGE = 256 * 1024  # of a content
-_SPARES = 4
+_SPARE_BYTES = 32 * 1024**2  # of pages that a process keeps for the next large records, of any run
 DEFAULT_QUOTA = 4 * 1024**3
 _CACHE_BYTES = 32 * 1024**2
 _MIN_CHARGE = 4096  # a record counts as a page: its place in memory is larger than an empty message on disk
@@ -138,6 +138,44 @@ class SentDigest:
         self.bytes += len(payload)
 
 
+class _Pages:
+    """Buffers that large records are sealed in, kept for the next records: fresh pages cost as much as sealing them.
+
+    What lies in them is sealed, and on disk.
+    """
+
+    def __init__(self) -> None:
+        self._spare: list[mmap.mmap] = []
+        self._size = 0
+        self._lock = threading.Lock()  # a thread may write while the loop seals
+
+    def take(self, size: int) -> memoryview:
+        """Return a buffer that begins on a page of memory and ends in zeros."""
+        with self._lock:
+            buffer = min((spare for spare in self._spare if len(spare) >= size), key=len, default=None)
+            if buffer is not None:
+                self._spare.remove(buffer)
+                self._size -= len(buffer)
+        if buffer is None:
+            buffer = mmap.mmap(-1, 1 << (size - 1).bit_length(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                with contextlib.suppress(OSError):  # a system without large pages
+                    buffer.madvise(mmap.MADV_HUGEPAGE)
+        room = memoryview(buffer)[:size]
+        room[-_PAGE:] = bytes(_PAGE)
+        return room
+
+    def give(self, buffer: mmap.mmap) -> None:
+        """Keep a buffer for later, unless the limit is reached."""
+        with self._lock:
+            if self._size + len(buffer) <= _SPARE_BYTES:
+                self._spare.append(buffer)
+                self._size += len(buffer)
+
+
+_PAGES = _Pages()
+
+
 @cache
 def code_version() -> str:
     """Return the package's version and a digest of its source: a replay needs the same code."""
@@ -159,7 +197,6 @@ class Journal:
         self._handle = handle
         self._direct = -1  # past the system's cache; opened for the first large record
         self._waiting: deque[tuple[int, memoryview]] = deque()  # records that are not written yet, and where
-        self._spare: list[mmap.mmap] = []  # pages to seal large records in
         self._writing = threading.Lock()
         self._coins = Coins.system()
         self._size = 0
@@ -246,7 +283,6 @@ class Journal:
             for handle in {self._handle, self._direct} - {-1}:
                 os.close(handle)
             self._handle = self._direct = -1
-            self._spare.clear()  # a run that has ended is remembered
 
     def erase(self) -> None:
         """Destroy the key, then the records. Nothing of the run can be replayed after this."""
@@ -302,7 +338,7 @@ class Journal:
                 "the journal is over its quota of disk: raise journal_quota_mb in site.toml, or ask for less at once"
             )
         at = _page(self._size) if size >= _LARGE else self._size
-        piece = self._pages(_page(whole)) if size >= _LARGE else memoryview(bytearray(whole))
+        piece = _PAGES.take(_page(whole)) if size >= _LARGE else memoryview(bytearray(whole))
         piece[:begins] = head + body
         if content is not None:
             seal_into(self._content_key, content, piece[begins:whole], associated=body, nonce=nonce)
@@ -315,17 +351,6 @@ class Journal:
                 raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
         self._took(record, at, head, body[-TAG_BYTES:], bytes(piece[begins:whole][-TAG_BYTES:]))
         return at
-
-    def _pages(self, size: int) -> memoryview:
-        """Return a buffer that begins on a page of memory and ends in zeros."""
-        buffer = next((spare for spare in list(self._spare) if len(spare) >= size), None)
-        if buffer is None:
-            buffer = mmap.mmap(-1, 1 << (size - 1).bit_length())
-        else:
-            self._spare.remove(buffer)
-        view = memoryview(buffer)[:size]
-        view[-_PAGE:] = bytes(_PAGE)
-        return view
 
     def _write(self, at: int, piece: memoryview) -> None:
         done, large = 0, isinstance(piece.obj, mmap.mmap)
@@ -356,8 +381,8 @@ class Journal:
             while self._waiting:
                 self._write(*self._waiting[0])
                 _, piece = self._waiting.popleft()
-                if isinstance(piece.obj, mmap.mmap) and len(self._spare) < _SPARES:
-                    self._spare.append(piece.obj)
+                if isinstance(piece.obj, mmap.mmap):
+                    _PAGES.give(piece.obj)
 
     def _took(self, record: Record, at: int, head: bytes, *tags: bytes) -> None:
         # Head and tags stand for the record: without the key there are no other bodies that they fit.
