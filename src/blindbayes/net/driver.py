@@ -287,6 +287,8 @@ class RoleDriver:
             if name in self._hooks.readers:
                 self._links[name].post_now(RECEIPT, own)
         self._go_live()
+        for link in self._links.values():
+            link.finish()
         begun = self._loop.time()
 
         def drained(now: float) -> _Waiting | None:

@@ -30,7 +30,7 @@ from blindbayes.net.versions import VERSIONS, difference
 
 _MAX_FORGERIES = 16
 _MAX_STEP = 64
-_ACK_DELAY = 0.005
+_ACK_DELAY, _LAST_ACK_DELAY = 0.02, 0.005
 _OWN_WORD = 10  # retries: a site that refuses answers an offer within two, on a loaded machine later
 _INBOX_BYTES = 48 * 1024**2
 _FRAME_BYTES = 512  # memory that a frame takes beside its bytes
@@ -114,6 +114,7 @@ class Link:
         self._abort_due: tuple[int, int] | None = None
         self._ready_due = False
         self._ack_at: float | None = None  # a little later than the message, so that one commit serves many
+        self._ack_delay = _ACK_DELAY
         self._on_disk = 0  # messages of the peer that were acknowledged
         self._last_sent = 0.0
         self._posted_at = 0.0  # when the first unacknowledged message left
@@ -180,6 +181,13 @@ class Link:
         """True if the peer has everything on disk and knows what this side has, or will never hear of it."""
         acknowledged = self._ack_at is None or self._current is None
         return (self._outbox.is_empty and acknowledged) or self.is_lost
+
+    def finish(self) -> None:
+        """Acknowledge sooner from now on: the role has returned, and the peer waits for nothing else."""
+        self._ack_delay = _LAST_ACK_DELAY
+        if self._ack_at is not None:
+            self._ack_at = min(self._ack_at, self._loop.time() + _LAST_ACK_DELAY)
+            self._pump_event.set()
 
     def say_ready(self) -> None:
         """Say, now and in every later session, that this side can go on; accept messages from now on."""
@@ -526,7 +534,7 @@ class Link:
 
     def _acknowledge(self) -> None:
         if self._ack_at is None:
-            self._ack_at = self._loop.time() + _ACK_DELAY
+            self._ack_at = self._loop.time() + self._ack_delay
             self._pump_event.set()
 
     def _take_part(self, frame: Sealed, body: bytes, session: Session) -> None:
