@@ -204,7 +204,7 @@ def test_what_waits_for_a_commit_is_written_at_the_end_and_not_before(tmp_path: 
     journal.receive("south", "VectorSent", b"after")
     assert (tmp_path / "journal").stat().st_size == before
     journal.close()
-    assert not journal._waiting  # whoever remembers the run does not hold its pages
+    assert not journal._waiting  # a run that is remembered holds no pages
     assert Journal.open(tmp_path, "run-1", KEY).take("south", 1) == ("VectorSent", b"after")
 
 
