@@ -178,4 +178,4 @@ def test_a_backup_is_sealed_and_leaves_runs_under_way_and_tokens_out(tmp_path: P
     assert not (back.folder / "operator.token").exists()
     assert not list(back.folder.rglob("key"))
     assert {path.stat().st_mode & 0o077 for path in back.folder.rglob("*") if path.is_file()} == {0}
-    assert back.audit.verify() == home.audit.verify() + 1
+    assert back.audit.entries()[:-1] == home.audit.entries()[:-1]  # then `restored` there and `backed up` here

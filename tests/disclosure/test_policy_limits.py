@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.disclosure.audit_log import AuditLog
-from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_rate, require_rows
+from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_allowed, require_rate, require_rows
+from blindbayes.disclosure.value import Disclosure, RowSum, SumForm
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
 from blindbayes.study.file import Limits, Party, Privacy, StudyFile
@@ -111,3 +113,11 @@ def test_a_torn_line_of_the_audit_log_is_recorded_and_does_not_count(tmp_path: P
 def test_a_new_site_allows_the_protocols_of_the_core_that_protect_and_run_between_sites() -> None:
     standing = {name: tasks.task_class(name).standing for name in tasks.own_names()}
     assert tuple(name for name, each in standing.items() if each is not Standing.RESTRICTED) == DEFAULT_PROTOCOLS
+
+
+def test_an_exact_sum_of_two_sites_is_refused_whatever_the_policy_asks_for() -> None:
+    policy, opens = Policy(min_parties=2), Disclosure(protocol="masked_sum", summary="", messages=())
+    with pytest.raises(PrivacyError, match="an exact sum of two sites"):
+        require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.EXACT, 2)))
+    require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.NOISY, 2), epsilon=1.0))
+    require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.EXACT, 3)))

@@ -84,8 +84,9 @@ class Agent:
             self._burn(run_id, "it was stopped by its people", state="stopped", exit_code=RunStopped.code)
             interrupted = [each for each in interrupted if each != run_id]
         for run_id in self.home.history.unended():
-            if run_id not in interrupted:
-                self._burn(run_id, "its journal is gone")
+            if run_id not in interrupted:  # what it opened is not known, and it can never be
+                has_computed = self.home.history.has_computed(run_id)
+                self._burn(run_id, "its journal is gone" if has_computed else "the agent ended before the run began")
         for run_id in interrupted:
             self._resume(run_id)
 
@@ -208,7 +209,9 @@ class Agent:
         self.launch(run_id, work, "resumed")
 
     def _burn(self, run_id: str, why: str, *, state: str = "burned", exit_code: int = LocalProtocolError.code) -> None:
-        self.home.runs.end(run_id, {"state": state, "message": why, "exit_code": exit_code})
+        joined = self.home.history.run(run_id) or {}
+        if joined.get("kind") != "prediction" or self.home.history.has_computed(run_id) or self.home.runs.has_begun(run_id):
+            self.home.runs.end(run_id, {"state": state, "message": why, "exit_code": exit_code})
         self.home.audit.append("burned" if state == "burned" else "ended", run=run_id, state=state, why=why)
         log_event("run_burned", level=logging.WARNING, run=run_id)
         self.home.runs.erase_journals(run_id)

@@ -1,9 +1,9 @@
-"""Sites keep each other's logs honest: each shows the heads of its own, and remembers the newest it was shown.
+"""Rollback detection: sites show each other the heads of their logs, and remember the newest that they were shown.
 
 A head is a number and a hash, signed by its site over the session in which it was shown. A site whose ledger or audit log has a
 smaller number than before, or another hash at the same number, came back from a backup, or runs twice from copies of one
-folder. Its peers refuse the run; and since each shows it the head that it last signed, it finds that its own logs lack
-that entry, and stops before it can spend. `blindbayes site forget` is the way out, at each peer, after people have talked.
+folder. Its peers refuse the run. Each peer also shows it the head that it last signed, so that it notices itself that its logs
+lack that entry, and stops before it can spend. `blindbayes site forget` is the way out, at each peer, after people have talked.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from blindbayes.net.envelope import require_heads_proof
 from blindbayes.net.identity import Identity
 
 _MAX_BYTES = 1024
-_HELD = 8  # heads that a site showed before the last one
+_SHOWN = 8  # heads before the last one that a site shows
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a site showed, as the one that was shown it keeps it."""
+    """Heads that a site showed, with its signature."""
 
     seat: str
     heads: bytes
@@ -35,35 +35,42 @@ class _Seen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class PeerLogHeads:
-    """See the module's docstring."""
+    """The log heads that this site shows, and those that it was shown."""
 
     def __init__(self, home: SiteFolder, identity: Identity) -> None:
         self._home, self._identity = home, identity
 
     def heads(self) -> bytes:
-        """Of this site's own logs, now."""
-        joined = self._home.audit.where("event", "joined")[-_HELD - 1 :]
+        """Return the heads of this site's own logs, now."""
+        joined = self._home.audit.where("event", "joined")[-_SHOWN - 1 :]
         number, head = (joined[-1]["number"], joined[-1]["hash"]) if joined else self._home.audit.numbered_head
-        held = [f"{entry['number']}:{entry['hash'][:16]}" for entry in joined[:-1]]
-        shown = {"audit": head, "audit_number": number, "held": held, "ledger": str(self._home.ledger.head)}
+        earlier = [f"{entry['number']}:{entry['hash'][:16]}" for entry in joined[:-1]]
+        shown = {"audit": head, "audit_number": number, "held": earlier, "ledger": str(self._home.ledger.head)}
         return json.dumps(shown, separators=(",", ":")).encode()
 
     def require_ledger(self) -> None:
-        """Raise unless the ledger holds what the audit log last saw of it: one of the two may come from a backup."""
-        joined = self._home.audit.where("event", "joined")[-1:]
-        head = Head.parse(joined[0]["ledger"]) if joined and "ledger" in joined[0] else None
-        if head is not None and self._home.ledger.hash_at(head.n) != head.hash:
-            raise LedgerError(f"the ledger lacks entry {head.n}, which this site's audit log has seen: was it replaced?")
+        """Raise unless the ledger contains the heads that the audit log saw last, before and after a charge.
+
+        One of the two files may come from a backup, or have lost its last lines.
+        """
+        for event in ("joined", "computing"):
+            last = self._home.audit.where("event", event)[-1:]
+            head = Head.parse(last[0]["ledger"]) if last and "ledger" in last[0] else None
+            if head is not None and self._home.ledger.hash_at(head.n) != head.hash:
+                raise LedgerError(
+                    f"the ledger lacks entry {head.n}, which this site's audit log has seen: was it cut or replaced? Bring "
+                    "back its newest copy, or the whole site with `blindbayes site restore`"
+                )
 
     def witness(self, site: str, seat: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
-        """Another site showed its heads: keep them, with its signature. Raises if it showed newer ones before."""
+        """Store the heads that another site showed, with its signature. Raises if it showed newer ones before."""
         if site == self._identity.name:
             return
         try:
-            shown, held = _read(heads), _held(heads)
+            shown, earlier = _read(heads), _read_earlier(heads)
         except (BlindbayesError, KeyError, TypeError, ValueError):
             raise PeerProtocolError("does not show the heads of its logs", party=site) from None
-        for name, before, now in self._older(site, shown, held):
+        for name, before, now in self._older(site, shown, earlier):
             self._home.audit.append("older log", run=run_id, site=site, log=name, before=before, now=now)
             kind = "older" if now <= before else "other"
             raise PeerProtocolError(
@@ -82,28 +89,30 @@ class PeerLogHeads:
             proof=proof.hex(),
         )
 
-    def _older(self, site: str, shown: dict[str, tuple[int, str]], held: dict[int, str] | None) -> list[tuple[str, int, int]]:
-        """Logs that were further before. Within runs under way heads may overtake each other: only other hashes count there.
+    def _older(
+        self, site: str, shown: dict[str, tuple[int, str]], earlier: dict[int, str] | None
+    ) -> list[tuple[str, int, int]]:
+        """Return the logs that were further before: (name, number before, number now), the newest first.
 
-        A site that came back and wrote more than it lost shows a larger number. It also says which heads it showed last, and
-        the one that was seen here is not among them.
+        Within runs under way heads may overtake each other, so only other hashes count there. A site that came back and wrote
+        more than it lost shows a larger number; but it also shows its last heads, and the one seen here is not among them.
         """
-        found = []
+        older = []
         for entry, is_over in self._home.history.witnessed(site):
             before = _read(entry["heads"].encode())
             number, head = before["audit log"]
-            if held is not None and number < shown["audit log"][0] and _held(entry["heads"].encode()) is not None:
-                covers = len(held) < _HELD or number >= min(held)
-                if covers and held.get(number) != head[:16]:
-                    found.append(("audit log", number, shown["audit log"][0]))
+            if earlier is not None and number < shown["audit log"][0] and _read_earlier(entry["heads"].encode()) is not None:
+                covers = len(earlier) < _SHOWN or number >= min(earlier)
+                if covers and earlier.get(number) != head[:16]:
+                    older.append(("audit log", number, shown["audit log"][0]))
             for name, (number, head) in before.items():
                 now, hash_now = shown[name]
                 if (is_over and now < number) or (now == number and hash_now != head):
-                    found.append((name, number, now))
-        return sorted(found, key=lambda each: -each[1])
+                    older.append((name, number, now))
+        return sorted(older, key=lambda each: -each[1])
 
     def seen(self, site: str) -> bytes:
-        """What another site showed last, with its signature."""
+        """Return the newest heads that another site showed, with its signature; empty if there are none."""
         shown = [entry for entry, _ in self._home.history.witnessed(site) if "seat" in entry]
         if site == self._identity.name or not shown:
             return b""
@@ -112,7 +121,7 @@ class PeerLogHeads:
         return msgspec.msgpack.encode(_Seen(last["seat"], last["heads"].encode(), exchange, proof))
 
     def recall(self, site: str, seen: bytes) -> None:
-        """Another site shows what this one signed before. Raises if this site's logs do not hold it."""
+        """Compare this site's logs with heads that it signed before and another site shows. Raises if an entry is missing."""
         if not seen:
             return
         try:
@@ -120,10 +129,10 @@ class PeerLogHeads:
             require_heads_proof(self._identity.card.identity, shown.exchange, shown.seat, shown.heads, shown.proof)
             heads = _read(shown.heads)
         except (msgspec.MsgspecError, IntegrityError, BlindbayesError, KeyError, TypeError, ValueError):
-            return  # not this site's own word: no reason to stop
-        for name, held in (("audit log", self._home.audit.hash_at), ("ledger", self._home.ledger.hash_at)):
+            return  # this site did not sign it: no reason to stop
+        for name, hash_at in (("audit log", self._home.audit.hash_at), ("ledger", self._home.ledger.hash_at)):
             number, head = heads[name]
-            if head != GENESIS and held(number) != head:
+            if head != GENESIS and hash_at(number) != head:
                 raise LedgerError(
                     f"this site's {name} lacks entry {number}, which {site} has seen with this site's signature: the folder "
                     "came back from a backup, or another copy of it runs. Nothing is spent; stop the other copy, or bring back "
@@ -131,17 +140,17 @@ class PeerLogHeads:
                 )
 
 
-def _held(heads: bytes) -> dict[int, str] | None:
-    """The heads that a site says it showed before, by number; None: of a release that does not say."""
-    told = read_json_table(heads, "heads", max_bytes=_MAX_BYTES).get("held")
-    if told is None:
+def _read_earlier(heads: bytes) -> dict[int, str] | None:
+    """Return the heads that a site showed before, by number; None if its release does not show them."""
+    shown = read_json_table(heads, "heads", max_bytes=_MAX_BYTES).get("held")
+    if shown is None:
         return None
-    pairs = [str(each).partition(":") for each in told]
+    pairs = [str(each).partition(":") for each in shown]
     return {int(number): head for number, _, head in pairs}
 
 
 def _read(heads: bytes) -> dict[str, tuple[int, str]]:
-    """Number and hash of each log."""
+    """Return the number and the hash of each log's head."""
     shown: dict[str, Any] = read_json_table(heads, "heads", max_bytes=_MAX_BYTES)
     ledger = Head.parse(shown["ledger"])
     number, head = shown.get("audit_number", 0), str(shown["audit"])[:64]

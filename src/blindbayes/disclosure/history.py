@@ -75,10 +75,13 @@ class History:
         """Return the entry that ends a run."""
         return next((entry for entry in self.entries_of(run_id) if entry["event"] in _ENDS), None)
 
-    def unended(self) -> list[str]:
-        """Return the runs that this site joined and that have no end in the log."""
-        joined = dict.fromkeys(entry["run"] for entry in self.audit.where("event", "joined"))
-        return [run for run in joined if self.end_of(run) is None]
+    def unended(self, *, at: int | None = None) -> list[str]:
+        """Return the runs that this site joined and that have no end in the log (before its entry `at`)."""
+        joined = dict.fromkeys(
+            entry["run"] for entry in self.audit.where("event", "joined") if at is None or entry["number"] < at
+        )
+        ends = {run: self.end_of(run) for run in joined}
+        return [run for run, end in ends.items() if end is None or (at is not None and end["number"] > at)]
 
     def stopped_runs(self) -> list[str]:
         """Return the runs that staff stopped and that have no end in the log, because the agent ended first."""

@@ -159,7 +159,8 @@ class FolderSite:
         pay(request, records)
         if self._counted is not None and Support.INCREMENTS in study.task.supports and not is_rehearsal():
             home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
-        home.audit.append("computing", **facts_of(request))
+        # The head after the charge: a ledger that loses its last lines is noticed before the next run (`rollback`).
+        home.audit.append("computing", **facts_of(request), ledger=str(home.ledger.head))
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:

@@ -1,20 +1,21 @@
-"""A site's folder as one sealed file, and back. What comes back is behind: it says so, and nothing runs until people have.
+"""Backups: a site's folder as one sealed file, and back. A restored site runs nothing until staff have acknowledged it.
 
-**Consistent.** Audit log and ledger are read while both are held, so that no charge is missing that the log speaks of.
-Journals and keys of runs under way stay out: a run that went on since may not be replayed with the same coins.
+**Consistent.** Audit log and ledger are read while both are locked, so that no charge is missing that the log mentions.
+Journals and keys of open runs stay out: a run that went on since must not be replayed with the same coins.
 
-**Sealed.** A tar in pieces of one MiB, each AES-GCM under a key that scrypt makes of the passphrase; number and end of the
-pieces are bound, so that none can be changed, dropped or moved.
+**Sealed.** A tar in pieces of one MiB, each encrypted with AES-GCM under a key that scrypt derives from the passphrase. The
+number and the end of the pieces are authenticated, so that none can be changed, dropped or moved.
 
-**Behind.** `restore` writes `restored` into the log, and takes approvals back: for how many runs they are good is not known.
-Both are done before there is a site: whenever it is killed, none is left that does not know.
+**Behind.** `restore` writes `restored` into the log and revokes all approvals, because the number of runs left is unknown.
+Both happen before the folder becomes a site, so a kill at any time leaves no site that does not know.
 The agent refuses every run until `acknowledge` books the worst case: what may have been spent since the backup, and what exact
-sums and classifications may have told. Peers that saw newer heads refuse on their own, until their people forget them.
+sums and classifications may have revealed. Peers that saw newer heads refuse on their own, until their staff forget them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import math
 import os
@@ -34,36 +35,37 @@ from blindbayes.io.files import make_private_folder, sync
 
 _MAGIC = b"blindbayes backup 1\n"
 _PIECE = 1 << 20
-_LEAST_PASSPHRASE = 12
+_MIN_PASSPHRASE = 12
 _MAX_FILES, _MAX_BYTES = 1 << 20, 1 << 36
 _DRAFT = ".restoring"
+_BAD_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 _LEFT_OUT = {"operator.token", "agent.lock", "carrier.sock", "audit.log"}
 
 
 def _key(passphrase: str, salt: bytes) -> bytes:
-    if len(passphrase) < _LEAST_PASSPHRASE:
-        raise ConfigError(f"a passphrase for a backup has at least {_LEAST_PASSPHRASE} characters: it holds the site's keys")
+    if len(passphrase) < _MIN_PASSPHRASE:
+        raise ConfigError(f"a passphrase for a backup has at least {_MIN_PASSPHRASE} characters: it holds the site's keys")
     return Scrypt(salt=salt, length=32, n=1 << 15, r=8, p=1).derive(passphrase.encode())
 
 
 class _Sealing(io.RawIOBase):
-    """Writes pieces."""
+    """A stream that encrypts what is written to it, piece by piece."""
 
     def __init__(self, out: IO[bytes], key: bytes) -> None:
-        self._out, self._key, self._held, self._number = out, key, bytearray(), 0
+        self._out, self._key, self._buffer, self._number = out, key, bytearray(), 0
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._held += data
-        while len(self._held) > _PIECE:
-            self._piece(bytes(self._held[:_PIECE]), b"more")
-            del self._held[:_PIECE]
+        self._buffer += data
+        while len(self._buffer) > _PIECE:
+            self._piece(bytes(self._buffer[:_PIECE]), b"more")
+            del self._buffer[:_PIECE]
         return len(data)
 
     def finish(self) -> None:
-        self._piece(bytes(self._held), b"last")
+        self._piece(bytes(self._buffer), b"last")
 
     def _piece(self, body: bytes, mark: bytes) -> None:
         self._out.write(seal(self._key, body, associated=_MAGIC + mark, nonce=self._number))
@@ -71,14 +73,14 @@ class _Sealing(io.RawIOBase):
 
 
 def _opened(file: IO[bytes], key: bytes) -> Iterator[bytes]:
-    """The pieces; raises `IntegrityError` for anything changed or missing."""
-    number, held = 0, file.read(_PIECE + TAG_BYTES)
+    """Yield the decrypted pieces. Raises `IntegrityError` for anything changed or missing."""
+    number, piece = 0, file.read(_PIECE + TAG_BYTES)
     while True:
         following = file.read(_PIECE + TAG_BYTES)
-        yield unseal(key, held, associated=_MAGIC + (b"more" if following else b"last"), nonce=number)
+        yield unseal(key, piece, associated=_MAGIC + (b"more" if following else b"last"), nonce=number)
         if not following:
             return
-        number, held = number + 1, following
+        number, piece = number + 1, following
 
 
 def _belongs(path: Path, folder: Path) -> bool:
@@ -89,34 +91,40 @@ def _belongs(path: Path, folder: Path) -> bool:
 
 
 def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = None) -> int:
-    """Write the folder to a new file `out`; how many files it holds."""
+    """Write the folder to a new file `out`, whole or not at all. Return the number of files in it."""
     by = home.people.require("manage", who)
     salt = Coins.system().bytes(16)
     key = _key(passphrase, salt)
+    if out.exists():
+        raise ConfigError(f"{out.name} exists already; nothing was overwritten")
+    draft = out.with_name(f".{out.name}.draft")  # one that was left by a kill is replaced
     try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise ConfigError(f"{out.name} exists already; nothing was overwritten") from None
-    try:
-        home.audit.append("backed up", who=by)
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(_MAGIC + salt)
             sealing = _Sealing(file, key)
             with tarfile.open(fileobj=cast(IO[bytes], sealing), mode="w|", format=tarfile.PAX_FORMAT) as tar:
-                ledger = home.ledger.path.resolve()
-                with home.audit.locked() as log, home.ledger.held() as spent:
-                    count = _add(tar, "audit.log", log) + _add(tar, home.config.ledger, spent)
-                for path in sorted(home.folder.rglob("*")):
-                    if _belongs(path, home.folder) and path.resolve() != ledger:
-                        with contextlib.suppress(FileNotFoundError):  # a run that ended in the meantime
-                            count += _add(tar, path.relative_to(home.folder).as_posix(), path.read_bytes())
-                            _require_room(count, tar.offset)
+                count = _pack(tar, home)
             sealing.finish()
             file.flush()
             os.fsync(file.fileno())
+        draft.rename(out)
+        sync(out.resolve().parent)
     except BaseException:
-        out.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
         raise
+    home.audit.append("backed up", who=by)
+    return count
+
+
+def _pack(tar: tarfile.TarFile, home: SiteFolder) -> int:
+    ledger = home.ledger.path.resolve()
+    with home.audit.locked() as log, home.ledger.held() as spent:
+        count = _add(tar, "audit.log", log) + _add(tar, home.config.ledger, spent)
+    for path in sorted(home.folder.rglob("*")):
+        if _belongs(path, home.folder) and path.resolve() != ledger:
+            with contextlib.suppress(FileNotFoundError):  # a run that ended in the meantime
+                count += _add(tar, path.relative_to(home.folder).as_posix(), path.read_bytes())
+                _require_room(count, tar.offset)
     return count
 
 
@@ -133,9 +141,9 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> int:
 
 
 def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
-    """Bring a backup back into a new folder. Nothing runs there before `acknowledge`.
+    """Restore a backup into a new folder. Nothing runs there before `acknowledge`.
 
-    It is unpacked, checked and marked in a hidden folder within; site.toml, which makes a folder a site, moves out last.
+    It is unpacked, checked and marked in a hidden folder within it; site.toml, which makes a folder a site, moves out last.
     """
     draft = make_private_folder(folder) / _DRAFT
     if any(folder.iterdir()) and (not draft.exists() or (folder / "site.toml").exists()):
@@ -167,7 +175,11 @@ def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
         sync(folder.resolve().parent)
     except IntegrityError:
         raise ConfigError("the passphrase does not open the backup, or it was changed; nothing can be used of it") from None
-    except (tarfile.TarError, ValueError, IndexError, FileExistsError, NotADirectoryError):
+    except (tarfile.TarError, ValueError, IndexError):
+        raise ConfigError(f"{file.name} holds no folder of a site") from None
+    except OSError as error:
+        if error.errno not in _BAD_NAMES:
+            raise
         raise ConfigError(f"{file.name} holds no folder of a site") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -176,16 +188,16 @@ def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
 
 def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
     class Reader(io.RawIOBase):
-        held = b""
+        rest = b""
 
         def readable(self) -> bool:
             return True
 
         def readinto(self, buffer: Any) -> int:
-            if not self.held:
-                self.held = next(pieces, b"")
-            part = self.held[: len(buffer)]
-            self.held = self.held[len(part) :]
+            if not self.rest:
+                self.rest = next(pieces, b"")
+            part = self.rest[: len(buffer)]
+            self.rest = self.rest[len(part) :]
             buffer[: len(part)] = part
             return len(part)
 
@@ -218,19 +230,19 @@ def acknowledge(
     delta: float | None = None,
     who: str | None = None,
 ) -> dict[str, Any]:
-    """Record what is known of the time since the backup, and book the worst case of the rest.
+    """Record what is known about the time since the backup, and book the worst case of the rest.
 
-    `nothing_ran`: no run of any kind began or went on since, by the logs of the other sites. `epsilon` and `delta`: what all
-    runs since cost together, by the studies that the other sites ran with this one; where one is None, all that is left of it
-    counts as spent. Nothing is worked out from this folder's own policy, which is as old as the backup. Unless nothing ran,
-    exact sums are refused for tables that the log does not bind, and shares of models are destroyed.
+    `nothing_ran`: no run of any kind began or went on since, by the logs of the other sites. `epsilon` and `delta`: the cost of
+    all runs since together, by the studies that the other sites ran with this one; where one is None, all that is left of it
+    counts as spent. Nothing is derived from this folder's own policy, which is as old as the backup. Unless nothing ran, exact
+    sums are refused for tables that the log does not bind, and shares of models are destroyed.
     """
     from blindbayes.agent.approvals.people import require_reason
 
     by, reason = home.people.require("approve", who), require_reason(why)
-    if home.history.behind() is None:
+    if (restored := home.history.behind()) is None:
         raise ConfigError("this site did not come back from a backup, or its people said so before")
-    if nothing_ran and (runs := home.history.unended()):
+    if nothing_ran and (runs := home.history.unended(at=restored["number"])):
         raise ConfigError(
             f"run {runs[0][:16]} was under way at the backup, and what it opened afterwards is not in this log: leave "
             "nothing_ran out, and give epsilon and delta where they are known"

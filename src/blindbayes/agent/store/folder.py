@@ -1,10 +1,11 @@
 """A site's folder: configuration, keys, pins, approvals, runs, audit log.
 
-site.toml           what the agent listens on, where the rows are, what is allowed
-card.toml keys/     who this site is                peers/      whom it knows
-people.toml         who may decide                  refused/    studies its people said no to
-approved/<hash>     studies its people said yes to  runs/<id>/  journals of runs under way, outcomes of ended ones
-audit.log           what happened                   releases/   what runs ended in
+site.toml           settings, where the rows are, policy
+card.toml keys/     the site's identity             peers/      pinned cards of other sites
+people.toml         who may decide                  refused/    studies that staff refused
+approved/<hash>     studies that staff approved     runs/<id>/  journals of open runs, outcomes of ended ones
+audit.log           what happened                   releases/   results of runs
+ledger.jsonl        privacy budget                  bases/      statistics and totals that later runs may add to
 shares/<run>.share  this site's shares of models over columns, by training run; never part of a release
 """
 
@@ -35,7 +36,7 @@ from blindbayes.disclosure.charges import Payments
 from blindbayes.disclosure.checks import Records
 from blindbayes.disclosure.history import History
 from blindbayes.dp.accounting.ledger import Ledger
-from blindbayes.errors import ConfigError
+from blindbayes.errors import ConfigError, LedgerError
 from blindbayes.io.files import make_private_folder, sync, write_whole
 from blindbayes.net.identity import Card, Identity, pin, pinned, read_card, require_name
 from blindbayes.study.file import StudyFile
@@ -43,8 +44,11 @@ from blindbayes.study.file import StudyFile
 
 @contextlib.contextmanager
 def sole_agent(folder: Path) -> Iterator[None]:
-    """One agent per folder: two would answer for one site with two memories."""
-    handle = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    """Lock the folder for one agent: two would answer for one site with two memories."""
+    try:
+        handle = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(f"agent.lock cannot be opened ({error.strerror}): make the site's folder writable") from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,12 +62,12 @@ def sole_agent(folder: Path) -> Iterator[None]:
 
 
 def ask_to_reload(folder: Path) -> bool:
-    """Send the agent of a folder a signal to take up changed settings and pins; False: none runs."""
+    """Signal the agent of a folder to apply changed settings and pins. Returns False if none runs."""
     with contextlib.suppress(OSError, ValueError):
         handle = os.open(folder / "agent.lock", os.O_RDWR)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held: the number in it is that of a living agent
+        except OSError:  # locked: the number in it is that of a living agent
             os.kill(int(os.pread(handle, 20, 0)), signal.SIGHUP)
             return True
         finally:
@@ -71,12 +75,12 @@ def ask_to_reload(folder: Path) -> bool:
     return False
 
 
-_AT_START = ("listen", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # what an agent reads once
+_AT_START = ("listen", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # read once
 
 
 @dataclass(slots=True)
 class SiteFolder:
-    """One site's folder, and a part for each thing that lies in it."""
+    """One site's folder, with an object for each part of it."""
 
     folder: Path
     config: SiteConfig
@@ -109,10 +113,23 @@ class SiteFolder:
 
     @classmethod
     def open(cls, config_path: Path) -> SiteFolder:
-        """The folder around a site.toml."""
+        """Open the folder around a site.toml. Raises `LedgerError` if it has no audit log, or not the site's own.
+
+        Without its log a site would forget what it revealed.
+        """
         path = config_path / "site.toml" if config_path.is_dir() else config_path
-        config = SiteConfig.read(path)
-        return cls(path.parent.resolve(), config)
+        home = cls(path.parent.resolve(), SiteConfig.read(path))
+        try:
+            with home.audit.path.open("rb") as file:
+                begins = b'"event": "site made"' in file.readline(1 << 16)
+        except FileNotFoundError:
+            begins = False
+        if not begins:
+            raise LedgerError(
+                "audit.log is missing, or does not begin with this site's making: bring back the newest copy, or the whole "
+                "site with `blindbayes site restore`"
+            )
+        return home
 
     @classmethod
     def create(
@@ -127,9 +144,9 @@ class SiteFolder:
         delta: str = "0.00001",
         succeeds: SiteFolder | None = None,
     ) -> tuple[SiteFolder, Identity]:
-        """A new site: keys, card, site.toml, and a ledger with its budget; or the ledger and the log of the site it succeeds.
+        """Make a site: keys, card, site.toml, and a ledger with its budget; or the ledger and log of a site it succeeds.
 
-        That one is a site no longer: its site.toml gets another name before this one has its own.
+        The site that it succeeds is a site no longer: its site.toml is renamed before this one has its own.
         """
         require_name(name)
         make_private_folder(folder)
@@ -144,12 +161,12 @@ class SiteFolder:
                 write_whole(home.ledger.path, spent, replace=False)
                 (succeeds.folder / "site.toml").rename(succeeds.folder / "site.toml.succeeded")
                 sync(succeeds.folder)
-        write_whole(folder / "site.toml", config.to_toml(name), replace=False)
         home.audit.append("site made", site=name, fingerprint=identity.card.words, **facts)
+        write_whole(folder / "site.toml", config.to_toml(name), replace=False)  # makes the folder a site
         return home, identity
 
     def reload(self) -> list[str]:
-        """Take up what site.toml says now, where that needs no restart; the names of what does."""
+        """Apply what site.toml says now, where that needs no restart. Return the settings that do."""
         new, old = SiteConfig.read(self.folder / "site.toml"), self.config
         later = [name for name in _AT_START if getattr(new, name) != getattr(old, name)]
         self.config = msgspec.structs.replace(new, **{name: getattr(old, name) for name in _AT_START})
@@ -158,7 +175,7 @@ class SiteFolder:
         return later
 
     def note_policy(self, who: str) -> list[str]:
-        """Write the policy and the table's name into the log if they are others than the log says; what changed."""
+        """Write the policy and the table's name into the log if they changed. Return what changed."""
         rules = [f"{name} = {value!r}" for name, value in sorted(msgspec.structs.asdict(self.config.policy).items())]
         if self.config.rows is not None:
             rules.append(f"[rows] name = {self.config.rows.name!r}")
@@ -169,11 +186,11 @@ class SiteFolder:
         return changed if last else []
 
     def peers(self) -> dict[str, Card]:
-        """Pinned sites."""
+        """Return the cards of pinned sites, by name."""
         return pinned(self.folder)
 
     def pin(self, card: Card, *, replace: bool = False, who: str | None = None) -> None:
-        """Trust a card whose words were compared."""
+        """Trust a card whose fingerprint people have compared."""
         by = self.people.require("manage", who)
         pin(self.folder, card, replace=replace)
         facts = {"fingerprint": card.words, "identity": card.identity.hex()}
@@ -185,12 +202,12 @@ class SiteFolder:
         return read_card(self.folder / self.config.relay.card)
 
     def require_space(self) -> None:
-        """Refuse to begin with a disk that is nearly full: a run that cannot be written down is burned, and may be paid for."""
+        """Raise if the disk is nearly full: a run that cannot be written is burned, and may have been paid for."""
         if shutil.disk_usage(self.folder).free < self.config.least_free_mb * 1024**2:
             raise ConfigError(f"less than {self.config.least_free_mb} MB are free for the site's folder (least_free_mb)")
 
     def remove_old_releases(self, now: float) -> list[str]:
-        """What `keep_releases_days` says; the runs whose releases are gone."""
+        """Remove releases older than `keep_releases_days`. Return their runs."""
         days, gone = self.config.keep_releases_days, list[str]()
         if days is None:
             return gone
