@@ -114,7 +114,12 @@ class Pages:
 
     def _render(self, name: str, request: Request, status: int = 200, **facts: Any) -> Response:
         user = request.scope.get("user")
-        common = {"strings": STRINGS, "navigation": NAVIGATION, "site": self._agent.name, "here": path_of(request)}
+        common: dict[str, Any] = {
+            "strings": STRINGS,
+            "navigation": NAVIGATION,
+            "site": self._agent.name,
+            "here": path_of(request),
+        }
         common |= {"user": user or User(), "badges": {} if user is None else badges(self._agent), "notice": "", "problem": ""}
         return HTMLResponse(self._templates.get_template(name).render(**common | facts), status)
 
