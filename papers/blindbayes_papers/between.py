@@ -128,8 +128,8 @@ def _run(sites: Loopback, case: Case) -> Ran:
     if case.partition != "rows":
         held: dict[str, tuple[str, ...]] = {site: (feature,) for site, feature in zip(SITES, BOOK.names, strict=True)}
         keyed = case.partition == "keyed"
-        given |= {"partition": "columns", "columns": Holdings(held, SITES[:1] if keyed else SITES)}
-        given |= {"aligned": False, "key": ("id",), "duplicates": "first"} if keyed else {}
+        given |= {"kind": "columns", "columns": Holdings(held, SITES[:1] if keyed else SITES)}
+        given |= {"kind": "join", "key": ("id",), "duplicates": "first"} if keyed else {}
     study = sites.make_study(BOOK, **given)
     sites.approve(study)
     ended = sites.run(study)

@@ -265,7 +265,7 @@ def test_a_study_says_how_settings_were_chosen_and_that_nobody_checked() -> None
     columns = ColumnStudy(COLUMNS, protocol="noisy_histograms", privacy=Privacy(epsilon=1.0))
     frame = pd.DataFrame({"c": ["u", "v"] * 5, "d": ["u", "v"] * 5, "y": ["a", "b"] * 5})
     assert "Assumed, not checked" in columns.simulate({"p": frame[["c", "y"]], "q": frame[["d", "y"]]}).statement
-    with pytest.raises(PrivacyError, match="tuning is about noise"):
+    with pytest.raises(PrivacyError, match="tuning_note is about noise"):
         RowStudy(BOOK, privacy=Privacy(tuning_note="nothing"))
 
 

@@ -81,7 +81,7 @@ def train(split=TWO, rate=0.2, seed="train", epsilon=6.0, **fields):
 def _train(split, rate, seed, epsilon, **fields):
     table = frame()
     options = {"audit_rate": rate} if rate else {}
-    key = ["id"] if fields.get("aligned") is False else []
+    key = ["id"] if fields.get("kind") == "join" else []
     study = make_columns_study(BOOK, options=options | fields.pop("options", {}), **fields, epsilon=epsilon)
     return study.simulate({name: table[key + held] for name, held in split.items()}, coins=coins(seed))
 

@@ -1,6 +1,6 @@
 """A study over columns by the paper's own route (`scalar_product`), in one process: for researchers and for comparison.
 
-    study = Study(codebook, partition="columns", protocol="scalar_product", options={"key_bits": 3072, "degree": 20})
+    study = ColumnStudy(codebook, protocol="scalar_product", options={"key_bits": 3072, "degree": 20})
     result = study.simulate({"hospital": a, "insurer": b})
     result.model.predict({"hospital": xa, "insurer": xb})
     result.save("release/")                     # the leak report, and one share file per party

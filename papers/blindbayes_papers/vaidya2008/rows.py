@@ -1,6 +1,6 @@
 """A study over rows by the paper's own route: Protocol 3 of Vaidya 2008, for researchers and for comparison.
 
-    study = Study(codebook, protocol="scalar_product", options={"opening": "printed"})
+    study = RowStudy(codebook, protocol="scalar_product", options={"opening": "printed"})
     result = study.simulate({"north": a, "south": b, "west": c})
     result.parameters()
 

@@ -38,7 +38,7 @@ def test_the_size_of_the_largest_table_is_opened_to_all_and_nothing_else(tmp_pat
             runs = await club.run()
             assert "more rows than the study's party_rows" in str(runs["south"].error)
             club.change(party_rows=37)
-            assert club.study.study.privacy.party_rows == 37
+            assert club.study.agreement.study.privacy.party_rows == 37
             done(await club.run())
 
     bounded(test, 60)

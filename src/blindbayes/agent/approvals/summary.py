@@ -22,7 +22,7 @@ from blindbayes.study.settings import line_of
 from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes.study.tasks.sums import SumTask
 
-_SECTIONS = ("privacy", "limits", "deadlines", "estimation")
+_GROUPS = ("privacy", "limits", "estimation")
 _PLAIN = ("reveal_to", "key", "duplicates")
 
 
@@ -174,33 +174,34 @@ def _unit(study: StudyFile) -> str:
     return "record: one row, not a whole site"
 
 
-def _changed(study: StudyFile) -> tuple[Changed, ...]:
-    found = []
-    for section in _SECTIONS:
-        part = study.deadlines if section == "deadlines" else getattr(study.study, section)
+def _changed(file: StudyFile) -> tuple[Changed, ...]:
+    changed, study = [], file.study
+    for section, part in (*((name, getattr(study, name)) for name in _GROUPS), ("deadlines", file.deadlines)):
         for field in msgspec.structs.fields(part):
             value, default = getattr(part, field.name), _usual(field)
             if value != default:
                 effect = line_of(f"study.{section}.{field.name}")
-                if (section, field.name) == ("limits", "quorum") and _is_sum(study):
-                    usual = _default_quorum(study)
-                    effect = _compared(coalition_of(study), coalition_of(study, (), usual)) or effect
-                found.append(Changed(f"{section}.{field.name}", value, default, effect))
-    for field in msgspec.structs.fields(study.study):
-        if field.name in _PLAIN and (value := getattr(study.study, field.name)) != field.default:
-            found.append(Changed(field.name, value, field.default, line_of(f"study.{field.name}")))
-    defaults = msgspec.structs.asdict(type(study.study.params)())
+                if (section, field.name) == ("limits", "quorum") and _is_sum(file):
+                    usual = _default_quorum(file)
+                    effect = _compared(coalition_of(file), coalition_of(file, (), usual)) or effect
+                changed.append(Changed(f"{section}.{field.name}", value, default, effect))
+    for field in msgspec.structs.fields(study):
+        if field.name in _PLAIN and (value := getattr(study, field.name)) != field.default:
+            changed.append(Changed(field.name, value, field.default, line_of(f"study.{field.name}")))
+    defaults = msgspec.structs.asdict(type(study.params)())
     for name, value in study.options.items():
         if name in defaults and value == defaults[name]:
             continue
-        effect = _compared(coalition_of(study), coalition_of(study, (name,)))
-        found.append(Changed(f"options.{name}", value, defaults.get(name), effect or "an option of the protocol; see its page"))
-    return tuple(found)
+        effect = _compared(coalition_of(file), coalition_of(file, (name,)))
+        changed.append(
+            Changed(f"options.{name}", value, defaults.get(name), effect or "an option of the protocol; see its page")
+        )
+    return tuple(changed)
 
 
-def _default_quorum(study: StudyFile) -> int:
-    limits = msgspec.structs.replace(study.study.limits, quorum=None, min_parties=2)
-    return Sum.make(study.study.replace(limits=limits), study.contributors).setting.quorum_size
+def _default_quorum(file: StudyFile) -> int:
+    limits = msgspec.structs.replace(file.study.limits, quorum=None, min_parties=2)
+    return Sum.make(file.study.replace(limits=limits), file.contributors).setting.quorum_size
 
 
 def _usual(field: msgspec.structs.FieldInfo) -> Any:

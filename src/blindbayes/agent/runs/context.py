@@ -251,8 +251,8 @@ def request_of(study: StudyFile, name: str, run_id: str = "") -> RunRequest:
         disclosure=study.task.disclosure,
         identity=study.party(name).identity,
         names={party.identity: party.name for party in study.parties},
-        unit=study.study.privacy.unit,
-        queries=study.study.options.get("queries"),
+        unit=study.privacy.unit,
+        queries=study.options.get("queries"),
     )
 
 

@@ -78,7 +78,7 @@ def predict(
     elif classes.exists():
         click.echo(f"Done in {ended['seconds']:.1f} s. Classes: {out or classes}")
     else:
-        learner = asked["to"] or learner_of(study.study)
+        learner = asked["to"] or learner_of(study.agreement.study)
         click.echo(f"Done in {ended['seconds']:.1f} s. The classes went to {learner}. Report: {ended['release']}")
 
 

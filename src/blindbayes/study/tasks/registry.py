@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -106,25 +106,3 @@ def default_hosts(agreement: Agreement) -> dict[str, str]:
             taken = {hosts[other] for pair in task.apart if role in pair for other in pair if other in hosts}
             hosts[role] = next((party for party in order if party not in taken), order[0])
     return hosts
-
-
-def options_set(params: msgspec.Struct) -> dict[str, Any]:
-    """Return the options that a typed object sets to something else than their default."""
-    changed = {}
-    for each in msgspec.structs.fields(type(params)):
-        value = getattr(params, each.name)
-        default = each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
-        if value != default:
-            changed[each.name] = value
-    return cast(dict[str, Any], msgspec.to_builtins(changed))
-
-
-def parse_protocol(protocol: str | msgspec.Struct) -> tuple[str, msgspec.Struct | None]:
-    """Return a protocol's name, and its typed options if they were given."""
-    if isinstance(protocol, str):
-        task_class(protocol)
-        return protocol, None
-    for name in names():
-        if task_class(name).params is type(protocol) and msgspec.structs.fields(protocol):
-            return name, protocol
-    raise ConfigError(f"protocol is a name or the options of one; known: {', '.join(names())}")
