@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 
 if TYPE_CHECKING:
-    from blindbayes.crypto.coins import Coins
-    from blindbayes.data import count_new, count_table, encode, open_table
+    from blindbayes.data import count_new, count_table, open_table
     from blindbayes.dp.accounting.ledger import Ledger
     from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
     from blindbayes.dp.release.forecast import private_forecast
@@ -21,13 +20,11 @@ if TYPE_CHECKING:
     from blindbayes.naive_bayes.explain import Explanation
     from blindbayes.naive_bayes.load import load
     from blindbayes.naive_bayes.private import PrivateNaiveBayes
-    from blindbayes.protocols.memory import Vanish
-    from blindbayes.report.leakage import About, LeakReport
+    from blindbayes.report.leakage import LeakReport
     from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
     from blindbayes.study.fields import Estimation, Limits, Privacy
-    from blindbayes.study.simulation.models import HiddenScores, JointModel
+    from blindbayes.study.simulation.models import JointModel
     from blindbayes.study.tasks.result import JointResult, Prediction, Result
-    from blindbayes.wire.transcript import Keep
 
 __version__ = "0.1.0"
 _LAZY = {
@@ -35,38 +32,30 @@ _LAZY = {
     "NaiveBayes": "blindbayes.naive_bayes.estimator",
     "PrivateNaiveBayes": "blindbayes.naive_bayes.private",
     "load": "blindbayes.naive_bayes.load",
-    **dict.fromkeys(("count_new", "count_table", "encode", "open_table"), "blindbayes.data"),
+    **dict.fromkeys(("count_new", "count_table", "open_table"), "blindbayes.data"),
     "Ledger": "blindbayes.dp.accounting.ledger",
-    "Coins": "blindbayes.crypto.coins",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.dp.accounting.statement"),
-    **dict.fromkeys(("About", "LeakReport"), "blindbayes.report.leakage"),
+    "LeakReport": "blindbayes.report.leakage",
     "Explanation": "blindbayes.naive_bayes.explain",
     "private_forecast": "blindbayes.dp.release.forecast",
     **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.study.tasks.result"),
     "JointModel": "blindbayes.study.simulation.models",
-    "HiddenScores": "blindbayes.study.simulation.models",
     **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy"), "blindbayes.study"),
     **dict.fromkeys(("Estimation", "Limits", "Privacy"), "blindbayes.study.fields"),
-    "Vanish": "blindbayes.protocols.memory",
-    "Keep": "blindbayes.wire.transcript",
 }
 __all__ = [
-    "About",
     "BlindbayesError",
     "Categorical",
     "Codebook",
-    "Coins",
     "ColumnStudy",
     "ConfigError",
     "DataError",
     "Deployment",
     "Estimation",
     "Explanation",
-    "HiddenScores",
     "JoinStudy",
     "JointModel",
     "JointResult",
-    "Keep",
     "LeakReport",
     "Ledger",
     "Limits",
@@ -81,11 +70,9 @@ __all__ = [
     "Result",
     "RowStudy",
     "Text",
-    "Vanish",
     "__version__",
     "count_new",
     "count_table",
-    "encode",
     "load",
     "open_table",
     "private_forecast",

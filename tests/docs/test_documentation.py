@@ -318,13 +318,15 @@ def test_each_text_about_a_setting_stands_in_one_place() -> None:
 
 def test_the_page_on_python_lists_the_public_surface_and_nothing_else() -> None:
     import blindbayes
+    import blindbayes.testing
 
     listed = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert sorted(listed) == sorted(f"blindbayes.{name}" for name in blindbayes.__all__ if name != "__version__")
+    public = [f"blindbayes.{name}" for name in blindbayes.__all__ if name != "__version__"]
+    assert sorted(listed) == sorted([*public, *(f"blindbayes.testing.{name}" for name in blindbayes.testing.__all__)])
     pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]
     for page in pages:
         inner = set(re.findall(r"^\s*from (blindbayes\.\S+) import", page.read_text(encoding="utf-8"), flags=re.MULTILINE))
-        assert inner <= {"blindbayes.datasets"}, page
+        assert inner <= {"blindbayes.datasets", "blindbayes.testing"}, page
 
 
 def test_the_page_of_every_paper_is_published_whole() -> None:

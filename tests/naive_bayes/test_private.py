@@ -14,8 +14,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
-from blindbayes import Categorical, Codebook, Coins, ConfigError, NaiveBayes, Numeric, PrivacyError, PrivateNaiveBayes, load
+from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, PrivacyError, PrivateNaiveBayes, load
 from blindbayes.naive_bayes.inputs import infer, labels_apart, plain_labels, split_columns
+from blindbayes.testing import Coins
 
 BOOK = Codebook("y", ("0", "1"), (Categorical("k", ("u", "v")), Numeric("x", -9, 9, 0.1)), max_rows=10**6)
 
