@@ -96,7 +96,7 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
         public = study.agreement.task
         counted = sum(public.plan.vector(count_table(table(each), public.counting, lenient=True)) for each in held.values())
         assert (result.total == counted + total).all()
-        copies = sum(1 / public.honest_of(name) for name in members) * public.plan.noise.honest
+        copies = sum(1 / public.sum.honest_of(name) for name in members) * public.plan.noise.honest
         assert len(members) <= copies <= 2 * len(members) + 2  # Huai's Theorem 2, with whole numbers of honest sites
         if leaver is None:
             name = chance.choice([name for name in POOL if name not in members])

@@ -64,7 +64,7 @@ def test_the_same_rows_are_refused_by_a_study_without_noise(tmp_path: Path) -> N
         async with Office(tmp_path, NAMES, rows=tables(tmp_path / "rows")) as office:
             study, site = office.net.make_study(PEOPLE), office.net.sites["north"]
             with pytest.raises(DataError, match="class column"):
-                work_of(site.home, site.identity, "ab" * 16, study).job.read()
+                work_of(site.home, site.identity, "ab" * 16, study).task.read()
 
     bounded(test)
 

@@ -17,7 +17,7 @@ from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.report.spec import read_spec
 from blindbayes.study import Study
-from blindbayes_papers.vaidya2008.opened import OpenedJob, _Noise
+from blindbayes_papers.vaidya2008.opened import OpenedRatioTask, _Noise
 from blindbayes_papers.vaidya2008.opened_ratio.roles import PrivateRatioSetup, coarse_bits
 from support.smokers import ALL, BOOK, POOLED, TABLES, X
 from support.two_party import coins
@@ -157,13 +157,13 @@ def test_every_count_has_the_noise_that_the_statement_says(monkeypatch: pytest.M
     seen: list[np.ndarray] = []
 
     vectors: list[np.ndarray] = []
-    genuine = OpenedJob.contribution
+    genuine = OpenedRatioTask.contribution
 
-    def watched(self: OpenedJob, *given: Any) -> np.ndarray:
+    def watched(self: OpenedRatioTask, *given: Any) -> np.ndarray:
         vectors.append(genuine(self, *given))
         return vectors[-1]
 
-    monkeypatch.setattr(OpenedJob, "contribution", watched)
+    monkeypatch.setattr(OpenedRatioTask, "contribution", watched)
     monkeypatch.setattr("blindbayes.study.simulation.driver.run_in_memory", lambda *_, **__: None)
     for number in range(60):
         vectors.clear()
