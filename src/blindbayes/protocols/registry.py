@@ -28,7 +28,7 @@ Beside the code stands SPEC.md with one fenced toml block, read by `spec(name)`:
     messages = "4*n"          compared with what the driver measures
     [variables]               optional: name = expression, in order
     [labels]                  optional: what is opened under a label of its own, in plain words
-    [facts]                   what people and drivers may know of it, as `study.schemes.Facts` says
+    [facts]                   what people and drivers may know of it, see `study.tasks.sums.task_class`
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class ShareFolder:
             share.save(path)
 
     def load(self, run_id: str, kind: type[Any] = ModelShare) -> Any:
-        """This site's share of the model of a training run, of the kind that its scheme keeps."""
+        """This site's share of the model of a training run, of the class that its task names."""
         path = self._share_path(run_id)
         if not path.exists():
             raise ConfigError(
