@@ -166,7 +166,7 @@ async def link_side(folder: Path, name: str) -> dict[str, Any]:
 def two_processes(kind: str) -> dict[str, Any]:
     """Run both sides; the listening side's figures, the other's memory."""
     from blindbayes.net.identity import pin
-    from blindbayes.testing.ports import free_port
+    from blindbayes.testing.loopback import free_port
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -40,7 +40,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.net.identity import Identity, pin
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.roster import Party
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 
 BOOK = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)))
 HUB = "hub"

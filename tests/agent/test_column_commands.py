@@ -18,7 +18,7 @@ import pytest
 from blindbayes.cli import main
 from blindbayes.net.identity import read_card
 from blindbayes.study.file import StudyFile
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 from support.column_sites import Split, pair, small
 
 NAMES = ("hospital", "insurer")

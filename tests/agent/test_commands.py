@@ -18,7 +18,7 @@ import pytest
 from blindbayes.cli import main
 from blindbayes.net.identity import Identity, read_card
 from blindbayes.study.file import StudyFile
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")

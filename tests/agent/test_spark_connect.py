@@ -19,8 +19,7 @@ from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
 from blindbayes.study.simulation.models import JoinedModel
-from blindbayes.testing.loopback import Loopback
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import Loopback, free_port
 from support import programs
 from support.engines import Processes, engine_python, until
 from support.joined_people import BOOK, HOLDS, people, tables

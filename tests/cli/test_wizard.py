@@ -119,7 +119,7 @@ def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
         (16, "north/card.toml", "north takes part already"),
         (19, "both", "answer one of: rows, columns"),
         (20, "east", "'east' takes no part"),
-        (20, "north, south", "at least two sites bring rows"),
+        (20, "north, south", "at least two sites need rows"),
         (21, "reference", "answer one of: masked_sum"),
         (22, "0", "epsilon is a positive number"),
         (22, "nan", "epsilon is a positive number"),

@@ -23,7 +23,7 @@ from blindbayes import Categorical, Codebook, Numeric, Text
 from blindbayes.cli import root
 from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.report.spec import protocols
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 from support.clock import bounded
 
 

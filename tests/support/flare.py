@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 from support.engines import ENGINES, Processes, engine_python, until
 
 _PROJECT = """

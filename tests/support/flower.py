@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 from support.engines import ENGINES, Processes, engine_python, until
 
 

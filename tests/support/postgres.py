@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from blindbayes.testing.ports import free_port
+from blindbayes.testing.loopback import free_port
 from support import programs
 
 

@@ -1,4 +1,4 @@
-"""What people type at a question, checked at once: each check takes a text and returns what it means, or raises."""
+"""Checks of what people type in the wizard: each takes a text and returns its value, or raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BOUNDS = re.compile(rf"({_NUMBER})\s*(?:to|\.\.)\s*({_NUMBER})(?:\s*by\s*({_NUM
 
 
 def asked(text: str, check: Callable[[str], T], default: str | None = None) -> T:
-    """The first answer that `check` takes; what it refuses is said, and asked again."""
+    """Ask until `check` accepts the answer, and return its value."""
 
     def checked(answer: str) -> T:
         try:
@@ -38,36 +38,36 @@ def asked(text: str, check: Callable[[str], T], default: str | None = None) -> T
 
 
 def printable(text: str) -> str:
-    """A text that a terminal shows as it is."""
+    """Return a printable text."""
     if not text.strip() or not text.isprintable():
         raise ConfigError("give a text of printable characters")
     return text.strip()
 
 
 def new_file(text: str) -> Path:
-    """A path where nothing stands yet, in a folder that exists."""
+    """Return the path of a new file in an existing folder."""
     path = Path(printable(text))
     if path.exists():
-        raise ConfigError(f"{path.name} exists already; nothing was overwritten. Take another name")
+        raise ConfigError(f"{path.name} exists already; nothing was overwritten. Choose another name")
     if not path.parent.is_dir():
         raise ConfigError(f"the folder {path.parent} does not exist; make it first")
     return path
 
 
 def new_file_beside(other: Path) -> Callable[[str], Path]:
-    """A new file that is not the other one."""
+    """Check for a new file other than `other`."""
 
     def check(text: str) -> Path:
         path = new_file(text)
         if path.resolve() == other.resolve():
-            raise ConfigError("that is the study file; take another name")
+            raise ConfigError("that is the study file; choose another name")
         return path
 
     return check
 
 
 def one_of(known: Sequence[str]) -> Callable[[str], str]:
-    """One of some words."""
+    """Check for one of the known answers."""
 
     def check(text: str) -> str:
         if text.strip() not in known:
@@ -78,21 +78,21 @@ def one_of(known: Sequence[str]) -> Callable[[str], str]:
 
 
 def among(names: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """Some of the sites, by name; at least two are left."""
+    """Check for names of sites that leave at least two others."""
 
     def check(text: str) -> tuple[str, ...]:
         chosen = tuple(dict.fromkeys(re.split(r"[\s,]+", text.strip()))) if text.strip() else ()
         if unknown := [name for name in chosen if name not in names]:
-            raise ConfigError(f"{unknown[0]!r} takes no part; sites: {', '.join(names)}")
+            raise ConfigError(f"{unknown[0]!r} is not a party; sites: {', '.join(names)}")
         if len(names) - len(chosen) < 2:
-            raise ConfigError("at least two sites bring rows")
+            raise ConfigError("at least two sites need rows")
         return chosen
 
     return check
 
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:
-    """A whole number between bounds."""
+    """Check for a whole number between bounds."""
     span = f"from {low}" + ("" if high is None else f" to {high}")
 
     def check(text: str) -> int:
@@ -109,7 +109,7 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
 
 
 def number(text: str, rule: str) -> float:
-    """A finite number; `rule` is what is said of anything else."""
+    """Return a finite number; `rule` is the error for anything else."""
     try:
         value = float(text)
     except ValueError:
@@ -120,7 +120,7 @@ def number(text: str, rule: str) -> float:
 
 
 def positive(rule: str) -> Callable[[str], float]:
-    """A positive number; `rule` is what is said of anything else."""
+    """Check for a positive number; `rule` is the error for anything else."""
 
     def check(text: str) -> float:
         if (value := number(text, rule)) <= 0:
@@ -131,55 +131,55 @@ def positive(rule: str) -> Callable[[str], float]:
 
 
 def duration(text: str) -> float:
-    """Seconds, from seconds, minutes, hours or days."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip().lower(), flags=re.ASCII)
-    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0.0
+    """Return seconds from a number of seconds, minutes, hours or days."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip().lower(), flags=re.ASCII)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if not 0 < seconds <= 30 * 86400:
-        raise ConfigError("give seconds, or such as 10 min, 1 h, 2 d; more than 0, at most 30 days")
+        raise ConfigError("give seconds, or a duration such as 10 min, 1 h, 2 d; more than 0, at most 30 days")
     return seconds
 
 
 def several(text: str) -> tuple[str, ...]:
-    """Texts between commas, or between | where a text holds a comma."""
-    found = tuple(part.strip() for part in text.split("|" if "|" in text else ","))
-    if len(found) < 2:
+    """Split at commas, or at | where a text holds a comma."""
+    parts = tuple(part.strip() for part in text.split("|" if "|" in text else ","))
+    if len(parts) < 2:
         raise ConfigError("give at least two, separated by commas")
-    return found
+    return parts
 
 
 def feature_of(name: str, text: str) -> Feature:
-    """A column: values between commas, or bounds and step."""
-    if found := _BOUNDS.fullmatch(text.strip()):
-        return Numeric(name, float(found[1]), float(found[2]), float(found[3] or 1))
+    """Return the feature that values separated by commas, or bounds and a step, describe."""
+    if match := _BOUNDS.fullmatch(text.strip()):
+        return Numeric(name, float(match[1]), float(match[2]), float(match[3] or 1))
     if "," not in text and "|" not in text:
         raise ConfigError("give values separated by commas, such as `f, m`, or bounds, such as `0 to 120 by 1`")
     return Categorical(name, several(text))
 
 
 def binned(feature: Numeric, text: str) -> Numeric:
-    """The column cut into that many bins; 0 leaves it whole."""
+    """Cut a numeric feature into bins; 0 leaves it whole."""
     return msgspec.structs.replace(feature, bins=whole(0)(text) or None)
 
 
-def some_columns(book: Codebook, left: Sequence[str], last: bool, fewest: int) -> Callable[[str], list[str]]:
-    """Some of the columns that are left; the last site takes all of them."""
+def some_columns(book: Codebook, left: Sequence[str], last: bool, min_count: int) -> Callable[[str], list[str]]:
+    """Check for some of the columns that are left; the last site takes all of them."""
 
     def check(text: str) -> list[str]:
         chosen = [word.strip() for word in text.split(",") if word.strip()]
         if unknown := [word for word in chosen if word not in left]:
-            held = "is held by another site" if unknown[0] in book.names else "is not in the codebook"
-            raise ConfigError(f"{unknown[0]!r} {held}; left: {', '.join(left) or 'none'}")
-        if len(chosen) < fewest:
-            raise ConfigError(f"this site brings at least one column; left: {', '.join(left) or 'none'}")
+            why = "is held by another site" if unknown[0] in book.names else "is not in the codebook"
+            raise ConfigError(f"{unknown[0]!r} {why}; left: {', '.join(left) or 'none'}")
+        if len(chosen) < min_count:
+            raise ConfigError(f"this site holds at least one column; left: {', '.join(left) or 'none'}")
         if last and (missing := [word for word in left if word not in chosen]):
-            raise ConfigError(f"nobody holds {missing[0]!r}: every column of the codebook has a holder")
+            raise ConfigError(f"no site holds {missing[0]!r}: every column of the codebook needs a holder")
         return [word for word in left if word in chosen]
 
     return check
 
 
 def cards_of(path: Path) -> list[tuple[Path, Card]]:
-    """The card in a file; of a site's folder its own and those it pinned."""
+    """Return the card of a file, or a site's own and pinned cards of its folder."""
     path = path.expanduser()
     if not path.is_dir():
         return [(path, read_card(path))]

@@ -1,4 +1,4 @@
-"""What `blindbayes study init` leaves behind: files, all or none, a codebook to fill in, and the call that finishes."""
+"""Files that the wizard writes: a codebook to fill in, and the equivalent command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blindbayes.io.files import write_whole
 
 
 def template(book: Codebook) -> str:
-    """A codebook with class column and labels, and columns to fill in; `codebook check` refuses it until they are."""
+    """Return a codebook with class column and labels, and features to fill in; `codebook check` refuses it until then."""
     target, classes = tomlkit.item(book.target).as_string(), tomlkit.item(list(book.classes)).as_string()
     return f"""\
 # A blindbayes codebook: public facts only. Never fill it from private rows: bounds and categories read off
@@ -25,9 +25,9 @@ format = "{book.format}"
 target = {target}
 # Every label the class column may hold.
 classes = {classes}
-# No table may hold more rows than this; it proves that no sum overflows.
+# Maximum number of rows of a table; it proves that no sum overflows.
 max_rows = {book.max_rows}
-# Texts that stand for a missing value, besides null, NaN and the empty text.
+# Texts that stand for a missing value, in addition to null, NaN and the empty text.
 missing = []
 
 # FILL IN: one [[features]] table for each column to predict from.
@@ -38,7 +38,7 @@ name = "FILL IN the name of the column"
 values = []               # FILL IN every value, as texts: ["f", "m"]
 # optional = true         # if it may be missing in a row
 
-# A column of numbers: take the marks off and fill in.
+# A numeric column: uncomment and fill in.
 # [[features]]
 # kind = "numeric"
 # name = "age"
@@ -50,7 +50,7 @@ values = []               # FILL IN every value, as texts: ["f", "m"]
 
 
 def write_all(files: Mapping[Path, str]) -> None:
-    """All of them or none; nothing is overwritten."""
+    """Write all files or none, without overwriting any."""
     written: list[Path] = []
     try:
         for path, text in files.items():
@@ -62,11 +62,11 @@ def write_all(files: Mapping[Path, str]) -> None:
         raise
 
 
-def command_line(command: click.Command, said: Mapping[str, Any]) -> str:
-    """The call without questions that gives this study."""
-    words = ["blindbayes", "study", command.name or "", str(said["path"])]
+def command_line(command: click.Command, answers: Mapping[str, Any]) -> str:
+    """Return the command that makes the same study without questions."""
+    words = ["blindbayes", "study", command.name or "", str(answers["path"])]
     for option in command.params:
-        value = said.get(str(option.name))
+        value = answers.get(str(option.name))
         if isinstance(option, click.Option) and value not in (None, option.default):
             for each in value if option.multiple else [value]:
                 words += [option.opts[0], str(each)]

@@ -71,9 +71,9 @@ def weights(
     for feature in parameters.codebook.features if only is None else (parameters.codebook.feature(only),):
         term = parameters.terms[feature.name]
         if isinstance(term, Histogram):
-            result += _of_histogram(parameters, feature, term, noise_interval, statistics)
+            result += _histogram_weights(parameters, feature, term, noise_interval, statistics)
         elif isinstance(feature, Text) and isinstance(term, Words):
-            result += _of_words(parameters, feature, term, noise_interval, statistics)
+            result += _word_weights(parameters, feature, term, noise_interval, statistics)
         elif isinstance(feature, Numeric) and isinstance(term, Gaussian):
             codes = _points(term, feature, np.isfinite(parameters.log_prior))
             names = [f"at {(code + feature.centre) / feature.scale:.6g}" for code in codes.tolist()]
@@ -102,7 +102,7 @@ def _weights(
     ]
 
 
-def _of_histogram(
+def _histogram_weights(
     parameters: Parameters,
     feature: Feature,
     term: Histogram,
@@ -144,7 +144,7 @@ def _row_bounds(exact: Floats, noise_interval: NoiseInterval, total: int) -> lis
     return [(max(float(low), 0.0) * total, min(float(high), 1.0) * total) for low, high in zip(*shares, strict=True)]
 
 
-def _of_words(
+def _word_weights(
     parameters: Parameters, feature: Text, term: Words, noise_interval: NoiseInterval | None, statistics: Statistics | None
 ) -> list[Weight]:
     """Return the words with the most evidence for each class, weighted by how often they are used."""
@@ -170,7 +170,7 @@ def information(parameters: Parameters) -> dict[str, float]:
     for feature in parameters.codebook.features:
         term = parameters.terms[feature.name]
         if isinstance(term, Words):
-            bits[feature.name] = _information_of_words(prior, term)
+            bits[feature.name] = _information_word_weights(prior, term)
             continue
         if isinstance(term, Histogram):
             joint = prior[:, None] * np.exp(term.log_prob)
@@ -188,7 +188,7 @@ def information(parameters: Parameters) -> dict[str, float]:
     return dict(sorted(bits.items(), key=lambda item: -item[1]))
 
 
-def _information_of_words(prior: Floats, term: Words) -> float:
+def _information_word_weights(prior: Floats, term: Words) -> float:
     """Return the information of one word of a document; of a Bernoulli text, of all words as separate features."""
     if term.once:
         given = np.exp(term.log_prob)

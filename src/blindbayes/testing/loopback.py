@@ -1,7 +1,7 @@
-"""Several sites as real processes on this machine: for demonstrations, tests and benchmarks.
+"""Several sites as real processes on this machine, for demonstrations, tests and benchmarks.
 
-Each site has its own folder, keys, rows, agent process and ports on 127.0.0.1. Everything between them is as between
-organisations: pinned certificates, envelope, journals, policy.
+Each site has its own folder, keys, rows, agent process and ports on 127.0.0.1. They communicate as organisations do: with
+pinned certificates, sealed envelopes, journals and policies.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,21 @@ from blindbayes.net.identity import Identity, pin
 from blindbayes.study.file import StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.study.study import KINDS
-from blindbayes.testing.ports import free_port
+
+
+def free_port() -> int:
+    """Return a port that the system gives to nobody else for a minute; a server may bind it.
+
+    A connection that was closed on its side first keeps the port in TIME_WAIT.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        probe.listen(1)
+        address: tuple[str, int] = probe.getsockname()
+        with socket.create_connection(address):
+            probe.accept()[0].close()
+        return address[1]
 
 
 class LoopbackSite:
@@ -42,7 +57,6 @@ class LoopbackSite:
 
     @property
     def operator(self) -> OperatorClient:
-        """The way in for the site's own people."""
         return OperatorClient(self.home.folder)
 
     def start(self, *, timeout: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
@@ -63,7 +77,7 @@ class LoopbackSite:
             )
 
     def wait_ready(self, timeout: float) -> None:
-        """Until the agent says that it listens."""
+        """Wait until the agent listens."""
         if self.process is None or self.process.stdout is None:
             raise ConfigError(f"the agent of {self.name} was not started")
         readable, _, _ = select.select([self.process.stdout], [], [], timeout)
@@ -79,7 +93,7 @@ class LoopbackSite:
                 self._gone()
 
     def stop(self) -> None:
-        """Stop gracefully, then for certain."""
+        """Terminate the process, and kill it if it does not end."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
@@ -98,7 +112,7 @@ class LoopbackSite:
 
 
 class Loopback:
-    """Sites that know each other. Use as a context manager: the processes end with it."""
+    """Sites that have pinned each other. As a context manager it starts and stops their processes."""
 
     def __init__(
         self,
@@ -109,8 +123,8 @@ class Loopback:
         addresses: Mapping[str, str] | None = None,
         reached: Mapping[str, str] | None = None,
     ) -> None:
-        """`rows` maps each site to its data source (a path or URL), or to None for a site without rows; `addresses` and
-        `reached`: where it listens, and where others reach it, if something stands between."""
+        """Make the sites. `rows` maps each to its data source (path or URL), or to None; `addresses` are those that they listen
+        on, and `reached` those for the others, if a proxy stands between."""
         self.folder = folder
         self.sites: dict[str, LoopbackSite] = {}
         for name, source in rows.items():
@@ -154,7 +168,7 @@ class Loopback:
             site.stop()
 
     def make_study(self, codebook: Codebook, **fields: Any) -> StudyFile:
-        """A study of all sites; those without rows host."""
+        """Return a study of all sites; those without rows host roles."""
         parties = tuple(
             Party(name, card.identity.hex(), site.home.config.rows is not None, card.agreement.hex() or None)
             for name, site in self.sites.items()
@@ -163,12 +177,11 @@ class Loopback:
         return make_study_file(codebook, **{"title": "loopback", "parties": parties, **fields})
 
     def approve(self, study: StudyFile, *, runs: int = 1) -> None:
-        """Every site says yes."""
         for site in self.sites.values():
             site.home.approvals.approve(study, runs=runs)
 
     def run(self, study: StudyFile, *, by: str | None = None, tell: Any = None) -> dict[str, dict[str, Any]]:
-        """Run an approved study to its end; how it ended at every site that still answers."""
+        """Run an approved study to its end; return the outcome at every site that still answers."""
         first = self.sites[by or next(iter(self.sites))]
         begun = first.operator.call("POST", "/runs", {"study": study.sha256})
         if begun["state"] == "refused":
@@ -178,7 +191,7 @@ class Loopback:
     def predict(
         self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]], *, tell: Any = None
     ) -> dict[str, dict[str, Any]]:
-        """Every site's people ask to classify a batch: `asked` maps each to its `rows` or `count` (and `keep`)."""
+        """Request a batch at every site; `asked` maps each to its `rows` or `count` (and `keep`). Return the outcomes."""
         begun = {
             name: self.sites[name].operator.call(
                 "POST", "/predictions", {"study": study.sha256, "model": model, "batch": batch, **fields}
@@ -190,7 +203,7 @@ class Loopback:
         return self.follow(next(iter(begun.values()))["run"], study, tell=tell)
 
     def follow(self, run_id: str, study: StudyFile, *, tell: Any = None, patience: float = 10.0) -> dict[str, dict[str, Any]]:
-        """How a run ended at every site that is running."""
+        """Wait for the end of a run; return the outcome at every running site."""
         ended: dict[str, dict[str, Any]] = {}
         for name, site in self.sites.items():
             if site.process is not None:
@@ -224,7 +237,7 @@ def _follow(site: LoopbackSite, run_id: str, tell: Any, patience: float) -> dict
 
 
 def _main(folder: str) -> None:
-    """The agent of one folder, in this process; one line on standard output when it is ready."""
+    """Run the agent of one folder in this process; print one line when it is ready."""
     import asyncio
 
     from blindbayes.agent.serve import serve
