@@ -27,8 +27,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.disclosure.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
-from blindbayes.testing.loopback import Loopback
-from blindbayes.testing.loopback import free_port
+from blindbayes.testing.loopback import Loopback, free_port
 
 NAMES = ("registry", "hospital")
 
