@@ -276,14 +276,7 @@ class HistogramTask(CountingTask):
         if held.n_rows is not None:
             raise ConfigError("noisy_histograms takes no rows: the miner gets a model of its own")
         self.noisy = NoisyColumns(self.study, agreement.owners)
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return (*self.noisy.names, MINER)
-
-    @property
-    def learners(self) -> tuple[str, ...]:
-        return (MINER,)
+        self.roles, self.learners = (*self.noisy.names, MINER), (MINER,)
 
     def cost(self, party: str) -> Charge | None:
         mechanism = self.noisy.mechanisms[party]

@@ -71,18 +71,8 @@ class MaximumTask(CountingTask):
                 f"the study asks for at least {self.study.limits.min_parties} parties; {len(self.names)} take part"
             )
         self.bits = cast(PrivateMaximumParams, self.study.params).bits
-
-    @property
-    def setting(self) -> SumSetup:
-        return SumSetup(self.names, 1, bound=1, options={"scheme": "ristretto"})  # of each digit's sum
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return (*self.names, MINER)
-
-    @property
-    def learners(self) -> tuple[str, ...]:
-        return self.roles
+        self.setting = SumSetup(self.names, 1, bound=1, options={"scheme": "ristretto"})  # of each digit's sum
+        self.roles = self.learners = (*self.names, MINER)
 
     def cost(self, party: str) -> Charge | None:
         return None

@@ -152,10 +152,7 @@ class OpenedRatioTask(RatioTask):
             tails = (noise.law.tail(2.0**-40 / ratios.cells, size, each) / each for each in set(ratios.bounds))
             ratios = replace(ratios, noise_bound=math.ceil(max(tails)))
         self.ratios = ratios
-
-    @property
-    def setting(self) -> SumSetup:
-        return SumSetup(self.names, self.ratios.lanes, noisy=self.noise is not None)  # depends on everybody's counts
+        self.setting = SumSetup(self.names, ratios.lanes, noisy=self.noise is not None)  # depends on everybody's counts
 
     def cost(self, party: str) -> Charge | None:
         return None if self.noise is None else Charge.of(self.noise.price)

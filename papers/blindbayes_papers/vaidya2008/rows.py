@@ -193,14 +193,8 @@ class PrintedRowsTask(CountingTask):
         if agreement.identities and opening != "printed":
             raise ConfigError("shares of ratios by the paper's route serve nothing; private_ratio has shares that classify")
         self.plan = RatioLayout(study.codebook, study.estimation.alpha, self.terms.divisor, opening, rings)
-
-    @property
-    def setting(self) -> SumSetup:
-        return SumSetup(self.agreement.names, 1)  # what is opened depends on everybody's counts
-
-    @property
-    def learners(self) -> tuple[str, ...]:
-        return self.agreement.names
+        self.setting = SumSetup(agreement.names, 1)  # what is opened depends on everybody's counts
+        self.learners = agreement.names
 
     @property
     def is_printed(self) -> bool:

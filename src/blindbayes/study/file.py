@@ -216,9 +216,10 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     @property
     def setting(self) -> SumSetup:
-        """Of a study over rows: the public setting of the sum."""
-        found: SumSetup = self.task.setting
-        return found
+        """The public setting of the sum over rows."""
+        if self.task.setting is None:
+            raise ConfigError(f"{self.protocol} adds up no rows")
+        return self.task.setting
 
     def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:
         """Run it in this process, as agreed: under its own hash, with its parties and hosts. See `Study.simulate`."""

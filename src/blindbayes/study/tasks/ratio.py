@@ -148,10 +148,7 @@ class SharedRatioTask(RatioTask):
         super().__init__(agreement)
         self.rows = SharedRowsSetup(self.study.codebook, self.names, self.study.estimation.alpha)
         self.rows.plan  # noqa: B018 - raises unless scores fit and have a minimum variance
-
-    @property
-    def setting(self) -> SumSetup:
-        return SumSetup(self.names, 1)  # answers depend on everybody's counts
+        self.setting = SumSetup(self.names, 1)  # answers depend on everybody's counts
 
     def cost(self, party: str) -> Charge | None:
         return None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from blindbayes._lazy import lazy
-from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
@@ -68,28 +67,10 @@ class SumTask(CountingTask):
         """Plan the sum. Raises `PrivacyError` for one that no policy can allow."""
         super().__init__(agreement)
         self.sum = Sum.make(self.study, agreement.contributors, agreement.founders, agreement.steps)
-
-    @property
-    def setting(self) -> SumSetup:
-        return self.sum.setting
-
-    @property
-    def plan(self) -> NoisySum | None:
-        """The noise that the contributors add together; None for an exact sum."""
-        return self.sum.plan
-
-    @property
-    def counting(self) -> Codebook:
-        """The codebook that every contributor counts with: the study's, with finer cells where noise will be added."""
-        return self.sum.counting
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return self.protocol.roster(self.setting)
-
-    @property
-    def learners(self) -> tuple[str, ...]:
-        return self.protocol.learners(self.setting)
+        self.setting: SumSetup = self.sum.setting
+        self.plan = self.sum.plan  # the noise that the contributors add together; None for an exact sum
+        self.counting = self.sum.counting  # the codebook that every contributor counts with
+        self.roles, self.learners = self.protocol.roster(self.setting), self.protocol.learners(self.setting)
 
     def require_runnable(self) -> None:
         self.protocol.check(self.setting)

@@ -239,23 +239,11 @@ class StudyTask(Task):
     def __init__(self, agreement: Agreement) -> None:
         """Derive the public facts of the runs. Raises for what the parties cannot agree on."""
         self.agreement, self.study = agreement, agreement.study
+        self.roles = agreement.contributors  # the contributors under their own names, then the others
+        self.learners = agreement.contributors  # roles that learn the result of a run, or keep a share of it each
+        self.setting: SumSetup | None = None  # of the sum over rows that the rule on exact sums is about
         self.run_id = ""
         self._site: Site | None = None
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Every role: the contributors under their own names, then the others."""
-        return self.agreement.contributors
-
-    @property
-    def learners(self) -> tuple[str, ...]:
-        """The roles that learn the result of a run, or keep a share of it each."""
-        return self.agreement.contributors
-
-    @property
-    def setting(self) -> SumSetup:
-        """The setting of the sum that the rule on exact sums is about."""
-        raise ConfigError(f"{self.name} adds up no rows")
 
     def require_runnable(self) -> None:
         """Raise, before people approve, what the roles would raise in their first step."""
