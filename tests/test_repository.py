@@ -1,4 +1,4 @@
-"""What a newcomer finds at the door says what the house does."""
+"""Top-level documents match the repository."""
 
 from __future__ import annotations
 
@@ -45,6 +45,13 @@ def test_the_rooms_of_the_map_are_those_of_the_package() -> None:
     }
     assert there - named <= {"datasets"}
     assert named <= there
+
+
+def test_the_architecture_page_names_files_that_exist() -> None:
+    paths = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text("docs/architecture.md"))
+    assert len(paths) > 60
+    missing = {path for path in paths if not (ROOT / "src" / "blindbayes" / path).exists() and not (ROOT / path).exists()}
+    assert missing == set()
 
 
 def test_the_workflow_calls_what_ci_calls_for_every_python_that_the_package_names() -> None:
