@@ -77,7 +77,7 @@ def reading_class_holder(run, other, shape, ot_receiver, source, choices, stolen
         yield Send(other, ClassesChosen(mark(session, ClassesChosen, index), corrections))
         sent = yield from receive(other, RowsMasked)
         sums = sent.levels.reshape(shape.level_sums, count, 2)
-        hash_ = TweakedHash.of_block(session, index)
+        hash_ = TweakedHash.for_block(session, index)
         leaves = trees.regrow(hash_, t.reshape(count, shape.levels, 2), choices[:count], sides, sums, shape.classes)
         width = shape.words + 1  # and the count of rows
         each = -(-width // 2)

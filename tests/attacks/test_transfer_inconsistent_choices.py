@@ -264,11 +264,11 @@ def stealing_evaluator(setup, query, run, ot_receiver, loot):
             raw = np.zeros(16, dtype=np.uint8)
             raw[tree // 2] = guess << (4 * (tree % 2))
             tried[0, tree] ^= raw.view(np.uint64)
-        of_block = TweakedHash.of_block(hash_.session, comparing._COMPARED)
-        evaluator = Evaluator(of_block, "class")
+        for_block = TweakedHash.for_block(hash_.session, comparing._COMPARED)
+        evaluator = Evaluator(for_block, "class")
         evaluator.give_tables(garbled.tables)
         out = comparing.circuit(evaluator, evaluator.own(tried.shape[:-1]), tried, query).reshape(-1, 2)
-        own = of_block.run(out, Domain.OUTPUT, of_block.reserve(Domain.OUTPUT, len(out)))[:, 0]
+        own = for_block.run(out, Domain.OUTPUT, for_block.reserve(Domain.OUTPUT, len(out)))[:, 0]
         fits = (own == garbled.tags[len(out) :]) | (own == garbled.tags[: len(out)])
         for tree in range(TREES):
             if fits[tree]:

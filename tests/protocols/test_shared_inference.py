@@ -306,9 +306,9 @@ def test_own_mistakes_are_local_errors():
 
 def test_every_chunk_has_hash_keys_of_its_own(monkeypatch):
     """Security falls with the number of hashes under one key: look-ups and comparisons of a chunk have one each."""
-    keys, genuine = [], TweakedHash.of_block
+    keys, genuine = [], TweakedHash.for_block
     monkeypatch.setattr(
-        TweakedHash, "of_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
+        TweakedHash, "for_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
     )
     monkeypatch.setattr(argmax_query, "_MAX_CHUNK", 8)
     setup = Setup(with_classes(3), 30)

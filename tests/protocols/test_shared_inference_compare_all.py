@@ -119,9 +119,9 @@ def test_an_answer_that_is_no_class_stays_unread_and_nobody_is_told(kind):
 
 
 def test_every_batch_of_triples_has_a_hash_key_of_its_own(monkeypatch):
-    keys, genuine = [], t.TweakedHash.of_block
+    keys, genuine = [], t.TweakedHash.for_block
     monkeypatch.setattr(
-        t.TweakedHash, "of_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
+        t.TweakedHash, "for_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
     )
     monkeypatch.setattr(t, "_TRIPLES_AT_ONCE", 1)  # one instance at a time
     scores = np.zeros((3, 2), dtype=int)

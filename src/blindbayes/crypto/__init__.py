@@ -1,1 +1,1 @@
-"""Pure functions on integers, bytes and numpy arrays; thin over cryptography and libsodium."""
+"""Cryptographic primitives on integers, bytes and numpy arrays, over cryptography and libsodium."""

@@ -1,8 +1,7 @@
-"""The one source of randomness of the package.
+"""The only source of randomness of the package.
 
-`Coins.system()` reads the operating system's generator. `Coins.seeded(seed)` expands a 32-byte seed with AES-256-CTR, so
-that a journal that holds the seed can replay a role bit for bit. Everything random takes a `Coins` as an argument; a test
-on imports holds this wall.
+`Coins.system()` reads the operating system's generator. `Coins.seeded(seed)` expands a 32-byte seed by AES-256-CTR, so that a
+journal with the seed can replay a role bit for bit. Every randomised function takes `Coins`; tests/test_walls.py checks it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class _System:
 
 
 class _Keyed:
-    """AES-256-CTR from block 0. One key is used for one stream only: `derive` makes a fresh key for each label."""
+    """AES-256-CTR from block 0. A key is used for one stream: `derive` makes a fresh key for each label."""
 
     def __init__(self, key: bytes) -> None:
         self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
@@ -40,7 +39,7 @@ class _Keyed:
 
 
 class Coins:
-    """A stream of uniform bits. Not thread safe; give every role its own."""
+    """A stream of uniform bits. Not thread safe; each role needs its own."""
 
     def __init__(self, stream: _Stream, seed: bytes | None) -> None:
         self._stream = stream
@@ -50,28 +49,27 @@ class Coins:
 
     @classmethod
     def system(cls) -> Coins:
-        """Coins from the operating system, for anything that is never replayed (central releases, key generation)."""
+        """Return coins from the operating system, for what is never replayed (central releases, key generation)."""
         return cls(_System(), None)
 
     @classmethod
     def seeded(cls, seed: bytes) -> Coins:
-        """Coins expanded from a 32-byte seed, for roles whose run a journal must be able to replay."""
+        """Return coins expanded from a 32-byte seed, for roles that a journal can replay."""
         if len(seed) != SEED_BYTES:
-            raise ValueError(f"a coin seed has {SEED_BYTES} bytes")
+            raise ValueError(f"a coin seed must have {SEED_BYTES} bytes")
         return cls(_Keyed(hashlib.sha256(b"blindbayes coins v1 stream" + seed).digest()), bytes(seed))
 
     @property
     def is_seeded(self) -> bool:
-        """Whether they can be drawn again from a seed."""
         return self._seed is not None
 
     @staticmethod
     def fresh_seed() -> bytes:
-        """A new seed from the operating system."""
+        """Return a new seed from the operating system."""
         return os.urandom(SEED_BYTES)
 
     def derive(self, label: str) -> Coins:
-        """An independent child stream. For seeded coins the same label gives the same child, whatever was drawn before."""
+        """Return an independent child stream. For seeded coins it depends only on seed and label, not on earlier draws."""
         if self._seed is None:
             return Coins.system()
         child = hashlib.sha256(b"blindbayes coins v1 child" + self._seed + label.encode()).digest()
@@ -84,7 +82,7 @@ class Coins:
         raise TypeError("coins are not copied or pickled: a copy would draw the same noise twice")
 
     def bytes(self, size: int) -> bytes:
-        """`size` uniform bytes."""
+        """Draw `size` uniform bytes."""
         if size >= _CHUNK:
             return self._stream.read(size)
         if self._at + size > len(self._buffer):
@@ -95,11 +93,11 @@ class Coins:
         return out
 
     def bits(self, count: int) -> int:
-        """A uniform integer of `count` bits."""
+        """Draw a uniform integer of `count` bits."""
         return int.from_bytes(self.bytes((count + 7) // 8), "little") & ((1 << count) - 1)
 
     def below(self, bound: int) -> int:
-        """A uniform integer in [0, bound), by rejection: no modulo bias."""
+        """Draw a uniform integer in [0, bound), by rejection."""
         if bound <= 0:
             raise ValueError("bound must be positive")
         count = (bound - 1).bit_length()
@@ -109,11 +107,11 @@ class Coins:
                 return value
 
     def words(self, count: int) -> npt.NDArray[np.uint64]:
-        """`count` uniform 64-bit words."""
+        """Draw `count` uniform 64-bit words."""
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64)
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
-        """Fisher-Yates in place."""
+        """Shuffle in place (Fisher-Yates)."""
         for last in range(len(items) - 1, 0, -1):
             other = self.below(last + 1)
             items[last], items[other] = items[other], items[last]

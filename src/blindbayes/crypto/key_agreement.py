@@ -1,7 +1,7 @@
 """X25519 key agreement, over libsodium.
 
-The agreed secret is BLAKE2b of the curve point and of both public keys in a fixed order, as libsodium's `crypto_kx` does,
-so that it is a uniform key and bound to the pair.
+The agreed secret is BLAKE2b of the curve point and both public keys in a fixed order, as in libsodium's `crypto_kx`: a uniform
+key that is bound to the pair.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ class AgreementKey:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != SECRET_BYTES:
-            raise ValueError(f"an agreement key has {SECRET_BYTES} bytes")
+            raise ValueError(f"an agreement key must have {SECRET_BYTES} bytes")
         self._secret = bytes(secret)
         self.public: bytes = bindings.crypto_scalarmult_base(self._secret)
 
     @classmethod
     def generate(cls, coins: Coins) -> AgreementKey:
-        """A fresh key."""
+        """Generate a fresh key."""
         return cls(coins.bytes(SECRET_BYTES))
 
     def secret_bytes(self) -> bytes:
-        """The private key, to be shared among others or journalled, never to be sent in clear."""
+        """Return the private key, to be secret-shared or journalled, never sent in clear."""
         return self._secret
 
     def __repr__(self) -> str:
         return "AgreementKey(<redacted>)"
 
     def agree(self, public: bytes, *, party: str | None = None) -> bytes:
-        """The 32-byte secret that only the two key holders can compute.
+        """Return the 32-byte secret that only the two key holders can compute.
 
-        Raises `IntegrityError` naming `party` for a public key of the wrong size or of small order.
+        Raises `IntegrityError` naming `party` for a public key of wrong size or small order.
         """
         return self.agree_many([public], [party])[0]
 
     def agree_many(self, publics: Sequence[bytes], parties: Sequence[str | None]) -> list[bytes]:
-        """`agree` with each of them."""
+        """Agree with each of several public keys."""
         for public, party in zip(publics, parties, strict=True):
             if len(public) != PUBLIC_BYTES:
                 raise IntegrityError(party=party)
-        found = kernels.active() if len(publics) > 2 else None
-        points = None if found is None else found.agreements(self._secret, b"".join(publics))
+        engine = kernels.active() if len(publics) > 2 else None
+        points = None if engine is None else engine.agreements(self._secret, b"".join(publics))
         secrets = []
-        for at, (public, party) in enumerate(zip(publics, parties, strict=True)):
-            point = self._point(public, party) if points is None else points[32 * at : 32 * at + 32]
+        for i, (public, party) in enumerate(zip(publics, parties, strict=True)):
+            point = self._point(public, party) if points is None else points[32 * i : 32 * i + 32]
             if point == bytes(32):
                 raise IntegrityError(party=party)
             low, high = (self.public, public) if self.public < public else (public, self.public)

@@ -13,12 +13,12 @@ _WORD = 2.0**64
 
 
 def limbs_for(bits: int) -> int:
-    """Number of limbs that hold `bits` bits."""
+    """Return the number of limbs for `bits` bits."""
     return -(-bits // 64)
 
 
 def add(left: Limbs, right: Limbs) -> Limbs:
-    """left + right."""
+    """Return left + right."""
     total: Limbs = left + right
     if total.shape[-1] == 2:
         total[..., 1] += total[..., 0] < right[..., 0]
@@ -26,7 +26,7 @@ def add(left: Limbs, right: Limbs) -> Limbs:
 
 
 def subtract(left: Limbs, right: Limbs) -> Limbs:
-    """left - right."""
+    """Return left - right."""
     rest: Limbs = left - right
     if rest.shape[-1] == 2:
         rest[..., 1] -= np.broadcast_to(left[..., 0] < right[..., 0], rest.shape[:-1])
@@ -34,7 +34,7 @@ def subtract(left: Limbs, right: Limbs) -> Limbs:
 
 
 def total(values: Limbs, axis: int) -> Limbs:
-    """Sum over an axis that is not the last."""
+    """Return the sum over an axis other than the last."""
     if values.shape[-1] == 1:
         whole: Limbs = values.sum(axis=axis, dtype=np.uint64)
         return whole
@@ -46,24 +46,24 @@ def total(values: Limbs, axis: int) -> Limbs:
 
 
 def from_integers(values: Sequence[int], limbs: int) -> Limbs:
-    """Integers of any sign, reduced: shape (len(values), limbs)."""
+    """Reduce integers of any sign to (len(values), limbs)."""
     mask = (1 << (64 * limbs)) - 1
     raw = b"".join((int(value) & mask).to_bytes(8 * limbs, "little") for value in values)
     return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(len(values), limbs)
 
 
 def to_integers(values: Limbs, bits: int) -> list[int]:
-    """Signed integers of `bits` bits from (n, limbs)."""
+    """Return signed integers of `bits` bits from (n, limbs)."""
     half, modulus = 1 << (bits - 1), 1 << bits
-    found = []
+    integers = []
     for row in values:
         value = sum(int(limb) << (64 * place) for place, limb in enumerate(row)) % modulus
-        found.append(value - modulus if value >= half else value)
-    return found
+        integers.append(value - modulus if value >= half else value)
+    return integers
 
 
 def from_floats(values: npt.NDArray[np.float64], limbs: int) -> Limbs:
-    """Whole floats of any sign and |value| < 2^(64 limbs - 1), reduced. Exact: sizes are split by powers of two alone."""
+    """Reduce whole floats with |value| < 2^(64 limbs - 1), exactly: they are split by powers of two only."""
     size = np.abs(values)
     out = np.zeros((*values.shape, limbs), dtype=np.uint64)
     high = np.floor(size / _WORD)
@@ -74,12 +74,12 @@ def from_floats(values: npt.NDArray[np.float64], limbs: int) -> Limbs:
 
 
 def to_bits(values: Limbs, bits: int) -> npt.NDArray[np.uint8]:
-    """(n, limbs) to a stack of bits (bits, n), lowest first."""
+    """Return the bits (bits, n) of (n, limbs), lowest first."""
     raw = np.ascontiguousarray(values.astype("<u8", copy=False)).view(np.uint8).reshape(len(values), -1)
     return np.ascontiguousarray(np.unpackbits(raw, axis=1, bitorder="little")[:, :bits].T)
 
 
 def cut(values: Limbs, bits: int) -> Limbs:
-    """Modulo 2^bits."""
+    """Reduce modulo 2^bits."""
     low: Limbs = values & from_integers([(1 << bits) - 1], values.shape[-1])[0]
     return low

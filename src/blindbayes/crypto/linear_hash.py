@@ -1,11 +1,11 @@
-"""A fast universal hash that is linear over GF(2): what the checks of oblivious transfers compare.
+"""A fast universal hash that is linear over GF(2), for consistency checks of oblivious transfers.
 
 `LinearHash` is GHASH, the polynomial hash over GF(2^128) inside AES-GCM, from the tag of a message without plaintext:
 tag(row) ^ tag(zeros) = sum of row_i h^(blocks + 2 - i), so that H(a ^ b) = H(a) ^ H(b). Two different rows of b blocks agree
 with probability at most (b + 1) / 2^128 over the key.
 
-The key is a hash of what the prover sent (Fiat and Shamir), so a check needs no message of the verifier: a prover may try many
-messages, each of which fails or passes as it would against a fresh key.
+The key is a hash of the prover's messages (Fiat and Shamir), so a check needs no message of the verifier. A prover may try many
+messages; each passes or fails as under a fresh key.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _NONCE = bytes(12)
 
 
 class LinearHash:
-    """H under the key of one message."""
+    """The hash under the key of one message."""
 
     def __init__(self, session: bytes, index: int, sent: Bytes) -> None:
         key = hashlib.sha256(b"blindbayes check of sent" + hashlib.sha256(session).digest() + index.to_bytes(16, "big"))
-        key.update(sent.data)  # SHA-256: processors have instructions for it
+        key.update(sent.data)  # SHA-256, for which processors have instructions
         self._key = key.digest()[:16]
 
     def masked(self, rows: Bytes) -> Bytes:
-        """(n, 16): H of each row but its last 16 bytes, which are added."""
+        """Return (n, 16): the hash of each row without its last 16 bytes, which are added to it."""
         width, kernel = rows.shape[1] - HASH_BYTES, kernels.active()
         if kernel is not None:
-            h = kernel.streams(kernel.schedules(self._key), 0, 16)  # of zeros, as GCM has it
+            h = kernel.streams(kernel.schedules(self._key), 0, 16)  # encrypted zeros, as in GCM
             hashed = kernel.ghash(h.tobytes(), rows[:, :width])
             hashed ^= rows[:, width:]
             return hashed
         tag = AESGCM(self._key).encrypt
         constant = np.frombuffer(tag(_NONCE, b"", bytes(width)), dtype=np.uint8)
         tags = b"".join([tag(_NONCE, b"", row.data) for row in rows[:, :width]])
-        found: Bytes = np.frombuffer(tags, dtype=np.uint8).reshape(-1, HASH_BYTES) ^ constant
-        found ^= rows[:, width:]
-        return found
+        hashes: Bytes = np.frombuffer(tags, dtype=np.uint8).reshape(-1, HASH_BYTES) ^ constant
+        hashes ^= rows[:, width:]
+        return hashes
 
 
 def digest(rows: Bytes) -> bytes:
-    """What stands for hashes that must be equal on both sides."""
+    """Return a digest of hashes, to compare them between two parties."""
     return hashlib.sha256(rows.tobytes()).digest()

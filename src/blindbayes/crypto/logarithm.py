@@ -1,4 +1,4 @@
-"""The circuit of a logarithm: a quadratic for each stretch of the normal form, within a stated error. See `circuits`."""
+"""Circuit of the natural logarithm: piecewise quadratics of the normal form, with a proven error. See `circuits`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from blindbayes.crypto.garbling.garbling import Gates
 from blindbayes.errors import LocalProtocolError
 
 LN_MAX_FRACTION = 24
-_SHORT = 7  # bits of a number that one table of 64 entries serves
+_SHORT = 7  # bits of a number for which a table of 64 entries suffices
 _GUARD = 4
 
 
 def ln_error(fraction: int) -> float:
-    """Bound on |ln(x) - what `ln` returns / 2^fraction| for every x >= 1."""
+    """Return a bound on the error of `ln` / 2^fraction for every x >= 1."""
     return 2.0 ** (1 - fraction)
 
 
 def ln_bits(bits: int, fraction: int) -> int:
-    """Width of what `ln` returns for a number of so many bits."""
+    """Return the width of the result of `ln` for a number of `bits` bits."""
     return fraction + max(1, (bits * 45426 // 65536 + 1).bit_length())  # 45426/65536 < ln 2 < the next step
 
 
 def ln(g: Gates, number: c.Number, fraction: int) -> c.Number:
-    """Fixed-point ln of an integer >= 1, with `fraction` bits after the point, within `ln_error`.
+    """Return the fixed-point ln of an integer >= 1, with `fraction` fraction bits, within `ln_error`.
 
-    Normal form x = 2^e m, 1 <= m < 2; the top 7 bits of m - 1 (6 of a short number) choose a quadratic c0 + c1 t - c2 t^2 for
-    the rest t; the error of the quadratics is (2^-7)^3 / 96. Of the products, rows are cut below 2^-(fraction + 4); half of the
-    most that this can take is in the offsets. All constants come from decimal arithmetic, so that two machines build the same
-    circuit.
+    In the normal form x = 2^e m, 1 <= m < 2, the top 7 bits of m - 1 (6 of a short number) select a quadratic in the rest t,
+    c0 + c1 t - c2 t^2, with error (2^-7)^3 / 96. Rows of the products are truncated below 2^-(fraction + 4), and the offsets
+    contain half of the largest truncation error. Decimal arithmetic makes the circuit equal on all machines.
     """
     if not 8 <= fraction <= LN_MAX_FRACTION:
-        raise LocalProtocolError(f"ln has 8 to {LN_MAX_FRACTION} fraction bits")
+        raise LocalProtocolError(f"ln must have 8 to {LN_MAX_FRACTION} fraction bits")
     inner, index = fraction + _GUARD, 6 if len(number) <= _SHORT else 7
     exponent_top = len(number) - 1
     width = ln_bits(len(number), fraction) + _GUARD
@@ -45,19 +44,19 @@ def ln(g: Gates, number: c.Number, fraction: int) -> c.Number:
     rest = mantissa[:-1]
     hot = c.one_hot(g, rest[len(rest) - index :])
     rest = rest[: len(rest) - index]
-    t = rest[max(0, len(rest) - (inner - index)) :]  # counts in units of 2^-inner; bits below that are dropped
+    t = rest[max(0, len(rest) - (inner - index)) :]  # in units of 2^-inner; lower bits are dropped
     bend_fraction = inner - 2 * index
     offset, slope, bend = _ln_tables(fraction, index, len(t))
     terms: list[tuple[int, c.Number]] = [(0, c.look_up(hot, offset, inner))]
     if len(t):
-        at = index + len(t)  # fraction bits of t
+        scale = index + len(t)  # fraction bits of t
         rising = c.look_up(hot, slope, inner - index + 1)
-        terms += _cut_products(g, rising, inner - index, t, at, inner)
+        terms += _cut_products(g, rising, inner - index, t, scale, inner)
     if len(t) and bend_fraction > 0:
-        has = min(inner, 2 * at)
-        squared = _cut_square(g, t, at, has)[: has - 2 * index]
+        has = min(inner, 2 * scale)
+        squared = _cut_square(g, t, scale, has)[: has - 2 * index]
         bent = c.add_many(g, _cut_products(g, c.look_up(hot, bend, bend_fraction), bend_fraction, squared, has, inner), inner)
-        # minus the bend: add its complement and 1, modulo 2^width
+        # subtract the quadratic term: add its complement and 1, modulo 2^width
         terms.append((0, g.not_(c.widen(bent, width))))
         terms.append((0, c.public(g, 1, 1, c.lanes_of(number))))
     hot = c.one_hot(g, shift)
@@ -69,20 +68,20 @@ def ln(g: Gates, number: c.Number, fraction: int) -> c.Number:
 def _cut_products(
     g: Gates, left: c.Number, left_fraction: int, right: c.Number, right_fraction: int, fraction: int
 ) -> list[tuple[int, c.Number]]:
-    """left * right, a row for each bit of `right`, each without what lies below 2^-fraction: units of that."""
+    """Return the rows of left * right, one for each bit of `right`, truncated to units of 2^-fraction."""
     below = [max(0, left_fraction + right_fraction - bit - fraction) for bit in range(len(right))]
-    kept = [(bit, low) for bit, low in enumerate(below) if low < len(left)]
-    places = np.concatenate([np.arange(low, len(left)) for _, low in kept])
-    owners = np.concatenate([np.full(len(left) - low, bit) for bit, low in kept])
-    made, rows, at = g.and_(left[places], right[owners]), [], 0
-    for bit, low in kept:
-        rows.append((low + bit + fraction - left_fraction - right_fraction, made[at : at + len(left) - low]))
-        at += len(left) - low
+    rows_used = [(bit, low) for bit, low in enumerate(below) if low < len(left)]
+    places = np.concatenate([np.arange(low, len(left)) for _, low in rows_used])
+    owners = np.concatenate([np.full(len(left) - low, bit) for bit, low in rows_used])
+    made, rows, start = g.and_(left[places], right[owners]), [], 0
+    for bit, low in rows_used:
+        rows.append((low + bit + fraction - left_fraction - right_fraction, made[start : start + len(left) - low]))
+        start += len(left) - low
     return rows
 
 
 def _cut_square(g: Gates, number: c.Number, has: int, fraction: int) -> c.Number:
-    """The square of a number of `has` fraction bits, without products below 2^-fraction: units of that."""
+    """Return the square of a number of `has` fraction bits, without products below its unit 2^-fraction."""
     down, bits = 2 * has - fraction, len(number)
     left, right = (side[np.add(*both) + 1 >= down] for both in [np.triu_indices(bits, k=1)] for side in both)
     products = g.and_(number[left], number[right])
@@ -96,10 +95,10 @@ def _cut_square(g: Gates, number: c.Number, has: int, fraction: int) -> c.Number
 
 @functools.cache
 def _ln_tables(fraction: int, index: int, rest: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Offset, slope and (negated) bend of the quadratic on each of 2^index segments: interpolation at Chebyshev points.
+    """Return offset, slope and negated second coefficient of the quadratic on each of 2^index segments.
 
-    The offsets carry half a unit of the result, so that dropping the guard bits rounds, and half of the most that the rows of
-    the two products, one for each bit of the rest and of its square, are cut by.
+    They interpolate at Chebyshev points. The offsets include half a unit of the result, so that dropping guard bits rounds, and
+    half of the largest truncation error of the rows of the two products.
     """
     inner = fraction + _GUARD
     bend_bits = max(0, inner - 2 * index)
@@ -123,7 +122,7 @@ def _ln_tables(fraction: int, index: int, rest: int) -> tuple[tuple[int, ...], t
 
 
 def _cut(value: int, rows: int) -> decimal.Decimal:
-    """What lies below the unit, in all, of value / 2, value / 4, ..."""
+    """Return the sum of what is truncated of value / 2, value / 4, ..."""
     total = sum(value % (1 << row) << rows - row for row in range(1, rows + 1))
     return decimal.Decimal(total) / (1 << rows)
 

@@ -1,7 +1,7 @@
-"""The prime-order group ristretto255 (RFC 9496), thin over libsodium.
+"""The prime-order group ristretto255 (RFC 9496), over libsodium.
 
-Points are 32 canonical bytes. A point that came from another party goes through `require_point` before anything is computed
-with it: bytes that encode no point, and the identity, are refused.
+Points are 32 canonical bytes. Check points of other parties by `require_point` before use: invalid encodings and the identity
+are refused.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ IDENTITY = bytes(POINT_BYTES)
 
 
 def require_point(encoded: bytes, party: str | None = None) -> bytes:
-    """The point itself, or `PeerProtocolError` naming `party` if the bytes are no valid point or the identity."""
+    """Return the point, or raise `PeerProtocolError` naming `party` if it is invalid or the identity."""
     if len(encoded) != POINT_BYTES or encoded == IDENTITY or not rbcl.crypto_core_ristretto255_is_valid_point(encoded):
         raise PeerProtocolError("a group element is not valid", party=party)
     return encoded
 
 
 def random_scalar(coins: Coins) -> bytes:
-    """A uniform non-zero scalar (512 bits reduced: the bias is below 2^-250)."""
+    """Draw a uniform non-zero scalar (512 bits reduced, with bias below 2^-250)."""
     while True:
         scalar = bytes(rbcl.crypto_core_ristretto255_scalar_reduce(coins.bytes(64)))
         if any(scalar):
@@ -32,22 +32,22 @@ def random_scalar(coins: Coins) -> bytes:
 
 
 def random_point(coins: Coins) -> bytes:
-    """A uniform point of unknown discrete logarithm."""
+    """Draw a uniform point of unknown discrete logarithm."""
     return bytes(rbcl.crypto_core_ristretto255_from_hash(coins.bytes(64)))
 
 
 def hash_to_point(data: bytes) -> bytes:
-    """A point that nobody knows the discrete logarithm of: SHA-512, then the ristretto map twice."""
+    """Hash to a point of unknown discrete logarithm: SHA-512, then the ristretto map twice."""
     return bytes(rbcl.crypto_core_ristretto255_from_hash(hashlib.sha512(data).digest()))
 
 
 def base_multiply(scalar: bytes) -> bytes:
-    """scalar * generator."""
+    """Return scalar * generator."""
     return bytes(rbcl.crypto_scalarmult_ristretto255_base(scalar))
 
 
 def multiply(scalar: bytes, point: bytes) -> bytes:
-    """scalar * point; both non-zero, so the result is not the identity."""
+    """Return scalar * point; both are non-zero, so the result is not the identity."""
     try:
         return bytes(rbcl.crypto_scalarmult_ristretto255(scalar, point))
     except (RuntimeError, ValueError, TypeError) as cause:
@@ -55,10 +55,10 @@ def multiply(scalar: bytes, point: bytes) -> bytes:
 
 
 def add(left: bytes, right: bytes) -> bytes:
-    """left + right."""
+    """Return left + right."""
     return bytes(rbcl.crypto_core_ristretto255_add(left, right))
 
 
 def subtract(left: bytes, right: bytes) -> bytes:
-    """left - right."""
+    """Return left - right."""
     return bytes(rbcl.crypto_core_ristretto255_sub(left, right))

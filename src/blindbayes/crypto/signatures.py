@@ -1,7 +1,6 @@
 """Ed25519 signatures, over libsodium. Verification raises; it never returns a bool.
 
-Sign a run's context (study, run, step, sender, receiver) together with the payload, never the payload alone:
-`Run.context` makes those bytes.
+Always sign the context of a run (study, run, step, sender, receiver) with the payload; `Run.context` makes those bytes.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ SIGNATURE_BYTES = 64
 
 
 class SigningKey:
-    """A party's identity. Fulfils `protocol.core.Signer`."""
+    """A party's identity; implements `protocols.core.Signer`."""
 
     __slots__ = ("_secret", "public")
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != 32:
-            raise ValueError("a signing seed has 32 bytes")
+            raise ValueError("a signing seed must have 32 bytes")
         public, secret = bindings.crypto_sign_seed_keypair(bytes(seed))
         self._secret: bytes = secret
         self.public: bytes = public
 
     @classmethod
     def generate(cls, coins: Coins) -> SigningKey:
-        """A fresh identity."""
+        """Generate a fresh identity."""
         return cls(coins.bytes(32))
 
     def __repr__(self) -> str:
         return "SigningKey(<redacted>)"
 
     def sign(self, payload: bytes) -> bytes:
-        """The 64-byte signature of `payload`."""
+        """Return the 64-byte signature of `payload`."""
         signed: bytes = bindings.crypto_sign(payload, self._secret)
         return signed[:SIGNATURE_BYTES]
 

@@ -1,8 +1,8 @@
-"""libsodium, loaded without a file where the system can.
+"""Load libsodium without leaving a temporary file.
 
-`rbcl` writes its copy of libsodium into the folder for temporary files, loads it, and never takes it away: one file of some
-megabytes per process, and none at all where that folder may hold no programs (`noexec`, as hardened servers have it). On Linux
-it gets memory in place of a file; elsewhere the file is taken away once loaded. (Windows keeps a loaded file; there it stays.)
+`rbcl` writes its copy of libsodium to the temporary folder, loads it and never removes it: some megabytes per process, and a
+failure where that folder is mounted `noexec`, as on hardened servers. On Linux it gets memory instead of a file; elsewhere the
+file is removed after loading, except on Windows, which does not allow it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-_WANTED = {"suffix": ".so", "delete": False}  # how rbcl asks for its file
+_WANTED = {"suffix": ".so", "delete": False}  # rbcl's arguments for its temporary file
 
 
 @contextlib.contextmanager
 def _in_memory() -> Iterator[None]:
-    """Whoever asks for that one file gets memory with a name; everybody else gets files as ever."""
+    """Give rbcl a named memory file in place of its temporary file; other callers get temporary files."""
     try:
-        room = os.memfd_create("libsodium")
+        memory = os.memfd_create("libsodium")
     except (AttributeError, OSError):
         yield
         return
-    place, ordinary = f"/proc/self/fd/{room}", tempfile.NamedTemporaryFile
+    place, ordinary = f"/proc/self/fd/{memory}", tempfile.NamedTemporaryFile
 
     def named(*args: Any, **options: Any) -> Any:
         return SimpleNamespace(name=place) if not args and options == _WANTED else ordinary(*args, **options)
@@ -37,7 +37,7 @@ def _in_memory() -> Iterator[None]:
         yield
     finally:
         tempfile.NamedTemporaryFile = ordinary
-        os.close(room)
+        os.close(memory)
 
 
 with _in_memory():

@@ -1,13 +1,12 @@
-"""The one place that hashes 128-bit blocks, and the one place that hands out tweaks.
+"""Tweakable hash of 128-bit blocks, and allocation of its tweaks.
 
 `TweakedHash` is TMMO of Guo, Katz, Wang and Yu, "Efficient and Secure Multiparty Computation from Fixed-Key Block Ciphers"
-(IEEE S&P 2020): H(x, i) = P(P(x) ^ i) ^ P(x), proved tweakable circular correlation robust (TCCR) for *any* tweaks when P is
-a random permutation. P is AES-128 under a public key that is derived from the session, so hashes of two sessions have
-nothing to do with each other.
+(IEEE S&P 2020): H(x, i) = P(P(x) ^ i) ^ P(x), tweakable circular correlation robust (TCCR) for *any* tweaks if P is a random
+permutation. P is AES-128 under a public key derived from the session, so that hashes of different sessions are independent.
 
-A tweak is (domain, index): the domain says what the hash is for, the index counts. `reserve` gives every use its own range
-and never gives an index twice. Two parties that run the same steps reserve the same ranges. Why it matters: a garbling that
-shared one tweak over all lanes opened its secret offset (tests/attacks/test_garbling_shared_tweak.py runs that attack).
+A tweak is (domain, index): the domain is the purpose of the hash, the index a counter. `reserve` allocates ranges of indices
+and never repeats one; two parties that run the same steps reserve the same ranges. Garbling with one tweak for all lanes
+reveals the secret offset (tests/attacks/test_garbling_shared_tweak.py runs that attack).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Block128: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Domain(enum.IntEnum):
-    """What a hash is for."""
+    """Purpose of a hash."""
 
     TREE = 1  # inner nodes of GGM trees
     LEAF = 2  # leaves of GGM trees, expanded into rows
@@ -40,7 +39,7 @@ class Domain(enum.IntEnum):
 
 
 class TweakedHash:
-    """TMMO under the session's key, with a counter of tweaks per domain. One object per session and party."""
+    """TMMO under the session's key, with a tweak counter per domain. One object per session and party."""
 
     def __init__(self, session: bytes) -> None:
         self.session = session
@@ -50,65 +49,65 @@ class TweakedHash:
 
     @functools.cached_property
     def _permutation(self) -> CipherContext:
-        # ECB here is the bare permutation that the construction asks for; nothing is encrypted with it.
+        # ECB is the bare permutation of the construction; nothing is encrypted with it.
         return Cipher(algorithms.AES(self._key), modes.ECB()).encryptor()  # noqa: S305
 
     @property
     def kernel(self) -> kernels.Kernels | None:
-        """The kernels in use, or None for numpy. Whoever watches or changes `outer` overrides it: kernels do not call that."""
+        """The kernels in use, or None for numpy. Subclasses that override `outer`, which kernels bypass, override this too."""
         return kernels.active()
 
     @functools.cached_property
     def schedule(self) -> npt.NDArray[np.uint8]:
-        """The permutation's key as kernels take it. Ask only where there are kernels."""
+        """The expanded key of the permutation, for kernels."""
         kernel = self.kernel
         if kernel is None:
-            raise LocalProtocolError("there are no kernels to make a key for")
+            raise LocalProtocolError("an expanded key needs kernels")
         return kernel.schedules(self._key)
 
     @classmethod
-    def of_block(cls, session: bytes, index: int) -> TweakedHash:
-        """The hash of one block of a session. Security falls with the hashes under one key, so a long session has many keys."""
+    def for_block(cls, session: bytes, index: int) -> TweakedHash:
+        """Return the hash for a block of a session: security falls with the hashes under one key, so blocks have their own."""
         return cls(hashlib.sha256(b"blindbayes block" + session + index.to_bytes(8, "big")).digest())
 
     def reserve(self, domain: Domain, count: int) -> int:
-        """The first of `count` tweak indices that nobody used before in this session."""
+        """Reserve `count` unused tweak indices of this session and return the first."""
         first = self._next[domain]
         if count < 0 or first + count > 2**63:
-            raise LocalProtocolError("the tweaks of a session are used up")
+            raise LocalProtocolError("the tweaks of the session are exhausted")
         self._next[domain] = first + count
         return first
 
     def permute(self, blocks: Block128, into: int | None = None) -> Block128:
-        """P on each of (n, 2) contiguous blocks; with `into` the result stands in that scratch buffer."""
+        """Apply P to each of (n, 2) contiguous blocks; with `into` the result is in that scratch buffer."""
         size = blocks.shape[0] * 16
-        # `update_into` asks for one spare block.
+        # `update_into` needs one spare block.
         out = np.empty(size + 16, dtype=np.uint8) if into is None else self._buffer(into, size + 16)
         self._permutation.update_into(blocks.data.cast("B"), out.data)
         return out[:size].view(np.uint64).reshape(-1, 2)
 
     def _buffer(self, number: int, size: int) -> npt.NDArray[np.uint8]:
-        """Scratch that is used again: fresh memory of this size costs more, in page faults, than the hash itself."""
+        """Return reused scratch memory: page faults of fresh memory cost more than the hash."""
         if len(self._scratch[number]) < size:
             self._scratch[number] = np.empty(size, dtype=np.uint8)
         return self._scratch[number][:size]
 
     def at(self, blocks: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
-        """H of each of (n, 2) blocks under the tweak (domain, indices[row]).
+        """Hash (n, 2) blocks under the tweaks (domain, indices[row]).
 
-        With `keep` false the result stands in scratch memory, and is gone at the next call.
+        If `keep` is False the result is in scratch memory, valid until the next call.
         """
         return self.expand_at(blocks, domain, indices, 2, keep=keep)
 
     def run(self, blocks: Block128, domain: Domain, first: int, *, keep: bool = True) -> Block128:
-        """H of each of (n, 2) blocks under consecutive tweaks from `first`."""
+        """Hash (n, 2) blocks under consecutive tweaks from `first`."""
         return self.expand(blocks, domain, first, 2, keep=keep)
 
     def expand(self, seeds: Block128, domain: Domain, first: int, words: int, *, keep: bool = True) -> npt.NDArray[np.uint64]:
-        """(n, words) pseudo-random words from (n, 2) seeds; block b of row r has the tweak first + r * blocks + b.
+        """Expand (n, 2) seeds to (n, words); block b of row r has the tweak first + r * blocks + b.
 
-        The same hash as `at`, with the inner permutation made once per seed. An odd number of words drops half a block. With
-        `keep` false the result stands in scratch memory, and is gone at the next call.
+        The same hash as `at`, with the inner permutation computed once per seed. An odd number of words drops half a block. If
+        `keep` is False the result is in scratch memory, valid until the next call.
         """
         rows, blocks = seeds.shape[0], -(-words // 2)
         kernel = self.kernel
@@ -120,7 +119,7 @@ class TweakedHash:
     def expand_at(
         self, seeds: Block128, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
     ) -> npt.NDArray[np.uint64]:
-        """The same where block b of row r has the tweak firsts[r] + b."""
+        """Expand seeds where block b of row r has the tweak firsts[r] + b."""
         kernel = self.kernel
         if kernel is not None:
             seeds, out = np.ascontiguousarray(seeds), self._out(len(seeds), words, keep)
@@ -140,14 +139,14 @@ class TweakedHash:
         if rows == 0:
             return np.empty((0, words), dtype=np.uint64)
         inner = self.permute(np.ascontiguousarray(seeds), into=0)
-        if blocks > 1:  # laid out in full: stretched over its blocks, a seed of two words would cost more than the hashes
+        if blocks > 1:  # copied in full: broadcasting a seed of two words would cost more than the hashes
             inner = np.repeat(inner, blocks, axis=0)
         return self.outer(inner, domain, indices, keep=keep).reshape(rows, 2 * blocks)[:, :words]
 
     def outer(self, inner: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
-        """H from P of each block, without kernels."""
+        """Return the hash from P of each block, without kernels."""
         tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
-        # One pass over whole blocks: numpy is slow where it steps over every other word.
+        # One pass over whole blocks: numpy is slow on every other word.
         tweaked[:, 0] = indices
         tweaked[:, 1] = domain
         tweaked ^= inner
@@ -157,23 +156,25 @@ class TweakedHash:
 
 
 def turned(blocks: Block128, out: Block128 | None = None) -> Block128:
-    """(a, b, 2) to (b, a, 2), always a copy. A block is moved as one item (of a kind that has 16 bytes; nothing is computed
-    with it): numpy is slow where its inner loop has two steps."""
+    """Transpose (a, b, 2) to (b, a, 2), as a copy.
+
+    Blocks are moved as items of a type of 16 bytes: numpy is slow if its inner loop has two steps.
+    """
     whole = np.ascontiguousarray(blocks)
     rows, columns, _ = whole.shape
     out = np.empty((columns, rows, 2), dtype=np.uint64) if out is None else out
     lines = whole.reshape(rows, 2 * columns).view(np.complex128)
     to = out.reshape(columns, 2 * rows).view(np.complex128)
-    for at in range(min(rows, columns)):
+    for i in range(min(rows, columns)):
         if rows < columns:
-            to[:, at] = lines[at]
+            to[:, i] = lines[i]
         else:
-            to[at] = lines[:, at]
+            to[i] = lines[:, i]
     return out
 
 
 def column_sums(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Column sums. 32 rows at a time lie side by side, since numpy adds long rows three times as fast as short ones."""
+    """Return column sums, of 32 rows side by side, since numpy adds long rows three times as fast as short ones."""
     whole, width = len(rows) // 32 * 32, rows.shape[1]
     wide = rows[:whole].reshape(whole // 32, 32 * width).sum(axis=0, dtype=np.uint64).reshape(32, width)
     total: npt.NDArray[np.uint64] = wide.sum(axis=0, dtype=np.uint64) + rows[whole:].sum(axis=0, dtype=np.uint64)

@@ -304,7 +304,7 @@ def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: O
     stream = ot_sender.session(session)
     chosen = yield from receive_marked(other, TotalsChosen, session, 0)
     labels = stream.extend(chosen.corrections, _WORD_BITS * ratios.cells, other).reshape(_WORD_BITS, -1, 2)
-    garbler = Garbler(TweakedHash.of_block(session, 0), ot_sender.delta)
+    garbler = Garbler(TweakedHash.for_block(session, 0), ot_sender.delta)
     total = c.add(garbler, garbler.own(c.to_bits(share, _WORD_BITS)), labels, bits=_WORD_BITS)
     totals = _at_least_zero(garbler, total)
     counted = _counted(garbler, totals, ratios)
@@ -312,7 +312,7 @@ def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: O
     yield from send_step(other, garbler, small[None], RatiosGarbled, session)
     returned = yield from receive_marked(other, LabelsReturned, session, 0)
     yield from _require_minimum(garbler.read(small[None], returned.labels, other))
-    garbler.hash_ = TweakedHash.of_block(session, 1)
+    garbler.hash_ = TweakedHash.for_block(session, 1)
     out = _ratios(garbler, totals, counted, ratios)  # step 5
     yield from send_step(other, garbler, out, RatiosGarbled, session)
     returned = yield from receive_marked(other, LabelsReturned, session, 1)
@@ -326,7 +326,7 @@ def _evaluate(
     stream = ot_receiver.session(session)
     corrections, t = stream.extend(c.to_bits(share, _WORD_BITS))
     yield Send(other, TotalsChosen(mark(session, TotalsChosen, 0), corrections))  # step 3
-    evaluator = Evaluator(TweakedHash.of_block(session, 0), other)
+    evaluator = Evaluator(TweakedHash.for_block(session, 0), other)
     labels = t.reshape(_WORD_BITS, -1, 2)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
     total = c.add(evaluator, evaluator.own((_WORD_BITS, ratios.cells)), labels, bits=_WORD_BITS)
@@ -341,7 +341,7 @@ def _evaluate(
             yield Send(name, RatiosTold(NONE_OPENED))
     yield from _require_minimum(bit)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
-    evaluator.hash_ = TweakedHash.of_block(session, 1)
+    evaluator.hash_ = TweakedHash.for_block(session, 1)
     out = _ratios(evaluator, totals, counted, ratios)  # step 5
     evaluator.require_finished()
     found = c.from_bits(evaluator.read(out, tags))

@@ -1,8 +1,8 @@
 """Circuits on numbers, written once for the garbler, the evaluator and the plain oracle.
 
-A number is a stack of wires, axis 0 = bit, lowest first; axis 1 = lane. Numbers are unsigned unless a docstring says
-otherwise. XOR and NOT are free; every function's docstring states its AND gates per lane (n bits unless said otherwise), and
-the tests hold it to that. Sums of many terms are kept in carry-save form, so that one call works on all bits at once.
+A number is a stack of wires: axis 0 is the bit, lowest first, axis 1 the lane. Numbers are unsigned and have n bits unless
+stated otherwise. XOR and NOT are free; docstrings state the AND gates per lane, and tests compare. Sums of many terms are in
+carry-save form, so that one call works on all bits at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Number: TypeAlias = Wires
 
 
 def to_bits(values: npt.NDArray[np.uint64] | Sequence[int], bits: int) -> npt.NDArray[np.uint8]:
-    """Integers modulo 2^bits to a stack of bits (bits, lanes); Python integers of any size are welcome."""
+    """Return the bits (bits, lanes) of integers of any size modulo 2^bits."""
     if isinstance(values, np.ndarray) and values.dtype == np.uint64 and bits <= 64:
         shifts = np.arange(bits, dtype=np.uint64)[:, None]
         return ((values[None, :] >> shifts) & np.uint64(1)).astype(np.uint8)
@@ -35,41 +35,41 @@ def to_bits(values: npt.NDArray[np.uint64] | Sequence[int], bits: int) -> npt.ND
 
 
 def from_bits(bits: npt.NDArray[np.uint8]) -> list[int]:
-    """A stack of bits (bits, lanes) to integers."""
+    """Return the integers of bits (bits, lanes)."""
     packed = np.packbits(bits.astype(np.uint8), axis=0, bitorder="little")
     return [int.from_bytes(packed[:, lane].tobytes(), "little") for lane in range(bits.shape[1])]
 
 
 def zeros(like: Number, bits: int) -> Number:
-    """The number 0, as wide as asked, with the lanes of `like`."""
+    """Return the number 0 of `bits` bits with the lanes of `like`."""
     return np.zeros((bits, *like.shape[1:]), dtype=like.dtype)
 
 
 def widen(number: Number, bits: int) -> Number:
-    """The same number with zero bits on top, or its low bits."""
+    """Extend a number by zero bits at the top, or truncate it to its low bits."""
     if len(number) >= bits:
         return number[:bits]
     return np.concatenate([number, zeros(number, bits - len(number))])
 
 
 def shift_up(number: Number, by: int) -> Number:
-    """number * 2^by."""
+    """Return number * 2^by."""
     return np.concatenate([zeros(number, by), number]) if by else number
 
 
 def public(g: Gates, value: int, bits: int, lanes: int) -> Number:
-    """A public integer modulo 2^bits on every lane."""
+    """Return a public integer modulo 2^bits on every lane."""
     pattern = np.array([(value >> bit) & 1 for bit in range(bits)], dtype=np.uint8)
     return g.constant(pattern, lanes)
 
 
 def lanes_of(number: Number) -> int:
-    """How many lanes a number has."""
+    """Return the number of lanes."""
     return int(number.shape[1])
 
 
 def join_lanes(numbers: Sequence[Number]) -> Number:
-    """Numbers of one width side by side, so that the same gates serve all of them."""
+    """Concatenate numbers of one width along their lanes."""
     return np.concatenate(numbers, axis=1)
 
 
@@ -77,12 +77,12 @@ def join_lanes(numbers: Sequence[Number]) -> Number:
 
 
 def add(g: Gates, left: Number, right: Number, *, bits: int | None = None, carry: Wires | None = None) -> Number:
-    """left + right (+ carry) modulo 2^bits. bits - 1 AND; without `bits` the sum is whole: n AND for n + 1 bits."""
+    """Return left + right (+ carry) modulo 2^bits, bits - 1 AND; without `bits` the full sum of n + 1 bits, n AND."""
     whole = max(len(left), len(right)) + 1
     bits = whole if bits is None else bits
     left, right = widen(left, bits), widen(right, bits)
     out = left ^ right
-    known = min(bits - 1, whole - 1)  # above the operands there is nothing left to carry
+    known = min(bits - 1, whole - 1)  # no carries above the operands
     if carry is not None:
         out[0] ^= carry
     if known:
@@ -91,26 +91,26 @@ def add(g: Gates, left: Number, right: Number, *, bits: int | None = None, carry
 
 
 def subtract(g: Gates, left: Number, right: Number, *, bits: int) -> Number:
-    """left - right modulo 2^bits. bits AND."""
+    """Return left - right modulo 2^bits. bits AND."""
     one = public(g, 1, 1, lanes_of(left))[0]
     left, right = widen(left, bits), widen(right, bits)
     return add(g, left, g.not_(right), bits=bits, carry=one)
 
 
 def negate_if(g: Gates, condition: Wires, number: Number) -> Number:
-    """-number modulo 2^n where the condition is 1, else the number. n - 1 AND."""
+    """Return -number modulo 2^n where the condition is 1, else the number. n - 1 AND."""
     flipped = number ^ condition[None]
     return add(g, flipped, zeros(number, len(number)), bits=len(number), carry=condition)
 
 
 def sign_of_sum(g: Gates, left: Number, right: Number) -> Wires:
-    """The top bit of left + right modulo 2^n: the sign, if they are shares of a signed number. n - 1 AND."""
+    """Return the top bit of left + right modulo 2^n: the sign, if they are shares of a signed number. n - 1 AND."""
     top: Wires = left[-1] ^ right[-1]
     return top ^ g.carries(left[:-1], right[:-1], every=False)[0] if len(left) > 1 else top
 
 
 def sign_of_many(g: Gates, numbers: Sequence[Number]) -> Wires:
-    """The top bit of the sum of any number of shares modulo 2^n, in few layers: carry-save, then a tree of carries."""
+    """Return the top bit of the sum of any number of shares modulo 2^n, in few layers: carry-save, then a tree of carries."""
     bits = len(numbers[0])
     rows = [_placed(number, shift, bits) for shift, number in carry_save(g, [(0, number) for number in numbers], bits)]
     if len(rows) == 1:
@@ -121,7 +121,7 @@ def sign_of_many(g: Gates, numbers: Sequence[Number]) -> Wires:
     if bits == 1:
         return top
     makes, passes = g.and_(left[:-1], right[:-1]), left[:-1] ^ right[:-1]
-    while len(makes) > 1:  # a pair of neighbours makes a carry if the upper does, or passes on what the lower makes
+    while len(makes) > 1:  # a pair generates a carry if the upper one does, or propagates the carry of the lower one
         even = len(makes) // 2 * 2
         upper = passes[1:even:2]
         both = g.and_(np.concatenate([upper, upper]), np.concatenate([makes[0:even:2], passes[0:even:2]]))
@@ -133,21 +133,21 @@ def sign_of_many(g: Gates, numbers: Sequence[Number]) -> Wires:
 
 
 def is_less(g: Gates, left: Number, right: Number, *, signed: bool = False) -> Wires:
-    """1 where left < right. n AND."""
+    """Return 1 where left < right. n AND."""
     carry = public(g, 1, 1, lanes_of(left))[0]
     other = g.not_(right)
-    if signed:  # the top bits count the other way round
+    if signed:  # top bits have negative weight
         left, other = np.concatenate([left[:-1], g.not_(left[-1:])]), np.concatenate([other[:-1], g.not_(other[-1:])])
     return g.not_(g.carries(left, other, carry, every=False)[0])
 
 
 def select(g: Gates, condition: Wires, yes: Number, no: Number) -> Number:
-    """yes where the condition is 1, else no. n AND."""
+    """Return `yes` where the condition is 1, else `no`. n AND."""
     return no ^ g.and_(np.broadcast_to(condition[None], no.shape), yes ^ no)
 
 
 def is_zero(g: Gates, number: Number) -> Wires:
-    """1 where all bits are 0. n - 1 AND."""
+    """Return 1 where all bits are 0. n - 1 AND."""
     level = g.not_(number)
     while len(level) > 1:
         half = len(level) // 2
@@ -161,9 +161,9 @@ def is_zero(g: Gates, number: Number) -> Wires:
 
 
 def add_many(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> Number:
-    """The sum of number * 2^shift over (shift, number), modulo 2^bits.
+    """Return the sum of number * 2^shift over (shift, number), modulo 2^bits.
 
-    Carry-save, three rows into two at a time: an AND only where at least two rows have a bit. The last two rows ripple.
+    Carry-save reduces three rows to two, with an AND only where at least two rows have a bit; the last two rows ripple.
     """
     rows = carry_save(g, terms, bits)
     if len(rows) == 1:
@@ -176,7 +176,7 @@ def add_many(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> Number
 
 
 def carry_save(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> list[tuple[int, Number]]:
-    """One or two rows (shift, number) with the same sum modulo 2^bits."""
+    """Return one or two rows (shift, number) with the same sum modulo 2^bits."""
     rows = [(shift, number[: max(0, bits - shift)]) for shift, number in terms if shift < bits]
     rows = [row for row in rows if len(row[1])]
     if not rows:
@@ -189,7 +189,7 @@ def carry_save(g: Gates, terms: Sequence[tuple[int, Number]], bits: int) -> list
 
 
 def _carry_save(g: Gates, triples: Sequence[Sequence[tuple[int, Number]]], bits: int) -> list[tuple[int, Number]]:
-    """Three rows to two each, sums and carries, in one call. AND only on windows where at least two rows have a bit."""
+    """Reduce each three rows to sums and carries, in one call, with an AND only where at least two rows have a bit."""
     rows: list[tuple[int, Number]] = []
     windows: list[tuple[int, Number, Number, Number]] = []
     for triple in triples:
@@ -203,17 +203,17 @@ def _carry_save(g: Gates, triples: Sequence[Sequence[tuple[int, Number]]], bits:
             a, b, c = (number[low - start : high - start] for number in (a, b, c))
             windows.append((low + 1, a, a ^ b, a ^ c))
     if windows:
-        made, at = g.and_(*(np.concatenate([window[side] for window in windows]) for side in (2, 3))), 0
+        made, start = g.and_(*(np.concatenate([window[side] for window in windows]) for side in (2, 3))), 0
         for shift, first, _, _ in windows:
-            rows.append((shift, first ^ made[at : at + len(first)]))
-            at += len(first)
+            rows.append((shift, first ^ made[start : start + len(first)]))
+            start += len(first)
     return rows
 
 
 def count_ones(g: Gates, wires: Wires) -> Number:
-    """How many of n wires, given as lanes, are 1: a number of one lane, of n.bit_length() bits. n - n.bit_count() AND in all.
+    """Count the ones of n wires, given as lanes: a number of one lane and n.bit_length() bits. n - n.bit_count() AND in all.
 
-    Full adders take three wires of one weight to one of it and one of the next, a half adder the last two.
+    Full adders reduce three wires of one weight to one of it and one of the next; a half adder takes the last two.
     """
     bits, column = [], wires
     while len(column):
@@ -239,7 +239,7 @@ def _placed(number: Number, offset: int, bits: int) -> Number:
 
 
 def multiply(g: Gates, left: Number, right: Number) -> Number:
-    """left * right, n + m bits. About 2nm AND (nm products, nm additions)."""
+    """Return left * right, n + m bits. About 2nm AND (nm products, nm additions)."""
     if len(left) < len(right):
         left, right = right, left
     shape = (len(right), *left.shape)
@@ -248,7 +248,7 @@ def multiply(g: Gates, left: Number, right: Number) -> Number:
 
 
 def square(g: Gates, number: Number) -> Number:
-    """number^2, 2n bits. About 1.2 n^2 AND: each mixed product is made once and counted twice by its place."""
+    """Return number^2, 2n bits. About 1.2 n^2 AND: each mixed product is computed once, with double weight."""
     bits = len(number)
     diagonal = zeros(number, 2 * bits)
     diagonal[::2] = number
@@ -257,27 +257,27 @@ def square(g: Gates, number: Number) -> Number:
     left, right = np.triu_indices(bits, k=1)
     products = g.and_(number[left], number[right])
     terms: list[tuple[int, Number]] = [(0, diagonal)]
-    at = 0
+    start = 0
     for row in range(bits - 1):
         size = bits - 1 - row
-        terms.append((2 * row + 2, products[at : at + size]))
-        at += size
+        terms.append((2 * row + 2, products[start : start + size]))
+        start += size
     return add_many(g, terms, 2 * bits)
 
 
 def times(g: Gates, number: Number, factor: int, bits: int) -> Number:
-    """number * a public factor, modulo 2^bits. n AND per set bit of the factor after the first."""
+    """Return number * a public factor, modulo 2^bits. n AND per set bit of the factor after the first."""
     if factor <= 0:
-        raise LocalProtocolError("a public factor is positive")
+        raise LocalProtocolError("a public factor must be positive")
     places = [bit for bit in range(factor.bit_length()) if (factor >> bit) & 1]
     return add_many(g, [(place, number) for place in places], bits)
 
 
 def divide(g: Gates, numerator: Number, divisor: Number, bits: int) -> Number:
-    """floor(numerator / divisor) of `bits` bits, where divisor > 0 and numerator < divisor * 2^bits. d * bits AND.
+    """Return floor(numerator / divisor) of `bits` bits, for divisor > 0 and numerator < divisor * 2^bits. d * bits AND.
 
-    Non-restoring: the partial remainder stays in [-divisor, divisor), one addition or subtraction per quotient bit; the
-    quotient bit is 1 where it is not negative, as in long division.
+    Non-restoring: one addition or subtraction per quotient bit keeps the partial remainder in [-divisor, divisor); the
+    quotient bit is 1 where it is not negative.
     """
     size = len(divisor) + 1
     numerator = widen(numerator, max(len(numerator), bits))
@@ -297,7 +297,7 @@ def divide(g: Gates, numerator: Number, divisor: Number, bits: int) -> Number:
 
 
 def one_hot(g: Gates, index: Number) -> Wires:
-    """2^n wires, of which the one at the index is 1. 2^n - 2 AND."""
+    """Return 2^n wires, of which the one at the index is 1. 2^n - 2 AND."""
     wires = np.stack([g.not_(index[0]), index[0]])
     for bit in index[1:]:
         high = g.and_(np.broadcast_to(bit[None], wires.shape), wires)
@@ -306,9 +306,9 @@ def one_hot(g: Gates, index: Number) -> Wires:
 
 
 def look_up(hot: Wires, values: Sequence[int], bits: int) -> Number:
-    """The public value at the hot position. No AND.
+    """Return the public value at the hot position. No AND.
 
-    Sums of any of four neighbours are made once: then each bit of the value takes a quarter of the wires.
+    Sums of the subsets of four neighbours are shared: each bit of the value then takes a quarter of the wires.
     """
     count = min(len(hot), len(values))
     sums = np.zeros((-(-count // 4), 16, *hot.shape[1:]), dtype=hot.dtype)
@@ -323,7 +323,7 @@ def look_up(hot: Wires, values: Sequence[int], bits: int) -> Number:
 
 
 def normalise(g: Gates, number: Number) -> tuple[Number, Number]:
-    """The number shifted up until its top bit is 1 (if it is not 0), and by how much. ns + 2^s - 1 - s AND, s = log2 n."""
+    """Shift a number up until its top bit is 1 (unless it is 0); return it and the shift. ns + 2^s - 1 - s AND, s = log2 n."""
     bits = len(number)
     places: list[Wires] = []
     for power in reversed(range((bits - 1).bit_length())):
@@ -341,20 +341,20 @@ PAIRWISE_CLASSES = 5
 
 
 def pairs_of(classes: int) -> list[tuple[int, int]]:
-    """All pairs i < j."""
+    """Return all pairs i < j."""
     return [(i, j) for i in range(classes) for j in range(i + 1, classes)]
 
 
 def argmax_by_pairs(g: Gates, behind: Wires, classes: int) -> Number:
-    """The position of the first maximum, as a number. (K - 1)(K - 2) AND.
+    """Return the position of the first maximum, as a number. (K - 1)(K - 2) AND.
 
-    `behind` has one wire per pair i < j (in the order of `pairs_of`): 1 where score i < score j. Ties go to the lowest.
+    `behind` has one wire per pair i < j (in the order of `pairs_of`): 1 where score i < score j. The lowest wins ties.
     """
-    at = {pair: index for index, pair in enumerate(pairs_of(classes))}
+    position = {pair: index for index, pair in enumerate(pairs_of(classes))}
     winners = []
     for own in range(classes - 1):
         beats = [
-            g.not_(behind[at[own, other]]) if own < other else behind[at[other, own]]
+            g.not_(behind[position[own, other]]) if own < other else behind[position[other, own]]
             for other in range(classes)
             if other != own
         ]
@@ -371,7 +371,7 @@ def argmax_by_pairs(g: Gates, behind: Wires, classes: int) -> Number:
 
 
 def argmax_by_turns(g: Gates, scores: Sequence[Number]) -> Number:
-    """The position of the first maximum of signed scores, as a number. (K - 1)(2n + log2 K) AND at most."""
+    """Return the position of the first maximum of signed scores, as a number. (K - 1)(2n + log2 K) AND at most."""
     lanes = lanes_of(scores[0])
     bits = max(1, (len(scores) - 1).bit_length())
     best = scores[0]

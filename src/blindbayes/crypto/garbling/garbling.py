@@ -4,12 +4,12 @@ A wire is an array of 128-bit labels, shape (..., lanes, 2); a number is a stack
 free, an AND costs two ciphertexts (32 bytes) per lane. Labels of 0 and 1 differ by the secret offset `delta`, whose lowest
 bit is 1: the lowest bit of a label is its colour.
 
-- The garbler's own bits need no label on the wire: their active label is 0, so the label of 0 is bit * delta.
-- The evaluator's bits come from correlated transfers whose offset is `delta`: its t *is* the active label.
-- Every hash has its own tweak, taken from the session's `TweakedHash`: one per (gate, half, lane).
+- The garbler sends no labels for its own bits: their active label is 0, so the label of 0 is bit * delta.
+- The evaluator's bits come from correlated transfers with offset `delta`: its t *is* the active label.
+- Every hash has its own tweak from the session's `TweakedHash`: one per (gate, half, lane).
 
-`Garbler`, `Evaluator` and `Plain` offer the same few operations, so that a circuit is written once (`circuits`): `Plain`
-works on the bits themselves and is the oracle. Security is against parties that follow the protocol.
+`Garbler`, `Evaluator` and `Plain` have the same operations, so that a circuit is written once (`circuits`); `Plain` works on
+bits and is the oracle. Security is against semi-honest parties.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ONE = np.uint64(1)
 _ROWS_AT_ONCE = 1 << 12  # keeps the working set of an AND in the cache
 
 
-def of_colour_zero(wires: Wires, delta: Block128) -> Block128:
-    """Of each pair of labels the one whose colour is 0; `wires` are the labels of 0."""
+def colour_zero(wires: Wires, delta: Block128) -> Block128:
+    """Return the label with colour 0 of each pair; `wires` are the labels of 0."""
     full, keys = np.uint64(0) - (wires[..., 0] & _ONE), np.empty_like(wires)
     for word in (0, 1):
         np.bitwise_xor(wires[..., word], full & delta[word], out=keys[..., word])
@@ -42,7 +42,7 @@ def of_colour_zero(wires: Wires, delta: Block128) -> Block128:
 
 
 class Gates(Protocol):
-    """What a circuit may do with wires. XOR of wires is the operator ^."""
+    """Operations of a circuit on wires; XOR of wires is the operator ^."""
 
     and_count: int  # AND gates so far, times lanes
 
@@ -55,12 +55,12 @@ class Gates(Protocol):
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires: ...
 
 
-# Labels are (rows, 2). numpy is slow where it stretches a (2,) or (rows, 1) array over them: its inner loop then has two steps.
-# So the offset and the masks are laid out in full, and halves of tables are moved as one item: half the time of a gate.
+# Labels are (rows, 2). Broadcasting a (2,) or (rows, 1) array over them is slow in numpy, with two steps per inner loop. So the
+# offset and the masks are stored in full, and halves of tables are moved as one item: this halves the time of a gate.
 
 
 def _masks(labels: Block128) -> Block128:
-    """A block of ones per label whose colour is 1, else of zeros."""
+    """Return a block of ones per label with colour 1, else of zeros."""
     full = np.empty(labels.shape, dtype=np.uint64)
     colours = labels[..., 0] & _ONE
     full[..., 0] = np.negative(colours, out=colours)
@@ -69,7 +69,7 @@ def _masks(labels: Block128) -> Block128:
 
 
 def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block128]:
-    """The shape of two wires (after broadcasting), and their labels one below the other."""
+    """Return the shape of two wires after broadcasting, and their concatenated labels."""
     if left.shape != right.shape:
         left, right = np.broadcast_arrays(left, right)
     return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
@@ -82,20 +82,22 @@ def _ramp(rows: int, apart: int, times: int) -> npt.NDArray[np.uint64]:
 
 
 def _tweaks(rows: int, firsts: tuple[int, int], times: int) -> npt.NDArray[np.uint64]:
-    """Of the left labels of some rows, so many times over, then of the right ones."""
+    """Return the tweaks of the left labels of some rows, repeated `times` times, then of the right ones."""
     return _ramp(rows, firsts[1] - firsts[0], times) + np.uint64(firsts[0])
 
 
 class CarryChain(ABC):
-    """Carry chains, gate after gate: for whoever has `and_` alone."""
+    """Carry chains gate by gate, for classes that only have `and_`."""
 
     @abstractmethod
     def and_(self, left: Wires, right: Wires) -> Wires:
-        """AND, elementwise."""
+        """Return the elementwise AND."""
 
     def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
-        """The carries out of every bit of left + right (+ carry), numbers of one width; without `every` the last alone, as a
-        stack of one. One AND per bit: carry ^ ((left ^ carry) & (right ^ carry))."""
+        """Return the carries out of every bit of left + right (+ carry), or a stack of the last one if not `every`.
+
+        Both have one width. One AND per bit: carry ^ ((left ^ carry) & (right ^ carry)).
+        """
         made = []
         for mine, theirs in zip(left, right, strict=True):
             carry = self.and_(mine, theirs) if carry is None else carry ^ self.and_(mine ^ carry, theirs ^ carry)
@@ -104,7 +106,7 @@ class CarryChain(ABC):
 
 
 class Plain(CarryChain):
-    """Bits in clear: what the circuit computes. The oracle of the tests, and the counter of gates."""
+    """Bits in clear: the oracle of the tests, and a counter of gates."""
 
     def __init__(self) -> None:
         self.and_count = 0
@@ -115,34 +117,32 @@ class Plain(CarryChain):
         return result
 
     def not_(self, wires: Wires) -> Wires:
-        """NOT."""
         return wires ^ np.uint8(1)
 
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
-        """Public bits (...,) on every lane."""
         return np.repeat(bits.astype(np.uint8)[..., None], lanes, axis=-1)
 
 
 class HalfGates(CarryChain):
-    """What garbler and evaluator do alike: gates in pieces that stay in the cache, or by a kernel."""
+    """Common part of garbler and evaluator: gates in pieces that fit the cache, or by a kernel."""
 
     _delta: Block128 | None = None  # the garbler's
 
     def __init__(self, hash_: TweakedHash) -> None:
-        self.hash_ = hash_  # a long circuit takes a new one from step to step
+        self.hash_ = hash_  # replaced between steps of a long circuit
         self.and_count = 0
         self.pieces = 0  # messages of tables so far
 
     @abstractmethod
     def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
-        """Tables of the gates that come next: to be written, or those that came."""
+        """Return the tables of the next gates, to be written by the garbler or read by the evaluator."""
 
     @abstractmethod
     def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
-        """Gates of one piece. Tweaks of the left labels count from one first, those of the right from the other."""
+        """Process the gates of one piece; tweaks of left and right labels start at `firsts`."""
 
     def and_(self, left: Wires, right: Wires) -> Wires:
-        """AND, elementwise; both of one shape (after broadcasting)."""
+        """Return the elementwise AND, after broadcasting."""
         shape, left, right = _rows(left, right)
         rows = left.shape[0]
         if self.hash_.kernel is not None:
@@ -157,7 +157,6 @@ class HalfGates(CarryChain):
         return out.reshape(shape)
 
     def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
-        """A whole chain in one call, where there are kernels."""
         if self.hash_.kernel is None or left.ndim != 3:
             return super().carries(left, right, carry, every=every)
         return self._chain(left, right, carry, every=every)
@@ -167,7 +166,7 @@ class HalfGates(CarryChain):
         return self.hash_.reserve(Domain.GATE, 2 * rows), self._next_tables(rows)
 
     def _chain(self, left: Wires, right: Wires, carry: Wires | None, *, every: bool) -> Wires:
-        """By the kernel: (bits, lanes, 2)."""
+        """Run a chain by the kernel: (bits, lanes, 2)."""
         bits, lanes = left.shape[:2]
         first, tables = self._begin(bits * lanes)
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
@@ -177,8 +176,10 @@ class HalfGates(CarryChain):
         return kernel.gates(schedule, self._delta, left, right, into, shaped, every=every, first=first, domain=domain)
 
     def compare(self, values: npt.NDArray[np.uint64] | None, labels: Wires, classes: int) -> Wires:
-        """`circuits.argmax_by_pairs` of `circuits.sign_of_sum` by the kernel in one call: the bits of the position of the first
-        maximum. `values` (lanes, limbs): the garbler's shares of the differences of all pairs; `labels` of the evaluator's."""
+        """Return the bits of the position of the first maximum: `argmax_by_pairs` of `sign_of_sum`, by one kernel call.
+
+        `values` (lanes, limbs) are the garbler's shares of the differences of all pairs, `labels` those of the evaluator's.
+        """
         bits, lanes = labels.shape[:2]
         pairs = classes * (classes - 1) // 2
         first, tables = self._begin((bits - 1) * lanes + (classes - 1) * (classes - 2) * lanes // pairs)
@@ -188,8 +189,11 @@ class HalfGates(CarryChain):
     def match(
         self, values: npt.NDArray[np.uint64] | None, labels: Wires, tag_bits: int
     ) -> tuple[Wires, Block128, npt.NDArray[np.uint8]]:
-        """By the kernel in one call: whether the first bits of two numbers are all equal, a label per lane; and where they are
-        the XOR of the others, as keys (lanes, planes, 2) and colours (lanes, planes). `values` (lanes, words): own ones."""
+        """Compare the first bits of two numbers by one kernel call: a label per lane of their equality.
+
+        Where they are equal, return the XOR of the other bits as keys (lanes, planes, 2) and colours (lanes, planes). `values`
+        (lanes, words) are the garbler's numbers.
+        """
         bits, lanes = labels.shape[:2]
         first, tables = self._begin((bits - 1) * lanes)
         kernel, schedule = self._kernel
@@ -198,12 +202,12 @@ class HalfGates(CarryChain):
     @property
     def _kernel(self) -> tuple[Kernels, npt.NDArray[np.uint8]]:
         if self.hash_.kernel is None:
-            raise LocalProtocolError("there are no kernels")
+            raise LocalProtocolError("this operation needs kernels")
         return self.hash_.kernel, self.hash_.schedule
 
 
 class Garbler(HalfGates):
-    """Labels of 0, and the tables that the evaluator needs, in the order of the gates."""
+    """The garbler: labels of 0, and tables for the evaluator in the order of the gates."""
 
     _delta: Block128
 
@@ -214,7 +218,7 @@ class Garbler(HalfGates):
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
         self._offsets = np.tile(delta, (_ROWS_AT_ONCE, 1))
-        self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # fresh memory would cost more than the hashes
+        self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # reused: fresh memory costs more than the hashes
 
     def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
         """Wires of the garbler's own bits, any shape."""
@@ -225,19 +229,16 @@ class Garbler(HalfGates):
         return wires
 
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
-        """Public bits (...,) on every lane."""
         return self.own(np.repeat(bits[..., None], lanes, axis=-1))
 
     def not_(self, wires: Wires) -> Wires:
-        """NOT."""
         out = np.empty_like(wires)
         for word in (0, 1):
             np.bitwise_xor(wires[..., word], self._delta[word], out=out[..., word])
         return out
 
-    def of_colour_zero(self, wires: Wires) -> Block128:
-        """Of each pair of labels the one whose colour is 0."""
-        return of_colour_zero(wires, self._delta)
+    def colour_zero(self, wires: Wires) -> Block128:
+        return colour_zero(wires, self._delta)
 
     def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
         tables = np.empty((rows, ROW_WORDS), dtype=np.uint64)
@@ -267,7 +268,7 @@ class Garbler(HalfGates):
         return out
 
     def take_tables(self) -> npt.NDArray[np.uint64]:
-        """The tables since the last call, to be sent."""
+        """Return the tables since the last call, to be sent."""
         taken, self._tables = self._tables, []
         if len(taken) == 1:  # no copy
             return taken[0]
@@ -276,7 +277,7 @@ class Garbler(HalfGates):
     # -- outputs -------------------------------------------------------------------------------------------------------
 
     def tags(self, wires: Wires) -> npt.NDArray[np.uint64]:
-        """Two 64-bit tags per output wire and lane, by which the evaluator reads its bit and notices a wrong label."""
+        """Return two 64-bit tags per output wire and lane, by which the evaluator reads bits and detects wrong labels."""
         flat = wires.reshape(-1, 2)
         rows = flat.shape[0]
         first = self.hash_.reserve(Domain.OUTPUT, rows)
@@ -285,7 +286,7 @@ class Garbler(HalfGates):
         return np.concatenate([zero, one])
 
     def read(self, wires: Wires, returned: npt.NDArray[np.uint64], party: str | None = None) -> npt.NDArray[np.uint8]:
-        """The bits behind labels that the evaluator gave back (their first words)."""
+        """Return the bits of labels whose first words the evaluator returned."""
         zero = wires.reshape(-1, 2)[:, 0]
         if returned.shape != zero.shape:
             raise PeerProtocolError("the returned labels have the wrong length", party=party)
@@ -296,7 +297,7 @@ class Garbler(HalfGates):
 
 
 class Evaluator(HalfGates):
-    """Active labels, and the tables that came from the garbler."""
+    """The evaluator: active labels, and the tables of the garbler."""
 
     def __init__(self, hash_: TweakedHash, party: str | None = None) -> None:
         super().__init__(hash_)
@@ -305,12 +306,12 @@ class Evaluator(HalfGates):
         self._at = 0
 
     def give_tables(self, tables: npt.NDArray[np.uint64]) -> None:
-        """Tables for the gates that follow."""
+        """Set the tables of the next gates."""
         self._tables = np.concatenate([self._tables[self._at :], tables]) if self._at < len(self._tables) else tables
         self._at = 0
 
     def require_finished(self) -> None:
-        """Refuse tables that no gate used."""
+        """Raise if tables are left over."""
         if self._at != len(self._tables):
             raise PeerProtocolError("there are more garbled tables than gates", party=self._party)
 
@@ -319,11 +320,9 @@ class Evaluator(HalfGates):
         return np.zeros((*shape, 2), dtype=np.uint64)
 
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
-        """Public bits (...,) on every lane."""
         return self.own((*bits.shape, lanes))
 
     def not_(self, wires: Wires) -> Wires:
-        """NOT: the same active label."""
         return wires
 
     def _next_tables(self, rows: int) -> npt.NDArray[np.uint64]:
@@ -346,14 +345,14 @@ class Evaluator(HalfGates):
         return out
 
     def read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-        """The bits of output wires by the garbler's tags. A label that fits neither tag is an `IntegrityError`."""
+        """Return the bits of output wires by the garbler's tags, or raise `IntegrityError` for a label without a tag."""
         bits, fits = self.try_read(wires, tags)
         if not fits.all():
             raise IntegrityError(party=self._party)
         return bits
 
     def try_read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-        """The bits, and which of them a tag says. Where a failure would tell the garbler a bit, nothing may fail here."""
+        """Return the bits, and which of them have a tag; does not raise, since a failure could reveal a bit to the garbler."""
         flat = wires.reshape(-1, 2)
         rows = flat.shape[0]
         if tags.shape != (2 * rows,):
@@ -365,5 +364,5 @@ class Evaluator(HalfGates):
         return is_one.astype(np.uint8).reshape(wires.shape[:-1]), fits.reshape(wires.shape[:-1])
 
     def skip_read(self, wires: Wires) -> npt.NDArray[np.uint64]:
-        """First words of output labels, for the garbler alone to read."""
+        """Return the first words of output labels, for the garbler alone to read."""
         return np.ascontiguousarray(wires.reshape(-1, 2)[:, 0])

@@ -1,8 +1,8 @@
-"""A circuit written down, for protocols that must talk at every layer of AND gates.
+"""Record a circuit, for protocols that communicate at every layer of AND gates.
 
-`RecordedCircuit` offers the operations of `garbling.Gates` on symbols. A wire is a Python integer: the set of base wires
-(inputs and AND gates) whose XOR it is, bit 0 standing for the constant 1; so XOR of wires is XOR of integers, and arrays of
-wires are numpy arrays of objects. ANDs with constants cost nothing. `layers` puts every gate as early as it can be.
+`RecordedCircuit` has the operations of `garbling.Gates` on symbols. A wire is a Python integer: the set of base wires (inputs
+and AND gates) whose XOR it is, with bit 0 for the constant 1. XOR of wires is XOR of integers, and arrays of wires are numpy
+arrays of objects. ANDs with constants are free. `layers` places every gate as early as possible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blindbayes.crypto.garbling.garbling import CarryChain, Wires
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """left AND right, both sets of base wires, gives base wire `out`."""
+    """An AND gate: base wire `out` is left AND right, both sets of base wires."""
 
     left: int
     right: int
@@ -27,14 +27,14 @@ class Gate:
 
 @dataclass(slots=True)
 class RecordedCircuit(CarryChain):
-    """Gates in the order they were asked for, and the layer of every base wire."""
+    """Gates in order, and the layer of every base wire."""
 
     gates: list[Gate] = field(default_factory=list)
-    depth: list[int] = field(default_factory=lambda: [0])  # of base wires; number 0 is the constant
+    depth: list[int] = field(default_factory=lambda: [0])  # of base wires; wire 0 is the constant
     and_count: int = 0
 
     def inputs(self, bits: int) -> Wires:
-        """Fresh input wires, (bits, 1)."""
+        """Return fresh input wires, (bits, 1)."""
         wires = np.empty((bits, 1), dtype=object)
         for bit in range(bits):
             wires[bit, 0] = 1 << len(self.depth)
@@ -65,26 +65,24 @@ class RecordedCircuit(CarryChain):
         return max(self.depth[base] for base in bases(wire))
 
     def not_(self, wires: Wires) -> Wires:
-        """NOT."""
         return wires ^ 1
 
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:
-        """Public bits on every lane."""
         return np.repeat(bits.astype(object)[..., None], lanes, axis=-1)
 
     def layers(self) -> list[list[Gate]]:
-        """Gates by depth."""
-        found: list[list[Gate]] = [[] for _ in range(max(self.depth))]
+        """Return the gates by depth."""
+        layers: list[list[Gate]] = [[] for _ in range(max(self.depth))]
         for gate in self.gates:
-            found[self.depth[gate.out] - 1].append(gate)
-        return found
+            layers[self.depth[gate.out] - 1].append(gate)
+        return layers
 
 
 def bases(wire: Any) -> list[int]:
-    """The base wires of a wire."""
-    found, rest = [], int(wire)
+    """Return the base wires of a wire."""
+    wires, rest = [], int(wire)
     while rest:
         low = rest & -rest
-        found.append(low.bit_length() - 1)
+        wires.append(low.bit_length() - 1)
         rest ^= low
-    return found
+    return wires

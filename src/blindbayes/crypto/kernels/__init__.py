@@ -1,9 +1,9 @@
-"""Compiled kernels of the hot loops, or none: then numpy and OpenSSL do the same work, byte for byte alike and more slowly.
+"""Compiled kernels of the hot loops; without them numpy and OpenSSL compute the same bytes more slowly.
 
-`active()` is the set of kernels in use, or None. `BLINDBAYES_KERNELS` chooses: `off`, the name of an instruction set
-(`portable`, `aesni`, `vaes`, `avx512`, `armv8`), or `auto`, the default: the fastest that is built in and the processor has.
+`active()` returns the kernels in use, or None. `BLINDBAYES_KERNELS` selects `off`, an instruction set (`portable`, `aesni`,
+`vaes`, `avx512`, `armv8`), or `auto`, the default: the fastest that is built in and that the processor supports.
 
-A kernel is called through `border`, which checks what it is given; `build` compiles them.
+`signatures` declares the functions and checks their arguments, `bindings` offers them as methods, `build` compiles them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from blindbayes.errors import ConfigError
 
 __all__ = ["MAX_CLASSES", "MAX_WORDS", "Kernels", "active", "available", "describe", "using"]
 VARIABLE = "BLINDBAYES_KERNELS"
-_KEPT = 1 << 27  # bytes of freed memory that a process with kernels keeps for itself
+_REUSED = 1 << 27  # bytes of freed memory that a process with kernels keeps for reuse
 
 
 @functools.cache
 def _library() -> tuple[Any, tuple[str, ...]] | str:
-    """The library and its instruction sets that this processor has; or why there is none."""
-    from blindbayes.crypto.kernels import build  # not at the top: it is a program too
+    """Return the library and the instruction sets that this processor supports, or why there is no library."""
+    from blindbayes.crypto.kernels import build  # not at the top: it also runs as a program
 
     if not build.LIBRARY.exists():
         return "not built"
@@ -46,23 +46,22 @@ def _library() -> tuple[Any, tuple[str, ...]] | str:
 
 
 def available() -> tuple[str, ...]:
-    """The instruction sets that can be used here, the fastest last."""
-    found = _library()
-    return () if isinstance(found, str) else found[1]
+    """Return the usable instruction sets, the fastest last."""
+    library = _library()
+    return () if isinstance(library, str) else library[1]
 
 
 @functools.cache
 def _load(name: str) -> Kernels | None:
-    found = _library()
-    if name == "off" or (name == "auto" and isinstance(found, str)):
+    library = _library()
+    if name == "off" or (name == "auto" and isinstance(library, str)):
         return None
     names = available()
-    if isinstance(found, str) or name not in ("auto", *names):
-        have = ", ".join(("auto", "off", *names))
-        raise ConfigError(f"{VARIABLE}: there are no such kernels here, only {have}")
-    made = Kernels(names[-1] if name == "auto" else name, found[0])
-    made.keep_memory(_KEPT)
-    return made
+    if isinstance(library, str) or name not in ("auto", *names):
+        raise ConfigError(f"{VARIABLE}: there are no such kernels here, only {', '.join(('auto', 'off', *names))}")
+    kernels = Kernels(names[-1] if name == "auto" else name, library[0])
+    kernels.keep_memory(_REUSED)
+    return kernels
 
 
 _chosen: Kernels | None = None
@@ -70,7 +69,7 @@ _asked = False
 
 
 def active() -> Kernels | None:
-    """The kernels in use, or None for numpy."""
+    """Return the kernels in use, or None for numpy."""
     global _chosen, _asked
     if not _asked:
         _chosen = _load(os.environ.get(VARIABLE) or "auto")
@@ -80,7 +79,7 @@ def active() -> Kernels | None:
 
 @contextlib.contextmanager
 def using(name: str) -> Iterator[None]:
-    """Other kernels for a while, in the whole process: for tests and benchmarks."""
+    """Use other kernels temporarily, in the whole process: for tests and benchmarks."""
     global _chosen, _asked
     before = active()
     _chosen = _load(name)
@@ -91,8 +90,8 @@ def using(name: str) -> Iterator[None]:
 
 
 def describe() -> str:
-    """Which are in use, in a line."""
-    chosen, found = active(), _library()
+    """Describe the kernels in use, in one line."""
+    chosen, library = active(), _library()
     if chosen is not None:
         return f"kernels: {chosen.name} (of {', '.join(available())})"
-    return f"kernels: none, numpy does the work ({found if isinstance(found, str) else f'{VARIABLE}=off'})"
+    return f"kernels: none, numpy does the work ({library if isinstance(library, str) else f'{VARIABLE}=off'})"

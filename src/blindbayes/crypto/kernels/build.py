@@ -29,7 +29,7 @@ SOURCES = ("aes.h", "cells.h", "counts.h", "curve.h", "keyed.h", "lanes.c", "row
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
 _ANY: dict[str, tuple[str, ...]] = {"portable": ()}
 _VAES = ("-maes", "-mpclmul", "-mavx2", "-mvaes", "-mvpclmulqdq")
-_SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processor, and what the compiler must be told
+_SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processor, with their compiler flags
     "x86_64": {
         **_ANY,
         "aesni": ("-maes", "-mpclmul", "-mavx2"),
@@ -41,7 +41,7 @@ _SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processo
 
 
 class Unbuildable(Exception):
-    """The kernels cannot be built; the message is one line that says why."""
+    """The kernels cannot be built; the message is one line with the reason."""
 
 
 def compiler() -> list[str]:
@@ -105,7 +105,7 @@ def build(out: Path = LIBRARY, extra: Sequence[str] = (), chosen: Mapping[str, t
             raise Unbuildable(f"{words[0]} cannot compile them")
         present = [f"-DHAS_{name.upper()}" for name, _ in made]
         rest, whole = Path(folder) / "words.o", Path(folder) / "whole.so"
-        exact = "-ffp-contract=off"  # numpy rounds after the product and after the sum, and so do these
+        exact = "-ffp-contract=off"  # like numpy, round after each product and each sum
         named = [exact, *present, f'-DDIGEST="{digest()}"', "-c", str(FOLDER / "words.c"), "-o", str(rest)]
         linked = [*words, "-shared", *extra, *(str(part) for _, part in made), str(rest), "-o", str(whole)]
         if not _ran([*words, *_FLAGS, *extra, *named]) or not _ran(linked):
@@ -113,7 +113,7 @@ def build(out: Path = LIBRARY, extra: Sequence[str] = (), chosen: Mapping[str, t
         try:
             beside = out.with_name(f"{out.name}.{os.getpid()}")
             shutil.copyfile(whole, beside)
-            os.replace(beside, out)  # who has the old one open keeps it
+            os.replace(beside, out)  # processes that opened the old one keep it
         except OSError as problem:
             raise Unbuildable(f"{out.parent} cannot be written to") from problem
     return [name for name, _ in made]

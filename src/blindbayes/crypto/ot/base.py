@@ -1,8 +1,8 @@
 """Oblivious transfer: the base transfers, and pads made from correlated transfers.
 
 **Base transfers** (128 of them, once per pair of parties): endemic OT of Masny and Rindal (CCS 2019) over ristretto255, both
-messages bound to the session. The chooser sends two points per transfer of which it knows one logarithm; the sender cannot
-tell which, and derives a key from either.
+messages bound to the session. The chooser sends two points per transfer and knows the logarithm of one; the sender does not
+learn which, and derives a key from each.
 
 **Pads.** `softspoken` extends the base transfers to any number of correlated ones: the sender holds q and the one secret
 offset, the chooser t = q ^ (bit * offset). Here these become one-of-two or one-of-n pads by the tweaked hash, so that the
@@ -36,15 +36,15 @@ U64Array = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class BaseChoice:
-    """What the chooser of base transfers keeps until the sender answers."""
+    """State of the chooser of base transfers until the sender answers."""
 
     session: bytes
     bits: tuple[int, ...] = field(repr=False)
     scalars: tuple[bytes, ...] = field(repr=False)
-    points: bytes  # what is sent: two points per transfer
+    points: bytes  # to send: two points per transfer
 
     def finish(self, sender_point: bytes, party: str | None = None) -> tuple[bytes, ...]:
-        """One key per transfer: that of the chosen bit."""
+        """Return one key per transfer, that of the chosen bit."""
         ristretto.require_point(sender_point, party)
         keys = []
         for index, (bit, scalar) in enumerate(zip(self.bits, self.scalars, strict=True)):
@@ -54,7 +54,7 @@ class BaseChoice:
 
 
 def choose_base(bits: Bits, session: bytes, coins: Coins) -> BaseChoice:
-    """The chooser's step: for each bit b a point pair (r_0, r_1) with r_b = tG - H_b(r_{1-b}) and r_{1-b} random."""
+    """Choose: for each bit b draw a pair (r_0, r_1) with r_b = tG - H_b(r_{1-b}) and r_{1-b} random."""
     scalars, points = [], []
     chosen = tuple(int(bit) for bit in bits)
     for index, bit in enumerate(chosen):
@@ -69,7 +69,7 @@ def choose_base(bits: Bits, session: bytes, coins: Coins) -> BaseChoice:
 def answer_base(
     points: bytes, count: int, session: bytes, coins: Coins, party: str | None = None
 ) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
-    """The sender's step: its point aG, and both keys of every transfer."""
+    """Answer: return the sender's point aG, and both keys of every transfer."""
     if len(points) != 64 * count:
         raise PeerProtocolError("the base transfers have the wrong length", party=party)
     scalar = ristretto.random_scalar(coins)
@@ -109,12 +109,12 @@ def _framed(label: bytes, session: bytes, index: int, bit: int) -> bytes:
 
 
 def bits_for(entries: int) -> int:
-    """Correlated transfers that one choice among `entries` takes."""
+    """Return the number of correlated transfers per choice among `entries`."""
     return max(1, (entries - 1).bit_length())
 
 
 def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int) -> U64Array:
-    """All pads: (entries, rows, width) words from q of shape (rows, bits, 2). The chooser can compute one per row."""
+    """Return all pads (entries, rows, width) from q (rows, bits, 2); the chooser can compute one per row."""
     rows, blocks = q.shape[0], -(-width // 2)
     first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
     if hash_.kernel is not None:
@@ -127,7 +127,7 @@ def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, 
 
 
 def sender_bytes(hash_: TweakedHash, q: Block128, delta: Block128, entries: int) -> Bits:
-    """The lowest bytes of all pads, (entries, rows), without kernels."""
+    """Return the lowest bytes of all pads, (entries, rows), without kernels."""
     rows = q.shape[0]
     first = hash_.reserve(Domain.TRANSFER, rows * entries)
     pads = np.empty((entries, rows), dtype=np.uint8)
@@ -139,9 +139,9 @@ def sender_bytes(hash_: TweakedHash, q: Block128, delta: Block128, entries: int)
 def _hashed_keys(
     hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int, first: int
 ) -> Iterator[tuple[int, slice, U64Array]]:
-    """(entry, rows, their pads), some rows at a time; what it gives is gone at the next step.
+    """Yield (entry, rows, pads of these rows); the pads are valid until the next step.
 
-    From one entry to the next one bit of its number changes (Gray), so that a step adds one multiple of the offset.
+    Entries are in Gray order, so that a step adds one multiple of the offset.
     """
     rows, blocks, bits = q.shape[0], -(-width // 2), q.shape[1]
     units = _combined(np.eye(bits, dtype=np.uint64)[..., None] * delta)
@@ -155,12 +155,12 @@ def _hashed_keys(
                 keys ^= steps[bit]
                 value ^= 1 << bit
             if value < entries:
-                at = first + (value * rows + low) * blocks
-                yield value, part, hash_.expand(keys, Domain.TRANSFER, at, width, keep=False)
+                tweak = first + (value * rows + low) * blocks
+                yield value, part, hash_.expand(keys, Domain.TRANSFER, tweak, width, keep=False)
 
 
 def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, width: int) -> U64Array:
-    """The pads of the chosen entries: (rows, width) words from t of shape (rows, bits, 2)."""
+    """Return the pads (rows, width) of the chosen entries from t (rows, bits, 2)."""
     rows, blocks = t.shape[0], -(-width // 2)
     first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
     if hash_.kernel is not None:
@@ -179,7 +179,7 @@ def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: in
 
 
 def _combined(transfers: Block128) -> Block128:
-    """(rows, bits, 2) to (rows, 2): the sum of x^b times transfer b, in GF(2^128) with x^128 = x^7 + x^2 + x + 1."""
+    """Combine (rows, bits, 2) to (rows, 2): the sum of x^b times transfer b, in GF(2^128), x^128 = x^7 + x^2 + x + 1."""
     planes = turned(transfers)
     total: Block128 = planes[-1]
     for plane in planes[-2::-1]:
@@ -192,7 +192,7 @@ def _combined(transfers: Block128) -> Block128:
 
 
 def choice_bits(choices: U64Array | Bits, entries: int) -> Bits:
-    """The bits of the choices, (rows, bits), lowest first: what the chooser hands to the extension."""
+    """Return the bits (rows, bits) of the choices, lowest first, for the extension."""
     if entries <= 2:
         return choices.astype(np.uint8, copy=False)[:, None]
     if entries <= 256:

@@ -1,20 +1,19 @@
 """SoftSpoken OT extension (Roy, CRYPTO 2022), k = 4, checked: 4 bytes per correlated transfer.
 
-The extension's chooser plants 32 GGM trees of 16 leaves; the extension's sender learns all leaves of each but one, by 128
-base transfers in which the roles are swapped. The positions of the leaves it misses are its secret 128-bit offset. From
-then on each session expands the leaves into streams that are bound to the session, and n correlated transfers
+The chooser of the extension makes 32 GGM trees of 16 leaves; the sender learns all leaves of each but one, by 128 base
+transfers with swapped roles. The positions of the missing leaves are its secret 128-bit offset. Each session expands the leaves
+into streams that are bound to the session, and n correlated transfers
 
     chooser: t        sender: q        with t = q ^ (bit * offset)
 
-cost the chooser n/2 words of corrections and the sender nothing. A `OtReceiver` (chooser) or `OtSender` (sender) serves any
-number of sessions; a session's name is taken once, since the same name gives the same streams.
+cost the chooser n/2 words of corrections and the sender nothing. An `OtReceiver` (chooser) or `OtSender` (sender) serves any
+number of sessions; each needs its own name, since equal names give equal streams.
 
-**A chooser that deviates.** All 32 trees must be corrected to *one* string of choices: a chooser that corrects a tree to
-another would see in what follows whether the offset's four bits of that tree are what it guessed. So each piece of corrections
-ends in a proof (`linear_hash`), which passes a wrong piece only if the chooser guessed the four bits of every tree that it
-corrected otherwise. Likewise a hash of all leaves shows that the trees were planted alike for every offset. A failed check is
-an `IntegrityError` before the sender's q is used for anything, and ends the life of the offset: its `OtSender` serves no
-session more. See protocols/two_party/transfer/SPEC.md for what this bounds.
+**Malicious choosers.** All 32 trees must be corrected to *one* string of choices: with another string for one tree the chooser
+would learn whether it guessed the offset's four bits of that tree. Each piece of corrections therefore ends in a proof
+(`linear_hash`); a wrong piece passes only if the chooser guessed the four bits of every deviating tree. A hash of all leaves
+proves that the trees are the same for every offset. A failed check raises `IntegrityError` before the sender uses q, and ends
+the life of the offset: its `OtSender` serves no further session. protocols/two_party/transfer/SPEC.md states the bounds.
 """
 
 from __future__ import annotations
@@ -39,24 +38,23 @@ TREE_BITS = 4
 TREES = BASE_COUNT // TREE_BITS
 LEAVES = 1 << TREE_BITS
 LEVEL_BYTES = TREES * TREE_BITS * 2 * KEY_BYTES
-LEAF_CHECK_BYTES = 32  # of each leaf: twice the security level, since equal ones must not be found
+LEAF_CHECK_BYTES = 32  # of each leaf: twice the security level, against collisions
 CORRECTION_BYTES = LEVEL_BYTES + TREES * LEAF_CHECK_BYTES + DIGEST_BYTES
 _HEAD_BYTES = 512  # of each leaf's stream
 _AT_ONCE = 1 << 17  # transfers folded, and checked, at once: 4 MB of leaf streams
-_SHORT = 1 << 9  # words of a row that are copied more cheaply than a step in Python costs
+_SHORT = 1 << 9  # words of a row whose copy costs less than a step in Python
 _PROOF_BYTES = HASH_BYTES + DIGEST_BYTES
-_GRAY = [place ^ place >> 1 for place in range(LEAVES)]  # leaves in an order in which each differs from the next in one bit
+_GRAY = [place ^ place >> 1 for place in range(LEAVES)]  # leaves in Gray order
 Bytes = npt.NDArray[np.uint8]
 
 
 def correction_words(count: int) -> int:
-    """Words of corrections for `count` transfers: half a word each, in units of 128 transfers, and 70 per piece of 2^17 for the
-    check."""
+    """Return the words of corrections for `count` transfers: half a word each, in units of 128, and 70 per piece of 2^17."""
     return sum(_piece_bytes(size) for size in _pieces(count)) // 8
 
 
 def _pieces(count: int) -> list[int]:
-    """Transfers of each piece of corrections, in units of 128."""
+    """Return the transfers of each piece of corrections, in units of 128."""
     size = _padded(count)
     return [min(_AT_ONCE, size - low) for low in range(0, size, _AT_ONCE)]
 
@@ -71,13 +69,13 @@ def _padded(count: int) -> int:
 
 @dataclass(slots=True)
 class OtReceiver:
-    """The chooser's side: it knows all leaves."""
+    """The chooser, who knows all leaves."""
 
     leaves: tuple[tuple[bytes, ...], ...] = field(repr=False)
     _names: set[bytes] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def session(self, name: bytes) -> ChooserStream:
-        """Streams for one session; a name that came before is refused."""
+        """Return the streams of a session; a used name is refused."""
         _take_name(name, self._names)
         secret = hashlib.sha256(b"softspoken masks" + b"".join(map(b"".join, self.leaves)) + name).digest()
         return ChooserStream(name, _Leaves(self.leaves, name), secret)
@@ -85,7 +83,7 @@ class OtReceiver:
 
 @dataclass(slots=True)
 class OtSender:
-    """The sender's side: it misses one leaf of each tree. `delta` is the offset; its lowest bit is 1."""
+    """The sender, who misses one leaf of each tree. `delta` is the offset; its lowest bit is 1."""
 
     delta: Block128 = field(repr=False)
     leaves: tuple[tuple[bytes | None, ...], ...] = field(repr=False)  # position 0 is the missing one
@@ -93,7 +91,7 @@ class OtSender:
     _failed: bool = field(default=False, init=False, compare=False)
 
     def session(self, name: bytes) -> SenderStream:
-        """Streams for one session; a name that came before is refused, and so is everything after a failed check."""
+        """Return the streams of a session; a used name is refused, and any session after a failed check."""
         self.require_whole()
         _take_name(name, self._names)
         nibbles = self.delta.view(np.uint8)
@@ -101,7 +99,7 @@ class OtSender:
         return SenderStream(name, self, _Leaves(self.leaves, name, missing))
 
     def require_whole(self, party: str | None = None) -> None:
-        """Refuse to go on after a failed check: its outcome told something of the offset."""
+        """Raise after a failed check: its outcome revealed something about the offset."""
         if self._failed:
             raise PeerProtocolError("a check of these transfers has failed; they must be set up anew", party=party)
 
@@ -117,10 +115,10 @@ def _take_name(name: bytes, taken: set[bytes]) -> None:
 
 
 class _Leaves:
-    """The leaves' streams in one session.
+    """Streams of the leaves in one session.
 
-    The head of every stream, enough for 4,096 transfers, is made by the tweaked hash for all leaves in one go: a single
-    query is over before 512 ciphers could be set up. What goes beyond the head comes from AES in counter mode.
+    The tweaked hash makes the head of every stream, for 4,096 transfers, for all leaves at once: setting up 512 ciphers would
+    cost more than a single query. Beyond the head, streams are AES in counter mode.
     """
 
     def __init__(self, leaves: Sequence[Sequence[bytes | None]], name: bytes, missing: Bytes | None = None) -> None:
@@ -131,17 +129,17 @@ class _Leaves:
         self._at = 0
         self._streams: list[list[CipherContext | None]] | None = None
         self._schedules: Bytes | None = None
-        self._counter = 0  # block of the ciphers' streams, where kernels make them
+        self._counter = 0  # block of the ciphers' streams, if kernels make them
         self._scratch: dict[str, U64Array] = {}
 
     def buffer(self, name: str, words: int) -> U64Array:
-        """Memory that is used again: fresh pages would cost as much as the work on them."""
+        """Return reused memory: fresh pages would cost as much as the work on them."""
         if name not in self._scratch or len(self._scratch[name]) < words:
             self._scratch[name] = np.empty(words, dtype=np.uint64)
         return self._scratch[name][:words]
 
     def head(self, width: int) -> U64Array | None:
-        """The next `width` bytes of all streams, (trees, leaves, words), or None if they come from the ciphers."""
+        """Return the next `width` bytes of all streams, (trees, leaves, words), or None if the ciphers make them."""
         if self._streams is not None or self._schedules is not None or self._at + width > _HEAD_BYTES:
             return None
         if self._head is None:
@@ -149,7 +147,7 @@ class _Leaves:
             hash_ = TweakedHash(b"softspoken head" + self._name)
             self._head = hash_, np.frombuffer(b"".join(flat), dtype="<u8").astype(np.uint64).reshape(-1, 2)
         hash_, seeds = self._head
-        # Block by block, as they are needed: a single query takes a few of the 32.
+        # Block by block as needed: a single query uses a few of the 32.
         stream = hash_.expand_at(seeds, Domain.STREAM, self._tweaks(self._at // 16), width // 8)
         part = stream.reshape(TREES, LEAVES, width // 8)
         if self.misses:
@@ -159,11 +157,11 @@ class _Leaves:
 
     @property
     def misses(self) -> bool:
-        """Whether the first leaf of every tree is missing."""
+        """True if the first leaf of every tree is missing."""
         return self._keys[0][0] is None
 
     def schedules(self, kernel: kernels.Kernels) -> Bytes:
-        """The ciphers' keys, expanded; a missing leaf has some key, whose stream is not used."""
+        """Return the expanded keys of the ciphers; the stream of a missing leaf's key is not used."""
         if self._schedules is None:
             self._schedules = kernel.schedules(
                 b"".join([self._key(leaf or bytes(KEY_BYTES)) for row in self._keys for leaf in row])
@@ -171,27 +169,29 @@ class _Leaves:
         return self._schedules
 
     def take_blocks(self, count: int) -> int:
-        """The number of the first of the next `count` blocks of the ciphers' streams."""
+        """Take the next `count` blocks of the ciphers' streams and return the number of the first."""
         self._counter += count
         return self._counter - count
 
     def _tweaks(self, block: int) -> U64Array:
-        """Of one block of each tree and leaf; the same for both parties, whatever order they keep the leaves in."""
+        """Return the tweaks of one block of each tree and leaf, the same for both parties whatever their order of leaves."""
         leaf = np.arange(LEAVES, dtype=np.uint64) ^ self._missing[:, None].astype(np.uint64)
         number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
         return number.reshape(-1) * np.uint64(_HEAD_BYTES // 16) + np.uint64(block)
 
-    def fill(self, tree: int, sums: Sequence[memoryview], room: Sequence[memoryview]) -> None:
-        """Running sums of the next bytes of one tree's streams from the ciphers, in the order of `_GRAY`: counter mode adds
-        what it is given. `sums[0]` is zeros; into `room[p]`, the memory of `sums[p + 1]` and a spare block, goes sum p."""
+    def fill(self, tree: int, sums: Sequence[memoryview], buffers: Sequence[memoryview]) -> None:
+        """Write running sums of the next bytes of one tree's streams, in the order of `_GRAY`, by counter mode on the last sum.
+
+        `sums[0]` is zeros; sum p goes to `buffers[p]`, the memory of `sums[p + 1]` and a spare block.
+        """
         if self._schedules is not None:
-            raise LocalProtocolError("the kernels were turned off in the middle of a session")
+            raise LocalProtocolError("the kernels were switched off in the middle of a session")
         if self._streams is None:
             self._streams = [[None if leaf is None else self._cipher(leaf) for leaf in row] for row in self._keys]
         for place, position in enumerate(_GRAY):
             stream = self._streams[tree][position]
-            if stream is not None:  # else it is the first, and stays zeros
-                stream.update_into(sums[place], room[place])
+            if stream is not None:  # else it is the first, which stays zeros
+                stream.update_into(sums[place], buffers[place])
 
     def _cipher(self, leaf: bytes) -> CipherContext:
         return Cipher(algorithms.AES(self._key(leaf)), modes.CTR(bytes(16))).encryptor()
@@ -205,7 +205,7 @@ class _Leaves:
 
 @dataclass(slots=True)
 class OtSenderSetup:
-    """The sender's half of the setup, between its message and the answer."""
+    """State of the sender's setup between its message and the answer."""
 
     delta: Block128 = field(repr=False)
     choice: BaseChoice
@@ -218,7 +218,7 @@ class OtSenderSetup:
         return cls(raw.view(np.uint64).copy(), choose_base(1 - _paths(raw).reshape(-1), session, coins))
 
     def finish(self, sender_point: bytes, corrections: bytes, party: str | None = None) -> OtSender:
-        """All leaves but one per tree, from the base keys and the level sums, if their check holds."""
+        """Return all leaves but one per tree, from the base keys and level sums, or raise if their check fails."""
         if len(corrections) != CORRECTION_BYTES:
             raise PeerProtocolError("the tree corrections have the wrong length", party=party)
         keys = self.choice.finish(sender_point, party)
@@ -231,8 +231,8 @@ class OtSenderSetup:
             for depth in range(TREE_BITS):
                 index = tree * TREE_BITS + depth
                 side = self.choice.bits[index]
-                at = (2 * index + side) * KEY_BYTES
-                total = _xor(corrections[at : at + KEY_BYTES], keys[index])
+                start = (2 * index + side) * KEY_BYTES
+                total = _xor(corrections[start : start + KEY_BYTES], keys[index])
                 below: list[bytes | None] = []
                 for node in level:
                     below.extend((None, None) if node is None else _children(node))
@@ -246,8 +246,8 @@ class OtSenderSetup:
             if level[missing] is not None or sum(node is None for node in level) != 1:
                 raise LocalProtocolError("a tree must miss exactly one leaf")
             ends = [None if leaf is None else _leaf_end(leaf) for leaf in level]
-            at = LEVEL_BYTES + tree * LEAF_CHECK_BYTES
-            last = int.from_bytes(corrections[at : at + LEAF_CHECK_BYTES], "little")
+            start = LEVEL_BYTES + tree * LEAF_CHECK_BYTES
+            last = int.from_bytes(corrections[start : start + LEAF_CHECK_BYTES], "little")
             for end in ends:
                 last ^= 0 if end is None else int.from_bytes(end[1], "little")
             checks.extend(last.to_bytes(LEAF_CHECK_BYTES, "little") if end is None else end[1] for end in ends)
@@ -259,10 +259,10 @@ class OtSenderSetup:
 
 
 def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None) -> tuple[OtReceiver, bytes, bytes]:
-    """The chooser's half: its trees, its base point, and the level sums masked with the base keys, with their check.
+    """Set up the chooser: return its trees, its base point, and the level sums masked by the base keys, with their check.
 
-    The check (Roy 2022): each leaf ends in a key and 32 bytes; the XOR of a tree's 32 bytes gives the sender those of the leaf
-    that it misses, and the hash of all of them must be the one that is sent. So the trees are the same whatever it misses.
+    The check (Roy 2022): each leaf ends in a key and 32 bytes. The XOR of a tree's 32 bytes gives the sender those of its
+    missing leaf, and the hash of all must equal the one that is sent, so that the trees do not depend on the missing leaf.
     """
     own, keys = answer_base(points, BASE_COUNT, session, coins, party)
     trees, corrections = [], []
@@ -289,7 +289,7 @@ def plant(points: bytes, session: bytes, coins: Coins, party: str | None = None)
 
 
 def _paths(delta: Bytes) -> Bits:
-    """Offset bits as tree paths, (trees, levels), highest bit first."""
+    """Return offset bits as tree paths (trees, levels), highest bit first."""
     return np.ascontiguousarray(np.unpackbits(delta, bitorder="little").reshape(TREES, TREE_BITS)[:, ::-1])
 
 
@@ -299,7 +299,7 @@ def _children(node: bytes) -> tuple[bytes, bytes]:
 
 
 def _leaf_end(leaf: bytes) -> tuple[bytes, bytes]:
-    """The key of a leaf's streams, and what stands for the leaf in the check of the trees."""
+    """Return the key of a leaf's streams, and the leaf's bytes in the check of the trees."""
     size = KEY_BYTES + LEAF_CHECK_BYTES
     both = hashlib.blake2b(b"leaf", key=leaf, digest_size=size, person=b"softspoken leaf").digest()
     return both[:KEY_BYTES], both[KEY_BYTES:]
@@ -313,21 +313,21 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 
 class ChooserStream:
-    """Correlated transfers of one session, the chooser's side."""
+    """Correlated transfers of one session at the chooser."""
 
     def __init__(self, name: bytes, leaves: _Leaves, secret: bytes) -> None:
         self._name, self._leaves, self._secret = name, leaves, secret
         self._pieces = 0
 
     def extend(self, bits: Bits) -> tuple[U64Array, Block128]:
-        """Corrections to send, with their proof, and t of shape (n, 2)."""
+        """Return the corrections to send, with their proof, and t (n, 2)."""
         flat = np.ascontiguousarray(bits.reshape(-1))
         words = np.empty(correction_words(len(flat)), dtype=np.uint64)
         t = np.empty((_padded(len(flat)), 2), dtype=np.uint64)
-        low = at = 0
+        low = start = 0
         for size in _pieces(len(flat)):
-            piece = words.view(np.uint8)[at : at + _piece_bytes(size)]
-            at += len(piece)
+            piece = words.view(np.uint8)[start : start + _piece_bytes(size)]
+            start += len(piece)
             packed = np.zeros((size + MASK_BITS) // 8, dtype=np.uint8)
             tight = np.packbits(flat[low : low + size], bitorder="little")
             packed[: len(tight)] = tight
@@ -341,7 +341,7 @@ class ChooserStream:
         return words, t[: len(flat)]
 
     def _mask(self) -> Bytes:
-        """Random choices that hide the others in the proof; the sender misses a leaf of each tree, and with it their seed."""
+        """Return random choices that hide the others in the proof; the sender lacks their seed with its missing leaves."""
         made = hashlib.blake2b(
             self._pieces.to_bytes(8, "big"), key=self._secret, digest_size=HASH_BYTES, person=b"softspoken mask"
         )
@@ -355,12 +355,12 @@ class ChooserStream:
 
 
 def _correct(rest: Bytes, packed: Bytes) -> None:
-    """Make every tree's corrections, (trees, width), those to one string of choices."""
+    """Correct every tree, (trees, width), to one string of choices."""
     rest ^= packed
 
 
 class SenderStream:
-    """Correlated transfers of one session, the sender's side."""
+    """Correlated transfers of one session at the sender."""
 
     def __init__(self, name: bytes, ot_sender: OtSender, leaves: _Leaves) -> None:
         self.delta = ot_sender.delta
@@ -370,16 +370,16 @@ class SenderStream:
         self._rows = np.flatnonzero(bits)
 
     def extend(self, corrections: U64Array, count: int, party: str | None = None) -> Block128:
-        """q of shape (count, 2), if the corrections of all trees are to one string of choices; else an `IntegrityError`."""
+        """Return q (count, 2), or raise `IntegrityError` unless all trees are corrected to one string of choices."""
         self._keeper.require_whole(party)
         if corrections.shape != (correction_words(count),):
             raise PeerProtocolError("the transfer corrections have the wrong length", party=party)
         raw = corrections.view(np.uint8)
         q = np.empty((_padded(count), 2), dtype=np.uint64)
-        low = at = 0
+        low = start = 0
         for size in _pieces(count):
-            piece = raw[at : at + _piece_bytes(size)]
-            at += len(piece)
+            piece = raw[start : start + _piece_bytes(size)]
+            start += len(piece)
             width = (size + MASK_BITS) // 8
             received = piece[: TREES * width].reshape(TREES, width)
             rest = self._leaves.buffer("rest", received.size // 8).view(np.uint8).reshape(received.shape)
@@ -392,19 +392,19 @@ class SenderStream:
         return q[:count]
 
     def _holds(self, received: Bytes, proof: Bytes, folded: Bytes) -> bool:
-        """Whether H(q) is H(t) where the offset's bit is 0, and H(t) ^ H(choices) where it is 1."""
-        found = LinearHash(self._name, self._pieces, received).masked(folded)
+        """Return True if H(q) is H(t) where the offset's bit is 0, and H(t) ^ H(choices) where it is 1."""
+        hashes = LinearHash(self._name, self._pieces, received).masked(folded)
         self._pieces += 1
-        found[self._rows] ^= proof[:HASH_BYTES]
-        return hmac.compare_digest(digest(found), proof[HASH_BYTES:].tobytes())
+        hashes[self._rows] ^= proof[:HASH_BYTES]
+        return hmac.compare_digest(digest(hashes), proof[HASH_BYTES:].tobytes())
 
 
 def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128, npt.NDArray[np.int64]] | None = None) -> Bytes:
-    """Per tree: bit-weighted XORs of the leaf streams, (128, width) bytes, and into `raw`, (trees, width), the XOR of all of
-    them. What the sender received, (trees, width), is added where the bit of its offset is 1: in the rows that it names.
+    """Return per tree the bit-weighted XORs of the leaf streams, (128, width) bytes, and write the XOR of all to `raw`.
 
-    Tree by tree, so that the leaves stay in the cache; all trees at once where they are short. Rows are padded: a stride that
-    is a power of two would make the transposition three times slower.
+    `received` corrections (trees, width) are added to the rows where the bit of the sender's offset is 1. Trees are folded one
+    by one, to stay in the cache, or all at once if they are short. Rows are padded: a stride that is a power of two would make
+    the transposition three times slower.
     """
     width, rest = raw.shape[1], raw.view(np.uint64)
     words = width // 8
@@ -421,10 +421,10 @@ def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128, npt.NDAr
     else:
         lines = source.buffer("leaves", (1 + LEAVES) * (words + 2)).view(np.uint8).reshape(1 + LEAVES, width + 16)
         lines[: 2 if source.misses else 1] = 0
-        sums, room = [line[:width].data for line in lines], [line.data for line in lines[1:]]
+        sums, buffers = [line[:width].data for line in lines], [line.data for line in lines[1:]]
         level = lines.view(np.uint64)[None, 1:, :words]
         for tree in range(TREES):
-            source.fill(tree, sums, room)
+            source.fill(tree, sums, buffers)
             _fold_sums(level, folded[tree : tree + 1], rest[tree : tree + 1])
     if received is not None:
         every, corrections, rows = flat.view(np.uint64)[:, :words], received[0].view(np.uint64), received[2]
@@ -437,9 +437,11 @@ def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128, npt.NDAr
 
 
 def _fold_sums(sums: U64Array, folded: U64Array, rest: U64Array) -> None:
-    """From the running sums of the leaves, (trees, leaves, words), in the order of `_GRAY`. In that order bit b of a leaf's
-    number changes every 2^(b + 1) places: the leaves that have it add up to the running sums before the changes, and to the
-    last one where the last leaf has it."""
+    """Fold running sums of the leaves, (trees, leaves, words), in the order of `_GRAY`.
+
+    There bit b of a leaf's number changes every 2^(b + 1) places: the leaves that have it add up to the running sums before the
+    changes, and to the last one if the last leaf has it.
+    """
     top = TREE_BITS - 1
     for bit in range(top):
         np.bitwise_xor.reduce(sums[:, (1 << bit) - 1 :: 2 << bit], axis=1, out=folded[:, bit])
@@ -456,11 +458,11 @@ _SWAPS = (
     (2, 0x3333333333333333),
     (1, 0x5555555555555555),
 )
-_STRIP = (1 << 12) + 64  # bytes of a row at once: keeps the swaps in the cache, and rows out of one another's way
+_STRIP = (1 << 12) + 64  # bytes of a row at once: keeps the swaps in the cache, and rows in different cache lines
 
 
 def _transpose(rows: Bytes, *, source: _Leaves, out: Block128) -> None:
-    """(128, n/8) bytes, bits little-endian, to (n, 2) words: two bands of 64 rows, each by swaps of 64 x 64 bits."""
+    """Transpose (128, n/8) bytes, little-endian bits, to (n, 2) words: two bands of 64 rows, by swaps of 64 x 64 bits."""
     kernel = kernels.active()
     if kernel is not None:
         kernel.transpose(rows, out)

@@ -1,14 +1,14 @@
-"""Cuckoo hashing without a stash: every item has three distinct bins and lies alone in one of them.
+"""Cuckoo hashing without a stash: every item has three distinct bins and is alone in one of them.
 
-With `bin_count(size)` bins for at most `size` items, size >= `MIN_ITEMS`, some placement exists except with probability below
-2^-48. Why: by Hall's theorem none exists only if some k items have k - 1 bins together; a smallest such set uses each of
+With `bin_count(size)` bins for at most `size` items, size >= `MIN_ITEMS`, a placement exists except with probability below
+2^-48: by Hall's theorem it fails to exist only if some k items have k - 1 bins together, and a smallest such set uses each of
 these bins at least twice. The expected number of such sets is at most
 
     sum over k of C(n, k) C(m, k-1) (3k)! min_z (e^z - 1 - z)^(k-1) z^(-3k) / (m (m-1) (m-2))^k,
 
-which is 2^-49 for n = 4,096 and m = 1.32 n, and falls with n (tests compute it). `place` finds a placement whenever there is
-one: random moves for most items, then augmenting paths. The bins are functions of the item and of the session alone, so a
-failed run is repeated under a fresh session, and what it repeats does not depend on anybody's view.
+which is 2^-49 for n = 4,096 and m = 1.32 n, and falls with n (tests compute it). `place` finds a placement if there is one, by
+random moves for most items, then augmenting paths. Bins depend only on item and session, so a failed run is repeated under a
+fresh session, independently of any party's view.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Positions = npt.NDArray[np.int64]
 
 
 def bin_count(size: int) -> int:
-    """Bins for at most `size` items: 1.32 per item, in units of 64."""
+    """Return the number of bins for at most `size` items: 1.32 per item, in units of 64."""
     if not MIN_ITEMS <= size <= 2**26:
-        raise LocalProtocolError(f"cuckoo hashing takes {MIN_ITEMS} to 2^26 items; pad smaller sets")
+        raise LocalProtocolError(f"cuckoo hashing needs {MIN_ITEMS} to 2^26 items; pad smaller sets")
     return -(-_EXPANSION * size // 6400) * 64
 
 
 def fixed_words(hash_: TweakedHash, items: Block128, words: int) -> npt.NDArray[np.uint64]:
-    """(n, words) pseudo-random words of the item and the session alone, whatever its place: TMMO with tweaks 1, 2, .."""
+    """Return (n, words) pseudo-random words that depend only on item and session: TMMO with tweaks 1, 2, .."""
     if not len(items):
         return np.empty((0, words), dtype=np.uint64)
     if hash_.kernel is not None:
@@ -52,7 +52,7 @@ def fixed_words(hash_: TweakedHash, items: Block128, words: int) -> npt.NDArray[
 
 
 def distinct_triples(words: npt.NDArray[np.uint64], size: int) -> Positions:
-    """(n, 3) distinct positions below `size` from (n, 3) uniform words; the bias of a position is below size / 2^64."""
+    """Return (n, 3) distinct positions below `size` from (n, 3) uniform words, with bias below size / 2^64."""
     first = (words[:, 0] % np.uint64(size)).astype(np.int64)
     second = (words[:, 1] % np.uint64(size - 1)).astype(np.int64)
     second += second >= first
@@ -63,12 +63,12 @@ def distinct_triples(words: npt.NDArray[np.uint64], size: int) -> Positions:
 
 
 def bins_of(session: bytes, items: Block128, bins: int) -> Positions:
-    """The three bins of each item, (n, 3). Both parties compute the same."""
+    """Return the three bins of each item, (n, 3), the same at both parties."""
     return distinct_triples(fixed_words(TweakedHash(session + b" bins"), items, 3), bins)
 
 
 def place(bins: Positions, size: int, coins: Coins) -> Positions:
-    """The item in each bin, (size,), -1 for none. The coins decide only which of the possible placements it is."""
+    """Return the item in each bin, (size,), -1 for an empty one. The coins only choose among the possible placements."""
     table = np.full(size, -1, dtype=np.int64)
     waiting = np.arange(len(bins))
     for _ in range(_ROUNDS):
@@ -91,7 +91,7 @@ def place(bins: Positions, size: int, coins: Coins) -> Positions:
 
 
 def _augment(bins: Positions, table: Positions, item: int) -> None:
-    """Make room for one item along a shortest path of moves."""
+    """Place one item along a shortest path of moves."""
     came: dict[int, tuple[int, int]] = {}  # bin -> (the item that would move there, the bin it comes from)
     queue: deque[tuple[int, int]] = deque([(item, -1)])
     while queue:

@@ -1,11 +1,11 @@
-"""An oblivious key-value store: a table that answers with the right value for the keys it was made from and with noise for
-every other key, and that does not show which keys those were, as long as their values are random.
+"""Oblivious key-value store: a table with the right value for its keys and noise for every other key.
 
-Linear over GF(2) (Garimella et al., CRYPTO 2021; Raghuraman and Rindal, CCS 2022): the value of a key is the XOR of three
-cells of the sparse part and of those of the 64 dense cells whose bits its mask has. Encoding peels cells that only one waiting
-key uses; the few keys that are left (the 2-core) are solved in the dense cells.
+It does not reveal its keys if their values are random. It is linear over GF(2) (Garimella et al., CRYPTO 2021; Raghuraman and
+Rindal, CCS 2022): the value of a key is the XOR of three sparse cells and of those of the 64 dense cells that are set in its
+mask. Encoding peels cells that only one remaining key uses; the few keys that are left (the 2-core) are solved in the dense
+cells.
 
-Failure below 2^-70 for `MIN_KEYS` keys or more at 1.45 cells per key, by counting (tests compute it, with no measured law):
+Failure below 2^-70 for `MIN_KEYS` keys or more at 1.45 cells per key, by counting (tests compute it, without a measured law):
 
 - More than 24 keys stay. The core is the largest set K of keys whose cells, S, all serve at least two of K; so no other key
   reads inside S. With n keys, m cells, k = |K|, s = |S| and a = C(s, 3) / C(m, 3) the expected number of such pairs (K, S) is
@@ -41,36 +41,36 @@ U64Array = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where keys read: three sparse cells, (n, 3), and a mask of dense cells, (n,)."""
+    """Cells of keys: three sparse cells, (n, 3), and a mask of dense cells, (n,)."""
 
     sparse: Positions
     dense: U64Array
 
     def part(self, keys: slice) -> Places:
-        """Those of some keys."""
+        """Return the cells of some keys."""
         return Places(self.sparse[keys], self.dense[keys])
 
 
 def cells(keys: int) -> int:
-    """Number of cells of a store for exactly `keys` keys."""
+    """Return the number of cells of a store for exactly `keys` keys."""
     if keys < MIN_KEYS:
-        raise LocalProtocolError(f"a store takes at least {MIN_KEYS} keys; pad smaller sets")
+        raise LocalProtocolError(f"a store needs at least {MIN_KEYS} keys; pad smaller sets")
     return DENSE + -(-_RATE * keys // 100)
 
 
 def places(session: bytes, keys: Block128, size: int) -> Places:
-    """Where (n, 2) keys read in a store of `size` cells. Depends on key and session only."""
+    """Return the cells of (n, 2) keys in a store of `size` cells, which depend only on key and session."""
     words = fixed_words(TweakedHash(session + b" store"), keys, 4)
     return Places(DENSE + distinct_triples(words, size - DENSE), np.ascontiguousarray(words[:, 3]))
 
 
 def encode(at: Places, values: U64Array, size: int, coins: Coins) -> U64Array:
-    """The store (size, width) of values (n, width). Keys must differ."""
+    """Return the store (size, width) of values (n, width) of distinct keys."""
     count, width = values.shape
     order, left = _peel(at.sparse, size)
     if sum(len(keys) for keys, _ in order) + len(left) != count:
         raise LocalProtocolError("a key of the store was lost")
-    table = coins.words(size * width).reshape(size, width)  # cells that no key fixes must look like all others
+    table = coins.words(size * width).reshape(size, width)  # free cells must look like all others
     if len(left):
         _solve(at, values, left, table)
     wanted = values ^ _dense(table, at.dense)
@@ -85,7 +85,7 @@ def encode(at: Places, values: U64Array, size: int, coins: Coins) -> U64Array:
 
 
 def decode(table: U64Array, at: Places) -> U64Array:
-    """The values (n, width) that the store gives for some keys."""
+    """Return the values (n, width) of keys in the store."""
     kernel = kernels.active()
     if kernel is not None:
         return kernel.store_decode(table, at.sparse, at.dense)
@@ -100,7 +100,7 @@ def _sparse(table: U64Array, positions: Positions) -> U64Array:
 
 
 def _dense(table: U64Array, masks: U64Array) -> U64Array:
-    """XOR of the dense cells in each mask, by one look-up per byte of the mask."""
+    """Return the XOR of the dense cells in each mask, by one look-up per byte of the mask."""
     kernel = kernels.active()
     if kernel is not None:
         return kernel.store_decode(table, None, masks)
@@ -115,8 +115,10 @@ def _dense(table: U64Array, masks: U64Array) -> U64Array:
 
 
 def _peel(sparse: Positions, size: int) -> tuple[list[tuple[Positions, Positions]], Positions]:
-    """Rounds of (keys, the cell that only this key still used), and the keys that are left. A kernel puts all in one round:
-    they are then taken one by one, the last first."""
+    """Return rounds of (keys, the cell that only this key still used), and the remaining keys.
+
+    A kernel returns one round, of which keys are assigned one by one, the last first.
+    """
     count = len(sparse)
     waiting = np.ones(count, dtype=np.bool_)
     kernel = kernels.active()
@@ -143,7 +145,7 @@ def _peel(sparse: Positions, size: int) -> tuple[list[tuple[Positions, Positions
 
 
 def _solve(at: Places, values: U64Array, left: Positions, table: U64Array) -> None:
-    """Fix dense cells so that the keys of the core get their values; their sparse cells stay random."""
+    """Solve for dense cells that give the keys of the core their values; their sparse cells remain random."""
     if len(left) > MAX_LEFT:
         raise LocalProtocolError("a store could not be made (chance below 2^-70); start a new run")
     gaps = values[left] ^ _sparse(table, at.sparse[left]) ^ _dense(table, at.dense[left])
@@ -157,7 +159,7 @@ def _solve(at: Places, values: U64Array, left: Positions, table: U64Array) -> No
         if not mask:
             raise LocalProtocolError("a store could not be made (chance below 2^-70); start a new run")
         pivots.append((mask.bit_length() - 1, mask, change))
-    # Back substitution: changing the pivot cells closes all gaps, the other dense cells keep their random values.
+    # Back substitution: the pivot cells close all gaps, the other dense cells keep their random values.
     changes: dict[int, U64Array] = {}
     for bit, mask, gap in reversed(pivots):
         change = gap.copy()

@@ -1,20 +1,20 @@
-"""A batched oblivious pseudo-random function (Kolesnikov, Kumaresan, Rosulek and Trieu, CCS 2016), checked.
+"""Batched oblivious pseudo-random function (Kolesnikov, Kumaresan, Rosulek and Trieu, CCS 2016), with malicious checks.
 
-One side (the *asker*) evaluates F_j at one item per bin j and learns F_j(item); the other (the *owner*) can evaluate every F_j
-anywhere and does not learn the items. 512 oblivious transfers of seeds (made from correlated transfers), then 64 bytes per bin:
+The *asker* evaluates F_j at one item per bin j and learns F_j(item); the *owner* can evaluate every F_j anywhere and does not
+learn the items. 512 oblivious transfers of seeds (made from correlated transfers), then 64 bytes per bin:
 
     asker:  t_j,  sends  u = t ^ t' ^ C(x_j) bit by bit         owner:  q_j = t_j ^ (C(x_j) & s)
     F_j(x) = H(j, q_j ^ (C(x) & s)),   for the asker's own item  F_j(x_j) = H(j, t_j)
 
 C is a linear code: 128 dimensions of the extended narrow-sense BCH code [512, 130] with roots a^1 .. a^110 in GF(2^9), so that
-two different items differ in at least 112 places, and at least 112 bits of s stay in whatever the asker does not know. H is
+two different items differ in at least 112 places, and every value unknown to the asker depends on at least 112 bits of s. H is
 BLAKE2b, salted with the session. Outputs have 128 bits or more.
 
-**An asker that deviates** could ask for what is no codeword: one bit off a codeword whose value it can recognise tells that bit
-of s, and with all of s it could evaluate every F_j. So each block of questions ends in a proof that every bin holds a codeword
+**Malicious askers** could send words that are not codewords: one bit off a codeword with a recognisable value reveals that bit
+of s, and s allows them to evaluate every F_j. Each block of questions therefore ends in a proof that every bin holds a codeword
 (Orru, Orsini and Scholl 2017; `linear_hash` in place of random sums): the asker sends H of its 128 planes of items, from which
-the owner computes H of the 512 planes of code, and a digest of H of its t. Wrong planes pass only with the bits of s that stand
-for them guessed. The owner draws s anew for each session.
+the owner computes H of the 512 planes of code, and a digest of H of its t. Wrong planes pass only if the asker guesses their
+bits of s. The owner draws a new s for each session.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0
 
 
 def question_words(bins: int) -> int:
-    """Words of the questions of so many bins, 128 random ones behind them, and their proof."""
+    """Return the words of the questions of `bins` bins, of 128 random ones after them, and of their proof."""
     return (bins + MASK_BITS) * ROW_WORDS + PROOF_WORDS
 
 
 def codewords(items: Block128) -> U64Array:
-    """C of each item, (n, 8) words."""
+    """Return the codeword of each item, (n, 8)."""
     tables, raw = _code_tables(), np.ascontiguousarray(items).view(np.uint8).reshape(-1, ITEM_BITS // 8)
     code = np.empty((len(raw), ROW_WORDS), dtype=np.uint64)
     part = np.empty((_CODES_AT_ONCE, ROW_WORDS), dtype=np.uint64)
@@ -64,49 +64,51 @@ def codewords(items: Block128) -> U64Array:
 
 @functools.cache
 def _code_tables() -> U64Array:
-    """What each value of each byte of an item adds to its codeword, (16, 256, 8) words."""
+    """Return the part of the codeword for each value of each byte of an item, (16, 256, 8) words."""
     generator = code_generator()
     tables = np.zeros((ITEM_BITS // 8, 256, ROW_WORDS), dtype=np.uint64)
-    for at in range(ITEM_BITS):
-        word = generator << at
-        word |= (word.bit_count() & 1) << (WIDTH - 1)  # the extension: even weights
+    for i in range(ITEM_BITS):
+        word = generator << i
+        word |= (word.bit_count() & 1) << (WIDTH - 1)  # the extended code has even weights
         row = np.frombuffer(word.to_bytes(WIDTH // 8, "little"), dtype="<u8").astype(np.uint64)
-        size = 1 << (at % 8)
-        tables[at // 8, size : 2 * size] = tables[at // 8, :size] ^ row
+        size = 1 << (i % 8)
+        tables[i // 8, size : 2 * size] = tables[i // 8, :size] ^ row
     return tables
 
 
 def code_generator() -> int:
-    """The generator polynomial of the BCH code, its coefficients as bits: the product of (x - r) over all conjugates r of the
-    roots a^1 .. a^110, a primitive in GF(2^9) = GF(2)[z] / (z^9 + z^4 + 1)."""
+    """Return the generator polynomial of the BCH code, with its coefficients as bits.
+
+    It is the product of (x - r) over all conjugates r of the roots a^1 .. a^110, a primitive in GF(2)[z] / (z^9 + z^4 + 1).
+    """
     powers = [1]
     for _ in range(510):
         doubled = powers[-1] << 1
         powers.append(doubled ^ 0b1000010001 if doubled >> 9 else doubled)
-    logs = {power: at for at, power in enumerate(powers)}
+    logs = {power: i for i, power in enumerate(powers)}
     roots = {root * 2**turn % 511 for root in range(1, 111) for turn in range(9)}
     polynomial = [1]  # coefficients in the field, lowest first
     for root in roots:
         scaled = [powers[(logs[value] + root) % 511] if value else 0 for value in polynomial]
         polynomial = [low ^ high for low, high in zip([*scaled, 0], [0, *polynomial], strict=True)]
-    return sum(value << at for at, value in enumerate(polynomial))
+    return sum(value << i for i, value in enumerate(polynomial))
 
 
 class Asker:
-    """Holds both seeds of every transfer."""
+    """The party that evaluates, with both seeds of every transfer."""
 
     def __init__(self, session: bytes, seeds: U64Array) -> None:
         if seeds.shape != (2, WIDTH, 2):
-            raise LocalProtocolError("an asker has two seeds for each of 512 transfers")
+            raise LocalProtocolError("an asker needs two seeds for each of 512 transfers")
         self._session = session
         self._streams = [_Streams(side) for side in seeds]
         self._masks = _Streams(np.frombuffer(hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16], dtype=np.uint64))
         self._asked = 0
 
     def ask(self, items: Block128) -> tuple[U64Array, U64Array]:
-        """What to send for the next bins (a multiple of 64), and t (n, 8) words, to be hashed."""
+        """Return the message for the next bins (a multiple of 64), and t, (n, 8) words to be hashed."""
         hidden = self._masks.read(2 * 8 * MASK_BITS).view(np.uint64).reshape(MASK_BITS, 2)
-        every = np.concatenate([items, hidden])  # random items behind hide the others in the proof
+        every = np.concatenate([items, hidden])  # random items at the end hide the others in the proof
         own, other = (side.planes(len(every)) for side in self._streams)
         other ^= own
         other ^= to_planes(codewords(every))
@@ -118,11 +120,11 @@ class Asker:
 
 
 class Owner:
-    """Holds the seeds of its bits s."""
+    """The party with the function, with the seeds of its bits s."""
 
     def __init__(self, session: bytes, bits: Bits, seeds: U64Array) -> None:
         if seeds.shape != (WIDTH, 2) or bits.shape != (WIDTH,):
-            raise LocalProtocolError("an owner has one seed for each of 512 transfers")
+            raise LocalProtocolError("an owner needs one seed for each of 512 transfers")
         self._session = session
         self._streams = _Streams(seeds)
         self._chosen = np.flatnonzero(bits)
@@ -130,7 +132,7 @@ class Owner:
         self._answered = 0
 
     def answer(self, sent: U64Array, bins: int, party: str | None = None) -> U64Array:
-        """q of the next bins, (n, 8) words, if every bin asks for a codeword; else an `IntegrityError`."""
+        """Return q of the next bins, (n, 8) words, or raise `IntegrityError` unless every bin holds a codeword."""
         if sent.shape != (question_words(bins),):
             raise PeerProtocolError("masked questions have the wrong length", party=party)
         raw, width = sent.view(np.uint8), (bins + MASK_BITS) // 8
@@ -142,25 +144,25 @@ class Owner:
         return to_rows(planes[:, :-HASH_BYTES])
 
     def _holds(self, received: Bytes, proof: Bytes, planes: Bytes) -> bool:
-        """Whether H(q) is H(t) where s is 0, and H(t) ^ H(code) where it is 1; the code of hashes is the hash of the code."""
-        found = LinearHash(self._session + b" questions", self._answered, received).masked(planes)
+        """Return True if H(q) is H(t) where s is 0, and H(t) ^ H(code) where it is 1; hashing and the code commute."""
+        hashes = LinearHash(self._session + b" questions", self._answered, received).masked(planes)
         self._answered += 1
         items = to_rows(proof[: ITEM_BITS * HASH_BYTES].reshape(ITEM_BITS, HASH_BYTES))
-        found[self._chosen] ^= to_planes(codewords(items))[self._chosen]
-        return hmac.compare_digest(digest(found), proof[ITEM_BITS * HASH_BYTES :].tobytes())
+        hashes[self._chosen] ^= to_planes(codewords(items))[self._chosen]
+        return hmac.compare_digest(digest(hashes), proof[ITEM_BITS * HASH_BYTES :].tobytes())
 
     def evaluate(self, rows: U64Array, items_code: U64Array, bins: npt.NDArray[np.int64], words: int) -> U64Array:
-        """F_j(x), (n, words), from q_j and C(x)."""
+        """Return F_j(x), (n, words), from q_j and C(x)."""
         return hashed(self._session, rows ^ (items_code & self._mask), bins, words)
 
 
 def hashed(session: bytes, rows: U64Array, bins: npt.NDArray[np.int64], words: int) -> U64Array:
-    """H(j, row), (n, words)."""
+    """Return H(j, row), (n, words)."""
     if not 2 <= words <= MAX_WORDS:
-        raise LocalProtocolError("an output has 128 to 512 bits")
+        raise LocalProtocolError("an output must have 128 to 512 bits")
     kernel = kernels.active()
     if kernel is not None:
-        # Digest length, no key, fan-out and depth 1; salt and person: the parameter block of BLAKE2b.
+        # The parameter block of BLAKE2b: digest length, no key, fan-out and depth 1; salt and person.
         head = bytes([8 * words, 0, 1, 1]) + bytes(28) + session[:16].ljust(16, b"\0") + b"blindbayes oprf\0"
         return kernel.blake2b_rows(np.ascontiguousarray(rows), np.ascontiguousarray(bins), head, words)
     framed = np.empty((len(rows), ROW_WORDS + 1), dtype=np.uint64)
@@ -188,7 +190,7 @@ class _Streams:
             self._encryptors = [Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor() for key in keys]
 
     def read(self, size: int) -> Bytes:
-        """The next bytes of every stream, (n, size)."""
+        """Return the next bytes of every stream, (n, size)."""
         self._at += size
         if self._kernel is not None:
             return self._kernel.streams(self._schedules, self._at - size, size)
@@ -197,9 +199,9 @@ class _Streams:
         return np.frombuffer(made, dtype=np.uint8).reshape(len(self._encryptors), size).copy()
 
     def planes(self, bins: int) -> Bytes:
-        """Bit planes of so many bins."""
+        """Return the bit planes of `bins` bins."""
         if bins % 64:
-            raise LocalProtocolError("bins come in units of 64")
+            raise LocalProtocolError("the number of bins must be a multiple of 64")
         return self.read(bins // 8)
 
 
@@ -215,7 +217,7 @@ def _swap(blocks: U64Array) -> None:
 
 
 def to_rows(planes: Bytes) -> U64Array:
-    """(bits, n/8) bytes of bit planes to n rows of so many bits, (n, bits/64) words."""
+    """Transpose bit planes, (bits, n/8) bytes, to rows, (n, bits/64) words."""
     width, across = planes.shape[1], planes.shape[0] // 8
     kernel = kernels.active()
     if kernel is not None and width % 8 == 0 and across % 8 == 0:
@@ -229,7 +231,7 @@ def to_rows(planes: Bytes) -> U64Array:
 
 
 def to_planes(rows: U64Array) -> Bytes:
-    """The inverse of `to_rows`."""
+    """Invert `to_rows`."""
     count, across = len(rows), 8 * rows.shape[1]
     kernel = kernels.active()
     if kernel is not None and count % 64 == 0:

@@ -162,7 +162,7 @@ class _Party:
         product = a & b
         held = {}
         self.steps += 1  # and a hash key for each batch of triples
-        hashes = {other: [TweakedHash.of_block(name, self.steps) for name in self._names(other)] for other in others}
+        hashes = {other: [TweakedHash.for_block(name, self.steps) for name in self._names(other)] for other in others}
         for other in others:
             corrections, t = self.choosers[other].extend(b)
             held[other] = t

@@ -75,7 +75,7 @@ def garble(
     outputs = []
     garbler = Garbler(hash_, stream.delta)
     for index, part in enumerate(wide.chunks()):
-        garbler.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + index)
+        garbler.hash_ = TweakedHash.for_block(hash_.session, _COMPARED + index)
         compared = differences(shares[part], query)
         chosen = yield from receive_marked(other, ScoresChosen, hash_.session, index)
         labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
@@ -125,7 +125,7 @@ def evaluate(
     classes, outputs = [], []
     for at, labels in enumerate(waiting):
         garbled = yield from receive_marked(other, ArgmaxGarbled, hash_.session, at)
-        evaluator.hash_ = TweakedHash.of_block(hash_.session, _COMPARED + at)
+        evaluator.hash_ = TweakedHash.for_block(hash_.session, _COMPARED + at)
         evaluator.give_tables(garbled.tables)
         out = positions(evaluator, None, labels, query)
         evaluator.require_finished()

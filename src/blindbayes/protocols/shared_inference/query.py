@@ -169,7 +169,7 @@ def serve(
         chosen = yield from receive_marked(holder, EntriesChosen, hash_.session, index)
         q = stream.extend(chosen.corrections, count * per_instance, holder)
         words = np.empty(count * entered * _width(plan), dtype=np.uint64)
-        at, sent, block = 0, 0, TweakedHash.of_block(hash_.session, index)
+        at, sent, block = 0, 0, TweakedHash.for_block(hash_.session, index)
         for (entries, selectors), table in zip(shape, stacked, strict=True):
             bits = bits_for(entries)
             own = q[at : at + count * selectors * bits].reshape(-1, bits, 2)
@@ -233,7 +233,7 @@ def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: Tweaked
     expected = count * (entered + (gate is not None)) * _width(plan)
     if masked.entries.size != expected:
         raise PeerProtocolError("masked table entries have the wrong length", party=sender)
-    at, read, block = 0, 0, TweakedHash.of_block(hash_.session, asked.index)
+    at, read, block = 0, 0, TweakedHash.for_block(hash_.session, asked.index)
     for (entries, _), own in zip(shape, asked.choices, strict=True):
         bits, size = bits_for(entries), (entries - 1) * len(own) * _width(plan)
         t = asked.t[at : at + len(own) * bits].reshape(-1, bits, 2)

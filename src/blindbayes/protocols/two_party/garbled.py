@@ -181,7 +181,7 @@ def dual_second(
 
 def _step_hash(session: bytes, execution: int, step: int) -> TweakedHash:
     """One key per step of either execution: security falls with the hashes under one key."""
-    return TweakedHash.of_block(session, 2 * step + execution)
+    return TweakedHash.for_block(session, 2 * step + execution)
 
 
 def _keyed(gates: HalfGates, stacks: Iterator[Wires], session: bytes, execution: int) -> Iterator[Wires]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto import limbs as lm
-from blindbayes.crypto.garbling.garbling import ROW_WORDS, Evaluator, Garbler, Wires, of_colour_zero
+from blindbayes.crypto.garbling.garbling import ROW_WORDS, Evaluator, Garbler, Wires, colour_zero
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.ot.softspoken import ChooserStream, SenderStream
 from blindbayes.crypto.tweaks import Block128, TweakedHash
@@ -191,7 +191,7 @@ def scorer_own(block: BinBlock, query: SharedArgmaxSetup, columns: Mapping[str, 
 def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
     delta, flips, share = block.sends.delta, block.equal_share, block.zeros()
-    keys = of_colour_zero(block.equal, delta)[:, None]
+    keys = colour_zero(block.equal, delta)[:, None]
     sent = lookups.offer(block.hash_, keys, delta, lookups.Offered.gate(scores, flips), share)
     yield Send(block.other, ScoresGated(block.mark(ScoresGated), sent))
     words = yield from _receive_gated(block)

@@ -165,7 +165,7 @@ def matched(g: Garbler | Evaluator, own: U64Array | None, theirs: Wires, shape: 
     labels = turned(outcomes)
     return (
         equal,
-        g.of_colour_zero(labels) if isinstance(g, Garbler) else labels,
+        g.colour_zero(labels) if isinstance(g, Garbler) else labels,
         (labels[..., 0] & np.uint64(1)).astype(np.uint8),
     )
 

@@ -53,7 +53,7 @@ def _grouped(shares: Bits, neutral: int) -> Bits:
 
 
 def _hash(session: bytes, at: int) -> TweakedHash:
-    return TweakedHash.of_block(session, _FIRST_BLOCK + at)
+    return TweakedHash.for_block(session, _FIRST_BLOCK + at)
 
 
 def send_equal(session: bytes, other: str, own: Bits, stream: SenderStream) -> Role[Bits]:

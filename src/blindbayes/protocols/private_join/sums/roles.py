@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.garbling.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires, of_colour_zero
+from blindbayes.crypto.garbling.garbling import ROW_WORDS, Evaluator, Garbler, Gates, Wires, colour_zero
 from blindbayes.crypto.ot.base import chooser_pads, sender_pads
 from blindbayes.crypto.ot.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.crypto.psi import cuckoo, okvs
@@ -176,7 +176,7 @@ def row_holder(
         count = part.stop - part.start
         entered = yield from receive_marked(other, MatchesChosen, session, index)
         theirs = stream.extend(entered.corrections, (1 + shape.planes) * count, other).reshape(-1, count, 2)
-        hash_ = TweakedHash.of_block(session, index)
+        hash_ = TweakedHash.for_block(session, index)
         garbler = Garbler(hash_, ot_sender.delta)
         equal = garbler.own(mine[part]) ^ theirs[0]
         outcomes = _labelled(garbler, equal, garbler.own(_label_bits(learned[part], shape)) ^ theirs[1:], shape)
@@ -190,7 +190,7 @@ def row_holder(
         told = yield from receive_marked(other, TagsMasked, back, index)  # step 9
         if len(told.tags) != count:
             raise PeerProtocolError("a block of tags has the wrong length", party=other)
-        _take(TweakedHash.of_block(back, index), held[None], told.tags.reshape(1, -1, 1), check[1:])
+        _take(TweakedHash.for_block(back, index), held[None], told.tags.reshape(1, -1, 1), check[1:])
     sums = _weighted(share, shape)
     secret = np.concatenate([check[0] - check[1], _last(sums, known) - known])
     yield from ask_equality(other, back, secret.tobytes(), coins)
@@ -244,7 +244,7 @@ def label_holder(
         size = shape.planes * count * shape.words
         if (len(compared.tables), len(compared.rows)) != (ROW_WORDS * shape.gates(count), size + count):
             raise PeerProtocolError("a block of comparisons has the wrong length", party=other)
-        hash_ = TweakedHash.of_block(session, index)
+        hash_ = TweakedHash.for_block(session, index)
         evaluator = Evaluator(hash_, other)
         evaluator.give_tables(compared.tables)
         held = t.reshape(-1, count, 2)
@@ -254,7 +254,7 @@ def label_holder(
         evaluator.require_finished()
         _take(hash_, outcomes, compared.rows[:size].reshape(shape.planes, count, shape.words), share)  # step 8
         _take(hash_, held[:1], compared.rows[size:].reshape(1, count, 1), check[:1])
-        hash_ = TweakedHash.of_block(back, index)  # step 9
+        hash_ = TweakedHash.for_block(back, index)  # step 9
         garbler = Garbler(hash_, ot_sender.delta)
         equal = back_stream.extend(compared.corrections, count, other) ^ garbler.own(mine[part])
         proof = _offer(hash_, ot_sender.delta, equal[None], tags[part], check[1:])
@@ -403,7 +403,7 @@ def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array,
     for plane in range(planes):
         first = hash_.reserve(Domain.TRANSFER, count * blocks)
         colour = outcomes[plane, :, 0] & np.uint64(1)
-        label = of_colour_zero(outcomes[plane], delta)
+        label = colour_zero(outcomes[plane], delta)
         for low in range(0, count, _ROWS_AT_ONCE):
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             own, flip, made = rows[part], np.repeat(colour[part], words).reshape(-1, words), masked[plane, part]

@@ -103,7 +103,7 @@ def attribute_holder(
     share = np.zeros((shape.stretches, shape.classes, shape.words + 1), dtype=np.uint64)
     source = _Rows(blocks, shape.words)
     for index, (count, stretch) in enumerate(shape.blocks()):
-        hash_, masked = TweakedHash.of_block(session, index), source.take(count)
+        hash_, masked = TweakedHash.for_block(session, index), source.take(count)
         chosen = yield from receive_marked(class_holder_name, ClassesChosen, session, index)
         q = stream.extend(chosen.corrections, count * shape.levels, class_holder_name).reshape(count, shape.levels, 2)
         leaves, sums = trees.grow(hash_, q, ot_sender.delta, shape.classes)  # step 3
@@ -130,7 +130,7 @@ def class_holder(
     rows = np.zeros(shape.classes, dtype=np.uint64)
     source = _Labels(labels)
     for index, (count, stretch) in enumerate(shape.blocks()):
-        hash_, own = TweakedHash.of_block(session, index), source.take(count)
+        hash_, own = TweakedHash.for_block(session, index), source.take(count)
         if not 0 <= own.min() <= own.max() < shape.classes:
             raise LocalProtocolError("every row needs one of the classes")
         sides = trees.sides(own, shape.classes)
