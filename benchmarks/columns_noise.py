@@ -24,8 +24,8 @@ from _measured import Options
 from blindbayes import ColumnStudy, Privacy
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise.randomised_response import LARGEST
-from blindbayes.dp.release.planner import fit_parameters
-from blindbayes.dp.release.staged import plan_stages
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.protocols.shared_training.columns import any_counts, prior
 from blindbayes.protocols.shared_training.shared_model import plain_tables, score
 from blindbayes.protocols.shared_training.shared_model.tables import to_floats
@@ -93,7 +93,7 @@ def accuracy(
 
 def central_accuracies(rows: Rows, epsilon: float, folds: Sequence[tuple[Codes, Codes, Codes]]) -> list[float]:
     """Of the central release in stages, with the number of rows declared as it is in shares."""
-    plan = plan_stages(rows.codebook, epsilon=epsilon, rows=len(folds[0][0]))
+    plan = plan_fit(rows.codebook, epsilon=epsilon, rows=len(folds[0][0]))
     block, layout = rows.counted(plan.codebook), Layout(plan.codebook)
     total, found = count_block(layout, block), []
     coins = Coins.seeded(bytes(32)).derive(f"central {rows.name} {epsilon}")

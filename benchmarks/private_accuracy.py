@@ -16,7 +16,6 @@ import argparse
 import csv
 import hashlib
 import importlib.util
-import inspect
 import json
 import math
 import os
@@ -37,16 +36,10 @@ from blindbayes import statistics
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release import forecast
+from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.errors import BlindbayesError
 from blindbayes.statistics.parameters import Parameters, estimate
 
-try:
-    from blindbayes.dp.release.staged import plan_stages as plan
-except ImportError:  # a tree without stages
-    from blindbayes.dp.release.planner import plan_release as plan
-
-Rows: Any = getattr(statistics, "CodedRows", None) or statistics.Block  # type: ignore[attr-defined]
-CHOOSES: dict[str, Any] = {"chooses": True} if "chooses" in inspect.signature(plan).parameters else {}
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 DELTA = 1e-6
 LEAST_GAP = 0.05
@@ -91,7 +84,7 @@ def _quantile_cells(table: Table, train: np.ndarray) -> tuple[Any, Codebook]:
             feature = Categorical(feature.name, tuple(str(at) for at in range(len(edges) + 1)), optional=True)
         features.append(feature)
         columns[feature.name] = codes
-    return Rows(table.block.labels, columns, table.block.rows), table.codebook.with_features(features)
+    return statistics.CodedRows(table.block.labels, columns, table.block.rows), table.codebook.with_features(features)
 
 
 def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, draws: int) -> Scores:
@@ -100,7 +93,7 @@ def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, dr
     book = msgspec.structs.replace(table.codebook, expected_rows=None)
     rows = None if "undeclared" in method else len(parts[0][0])
     delta = DELTA if "delta" in method else 0.0
-    plans = {each: plan(book, epsilon=each, rows=rows, delta=delta, **CHOOSES) for each in epsilons}
+    plans = {each: plan_fit(book, epsilon=each, rows=rows, delta=delta, select_model=True) for each in epsilons}
     out: Scores = {(method, each): np.zeros((splits, draws)) for each in epsilons}
     counted: dict[str, list[tuple[Any, Any]]] = {}
     for epsilon, found in plans.items():
@@ -116,9 +109,7 @@ def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, dr
             for draw in range(draws):
                 seed = f"{table.name} {split} {draw} {method} {epsilon}"
                 coins = Coins.seeded(hashlib.sha256(seed.encode()).digest())
-                parameters = (
-                    found.fit(exact, there, coins)[0] if CHOOSES else forecast.fit_parameters(found.release(exact, coins))
-                )
+                parameters = found.fit(exact, there, coins).parameters
                 out[method, epsilon][split, draw] = _accuracy(parameters, test)
     return out
 

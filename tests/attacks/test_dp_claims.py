@@ -22,7 +22,8 @@ from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.noise.exact_events import as_decimal, cost_ceiling
 from blindbayes.dp.noise.knorm_histograms import Classwise
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace
-from blindbayes.dp.release.planner import ReleasePlan, plan_release
+from blindbayes.dp.release.planner import plan_release
+from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
@@ -280,7 +281,7 @@ def largest_loss(plan: ReleasePlan, one: list[Any], other: list[Any]) -> Fractio
 def test_no_output_tells_neighbours_apart_by_more_than_epsilon(mechanism: str, unit: int, rows: int) -> None:
     """Missing values, moments on a grid, several classes of one person: the worst output costs epsilon, no more, no less."""
     plan = plan_release(MIXED, epsilon=3.0, rows=rows, rows_per_unit=unit, mechanism=mechanism)
-    assert ("moments" in {cut.kind for cut in plan.cuts}) == (rows == 10**6)
+    assert ("moments" in {cut.kind for cut in plan.encodings}) == (rows == 10**6)
     layout, rng = Layout(plan.codebook), np.random.default_rng(5)
     losses = [
         largest_loss(plan, plan.tables(count_block(layout, block)), plan.tables(count_block(layout, rest)))

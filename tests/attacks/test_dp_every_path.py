@@ -30,8 +30,7 @@ from blindbayes.dp.audit.lower_bounds import epsilon_lower
 from blindbayes.dp.distributed import column_noise
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.distributed.noisy_sum import NoisySum
-from blindbayes.dp.release.private_fit import plan_fit
-from blindbayes.dp.release.staged import StagedPlan
+from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.naive_bayes.load import load
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes.study.file import Privacy
@@ -123,10 +122,10 @@ def watched(where: type, name: str, seen: Callable[..., None]) -> Iterator[None]
         yield
 
 
-def read_by(path: str, rows: Rows, folder: Path) -> tuple[StagedPlan, np.ndarray[Any, Any]]:
+def read_by(path: str, rows: Rows, folder: Path) -> tuple[FitPlan, np.ndarray[Any, Any]]:
     """The plan and the integers that a path hands to the release: once."""
     calls: list[Any] = []
-    with watched(StagedPlan, "release", lambda plan, _, statistics, __: calls.append((plan, statistics.vector))):
+    with watched(FitPlan, "release", lambda plan, _, statistics, __: calls.append((plan, statistics.vector))):
         CENTRAL[path](rows, folder)
     assert len(calls) == 1
     return calls[0]
@@ -134,7 +133,7 @@ def read_by(path: str, rows: Rows, folder: Path) -> tuple[StagedPlan, np.ndarray
 
 @pytest.mark.parametrize("path", CENTRAL)
 def test_every_path_of_one_table_hands_the_same_integers_to_the_same_release(path: str, tmp_path: Path) -> None:
-    want = plan_fit(BOOK, epsilon=1, delta=0.0, rows=len(TABLE), rows_per_person=1, chooses=True).plan  # type: ignore[attr-defined]
+    want = plan_fit(BOOK, epsilon=1, delta=0.0, rows=len(TABLE), rows_per_unit=1, select_model=True)  # type: ignore[attr-defined]
     for rows in NEIGHBOURS:
         plan, vector = read_by(path, rows, tmp_path)
         assert plan == want
@@ -155,14 +154,14 @@ def test_the_release_behind_them_keeps_its_epsilon_and_a_tenth_of_its_noise_does
     coins = Coins.seeded(b"p" * 32)
     exact = {len(rows): read_by("lists", rows, tmp_path) for rows in NEIGHBOURS}
     for epsilon, refuted in ((1.0, False), (10.0, True)):
-        plan: Any = plan_fit(BOOK, epsilon=epsilon, delta=0.0, rows=len(TABLE), rows_per_person=1).plan  # type: ignore[attr-defined]
+        plan: Any = plan_fit(BOOK, epsilon=epsilon, delta=0.0, rows=len(TABLE), rows_per_unit=1)  # type: ignore[attr-defined]
 
         def released(rows: Rows, plan: Any = plan) -> np.ndarray[Any, Any]:
             from blindbayes.statistics import Layout, Statistics
 
             statistics = Statistics(Layout(plan.codebook), exact[len(rows)][1])
             drawn = (plan.release(statistics, coins) for _ in range(300))
-            stage = lambda noisy: () if noisy.plan.sized is None else noisy.plan.sized.counts  # noqa: E731
+            stage = lambda noisy: () if noisy.plan.class_counts is None else noisy.plan.class_counts.counts  # noqa: E731
             return np.array([[*stage(noisy), *np.concatenate([t.ravel() for t in noisy.tables])] for noisy in drawn])
 
         assert (told_apart(released, 1.0) > 0) == refuted

@@ -100,7 +100,7 @@ def test_a_missing_number_that_is_kept_as_sums_does_not_show_by_the_number_of_va
         owners = {"bank": (), "shop": ("u", "v", "w")}
         noise = ColumnNoise.make(book, owners, "bank", epsilon=1.0, rows=400_000)
         plan = noise.plan_of("bank")
-        assert [cut.kind for cut in plan.cuts] == ["moments", "moments", "cells"]
+        assert [cut.kind for cut in plan.encodings] == ["moments", "moments", "cells"]
         counts, tables = draws(plan, coins("sums"), 1200)
         without = np.column_stack([tables["u"][:, 0, 0] - tables["v"][:, 0, 0], tables["u"][:, 0, 0] - counts[:, 0]])
         return epsilon_lower(without.astype(float), without.astype(float) - 1, learn=False).epsilon  # a person null in u

@@ -24,11 +24,11 @@ from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import Number, below, budget_floor
 from blindbayes.dp.noise.gaussian import length_delta, length_for
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise
+from blindbayes.dp.release.coarse_histograms import CoarseHistograms
 from blindbayes.dp.release.feature_weights import Gradient
-from blindbayes.dp.release.planner import ReleasePlan
-from blindbayes.dp.release.release_plan import WITH_DELTA
-from blindbayes.dp.release.selection import LastChoice, Screen, permute_and_flip
-from blindbayes.dp.release.staged import Look, StagedPlan, plan_stages
+from blindbayes.dp.release.private_fit import FitPlan, plan_fit
+from blindbayes.dp.release.release_plan import WITH_DELTA, ReleasePlan
+from blindbayes.dp.release.selection import FeatureSelection, ModelSelection, permute_and_flip
 from blindbayes.dp.release.stumps import all_sides
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.layout import Layout
@@ -188,9 +188,11 @@ STAGED_BOOK = Codebook(
 LOOKED_BOOK = Codebook("y", ("a",), (Numeric("x", 0, 100_000, optional=True),), max_rows=10**6)
 
 
-def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[Look] = Look) -> Iterator[Check]:
+def audit_stages(
+    coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[CoarseHistograms] = CoarseHistograms
+) -> Iterator[Check]:
     """The stages before a release: what a record moves in each, the loss of the look, and that their epsilons add up."""
-    plan = plan_stages(STAGED_BOOK, epsilon=epsilon)
+    plan = plan_fit(STAGED_BOOK, epsilon=epsilon)
     seen = look(tuple(each for each in STAGED_BOOK.features if isinstance(each, Numeric)), plan.epsilon, 1)
     layout = Layout(plan.codebook)
     counts = moved = 0
@@ -208,7 +210,7 @@ def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[L
         found = f"largest change {change:g} of 1 allowed, {len(space)} records"
         yield Check("sensitivity", f"stages: first look at {feature.name}", bool(change <= 1), found, float(change), 1)
     for rows in (None, 10, 10**6):
-        spent = spent_by(plan_stages(STAGED_BOOK, epsilon=epsilon, rows=rows, chooses=True), coins)
+        spent = spent_by(plan_fit(STAGED_BOOK, epsilon=epsilon, rows=rows, select_model=True), coins)
         name = f"stages: epsilons with {'undeclared' if rows is None else rows} rows"
         allowed = budget_floor(epsilon)
         found = f"{float(spent):.9g} spent of {float(allowed):g}"
@@ -220,9 +222,11 @@ def audit_stages(coins: Coins, epsilon: Number, draws: int = DRAWS, look: type[L
     yield control_check("first look: control with a fifth less noise is refuted", claim, weak)
 
 
-def audit_choices(coins: Coins, epsilon: Number, draws: int = DRAWS, screen: type[Screen] = Screen) -> Iterator[Check]:
+def audit_choices(
+    coins: Coins, epsilon: Number, draws: int = DRAWS, screen: type[FeatureSelection] = FeatureSelection
+) -> Iterator[Check]:
     """Choices by scores: a record more raises each by 0 or 1; and the loss of one choice where a record breaks a tie."""
-    book = plan_stages(STAGED_BOOK, epsilon=epsilon).codebook
+    book = plan_fit(STAGED_BOOK, epsilon=epsilon).codebook
     claimed, layout, space = budget_floor(epsilon), Layout(book), records(book)
     ask = screen(book.names, 1, claimed, 1)
     falls, rises = 0, 0
@@ -278,9 +282,9 @@ def audit_weights(coins: Coins, epsilon: Number, draws: int = DRAWS, gradient: t
     yield control_check("weights: control with a fifth less noise is refuted", claim, weak)
 
 
-def audit_rules(coins: Coins, epsilon: Number, choice: type[LastChoice] = LastChoice) -> Iterator[Check]:
+def audit_rules(coins: Coins, epsilon: Number, choice: type[ModelSelection] = ModelSelection) -> Iterator[Check]:
     """Models that are chosen last, with rules and without: a record more raises the score of each by 0 or 1; steps add up."""
-    plan = plan_stages(WEIGHED_BOOK, epsilon=epsilon, rows=1)
+    plan = plan_fit(WEIGHED_BOOK, epsilon=epsilon, rows=1)
     space, claimed = records(plan.codebook), budget_floor(epsilon)
     model = estimate(Statistics(Layout(plan.codebook), statistics_of(plan.codebook, space[::3])))
     falls = rises = candidates = 0
@@ -311,19 +315,19 @@ def coded(codebook: Codebook, table: Sequence[Record]) -> CodedRows:
     return CodedRows(labels, found, len(table))
 
 
-def spent_by(plan: StagedPlan, coins: Coins) -> Fraction:
+def spent_by(plan: FitPlan, coins: Coins) -> Fraction:
     """What the stages of one release of an empty table spend, each by the noise that it drew."""
     layout = Layout(plan.codebook)
     noisy = plan.release(Statistics(layout, np.zeros(layout.size, dtype=object)), coins)
     last = noisy.plan
-    own = 0 if last.sized is None else plan.rows_per_unit / last.sized.scale
+    own = 0 if last.class_counts is None else plan.expected.rows_per_unit / last.class_counts.scale
     others = sum((epsilon for name, epsilon in last.stages if name != "class counts"), Fraction(0))
-    return own + others + plan.kept_back(last.planned_rows) + last.epsilon
+    return own + others + plan.stages(last.planned_rows).reserved + last.epsilon
 
 
-def attack_look(look: Look, claim: Claim, coins: Coins, draws: int) -> Bound:
+def attack_look(look: CoarseHistograms, claim: Claim, coins: Coins, draws: int) -> Bound:
     """A lower bound on epsilon of first looks at one record and at none."""
-    codebook = plan_stages(LOOKED_BOOK, epsilon=1).codebook
+    codebook = plan_fit(LOOKED_BOOK, epsilon=1).codebook
     layout = Layout(codebook)
     pair = [Statistics(layout, statistics_of(codebook, table)) for table in ([records(codebook)[0]], [])]
     exact = [np.asarray(look.tables(statistics)[0][0], dtype=np.float64) for statistics in pair]

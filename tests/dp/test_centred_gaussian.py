@@ -21,9 +21,10 @@ from blindbayes.dp.noise import knorm_histograms as classwise
 from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.knorm_histograms import ReleasePart
 from blindbayes.dp.release import release_plan as released
-from blindbayes.dp.release.planner import WORTH_DELTA, _signal, plan_release
+from blindbayes.dp.release.constants import PURE_FACTOR
+from blindbayes.dp.release.planner import plan_release, signal_of
+from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.dp.release.release_plan import ReleasePlan
-from blindbayes.dp.release.staged import plan_stages
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes.load import load
 
@@ -205,9 +206,9 @@ def test_a_plan_takes_the_quotient_only_where_it_has_less_noise() -> None:
             public: dict[str, Any] = {"epsilon": epsilon, "rows": 10**6, "delta": 1e-7}
             plans = {name: plan_release(book(features, values), mechanism=name, **public) for name in released.CENTRED}
             chosen = plan_release(book(features, values), **public)
-            noise = {name: 1 / _signal(replace(plan, cuts=chosen.cuts), 10**6) for name, plan in plans.items()}
+            noise = {name: 1 / signal_of(replace(plan, encodings=chosen.encodings), 10**6) for name, plan in plans.items()}
             pure, spent = noise["knorm"], noise["centred_gaussian"]
-            assert noise[chosen.mechanism] == (spent if WORTH_DELTA * spent < pure else pure)  # a delta has to buy something
+            assert noise[chosen.mechanism] == (spent if PURE_FACTOR * spent < pure else pure)  # a delta has to buy something
             assert (chosen.price.delta > 0) == (chosen.mechanism in released.WITH_DELTA)
             taken.add(chosen.mechanism)
     assert {"knorm", "centred_gaussian"} <= taken
@@ -220,10 +221,10 @@ def test_a_plan_compares_noise_on_the_features_that_are_left_in() -> None:
     """Noise would bury most of 120 features: on the few that are left K-norm has less, though not on all of them."""
     public: dict[str, Any] = {"epsilon": 0.1, "rows": 1000, "delta": 1e-6}
     assert plan_release(book(120, 2), **public).mechanism == "centred_gaussian"
-    staged = plan_stages(book(120, 2), **public)
-    assert staged.mechanism == "knorm"
+    staged = plan_fit(book(120, 2), **public)
+    assert staged.name == "knorm"
     assert staged.price.delta == 0
-    assert plan_stages(book(120, 2), epsilon=1, rows=10**6, delta=1e-7).mechanism == "centred_gaussian"
+    assert plan_fit(book(120, 2), epsilon=1, rows=10**6, delta=1e-7).name == "centred_gaussian"
 
 
 def test_it_fails_closed() -> None:

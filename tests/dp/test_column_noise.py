@@ -73,7 +73,7 @@ def test_sums_with_noise_are_what_the_release_would_restore() -> None:
     book = Codebook("y", ("a", "b"), (Numeric("big", 0, 90_000), Categorical("u", ("p", "q"))), max_rows=10**6)
     noise = ColumnNoise.make(book, {"bank": ("u",), "shop": ("big",)}, "bank", epsilon=1.0, rows=400_000)
     plan = noise.plan_of("shop")
-    assert [cut.kind for cut in plan.cuts] == ["moments"]
+    assert [cut.kind for cut in plan.encodings] == ["moments"]
     assert plan.mechanism == "discrete_laplace"
     raw = [part[0] for part in _raw(plan, coins("sums"))[0]]
     drawn = draw(plan, coins("sums")).tables["big"]
@@ -91,7 +91,7 @@ def test_a_number_whose_noisy_sums_would_pass_a_word_is_counted_in_cells() -> No
     for high, kind in ((90_000, "moments"), (10**9, "cells")):
         book = Codebook("y", ("a", "b"), (Numeric("big", 0, high), Categorical("u", ("p", "q"))), max_rows=10**6)
         noise = ColumnNoise.make(book, owners, "bank", epsilon=1.0, rows=400_000)
-        assert [cut.kind for cut in noise.tables.cuts] == [kind, "cells"]
+        assert [cut.kind for cut in noise.tables.encodings] == [kind, "cells"]
         assert noise.declared == book
         optional = Codebook("y", ("a", "b"), tuple(replaced(f, optional=True) for f in noise.counted.features))
         layout = RowLayout(optional.features, 400_000, noise_bits=noise.noise_bits)
@@ -110,7 +110,7 @@ def test_one_record_moves_what_the_plan_of_its_party_says(way: str) -> None:
     for party in HOLDS:
         plan = noise.plan_of(party)
         own = set(HOLDS[party]) if way != "inner" and party == "clinic" else set(BOOK.names)
-        assert {cut.feature for cut in plan.cuts} == own
+        assert {cut.feature for cut in plan.encodings} == own
         layout = Layout(plan.codebook)
         empty = plan.tables(Statistics(layout, np.zeros(layout.size, dtype=np.int64)))
         sizes = [range(-1 if f.optional else 0, min(f.size, 3)) for f in plan.codebook.features]
@@ -260,7 +260,7 @@ def test_no_counter_is_without_the_noise_of_each_who_adds_to_it(join) -> None:  
         counts, tables = draws(plan, coins("each"), 200)
         for name in (name for name in tables if party in noise.adders(name)):
             assert tables[name].astype(float).std(axis=0).min() > 1, (party, name)
-        for name, cut in zip(plan.codebook.names, plan.cuts, strict=True):
+        for name, cut in zip(plan.codebook.names, plan.encodings, strict=True):
             if cut.cells == 1:
                 assert np.array_equal(tables[name][..., 0], counts)
 
@@ -268,6 +268,6 @@ def test_no_counter_is_without_the_noise_of_each_who_adds_to_it(join) -> None:  
 def test_a_counter_without_noise_is_refused() -> None:
     book = Codebook("y", ("a", "b"), (Categorical("plan", ("s", "m")), Categorical("job", ("u", "v"))))
     plan = plan_release(book, epsilon=1.0, rows=1000)
-    left_out = replace(plan, cuts=(plan.cuts[0], replace(plan.cuts[1], kind="nothing")))
+    left_out = replace(plan, encodings=(plan.encodings[0], replace(plan.encodings[1], kind="nothing")))
     with pytest.raises(LocalProtocolError, match="without noise"):
         draw(left_out, coins("none"))

@@ -40,7 +40,8 @@ from blindbayes.dp.noise import knorm_histograms as classwise
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.knorm_histograms import Classwise
 from blindbayes.dp.noise.mechanisms import MECHANISMS, DiscreteGaussian, DiscreteLaplace, make
-from blindbayes.dp.release.planner import ReleasePlan, plan_release
+from blindbayes.dp.release.planner import plan_release
+from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
 
 DRAWS = 40_000

@@ -13,8 +13,8 @@ from blindbayes import Categorical, Codebook, NaiveBayes, PrivateNaiveBayes
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import records, statistics_of
 from blindbayes.dp.noise.knorm_histograms import Classwise
-from blindbayes.dp.release.feature_weights import GRID, Gradient, Weighing, weighed
-from blindbayes.dp.release.staged import plan_stages
+from blindbayes.dp.release.feature_weights import GRID, FeatureWeights, Gradient, weighed
+from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.statistics import CodedRows, Layout, Statistics
 from blindbayes.statistics.parameters import Histogram, Parameters, estimate
 
@@ -131,15 +131,15 @@ def test_features_that_repeat_each_other_get_less_weight() -> None:
 
 def test_weights_are_paid_for_and_left_out_where_rows_are_few() -> None:
     book = repeated(50)[1]
-    assert plan_stages(book, epsilon=1.0, rows=400, chooses=True).weighing(400) is None
-    plan = plan_stages(book, epsilon=1.0, rows=9000, chooses=True)
-    found = plan.weighing(9000)
+    assert plan_fit(book, epsilon=1.0, rows=400, select_model=True).stages(400).weights is None
+    plan = plan_fit(book, epsilon=1.0, rows=9000, select_model=True)
+    found = plan.stages(9000).weights
     assert found is not None
     assert "weights of features" in plan.describe()["stages"]
-    assert plan_stages(book, epsilon=1.0, rows=9000).weighing(9000) is None  # no rows at hand
+    assert plan_fit(book, epsilon=1.0, rows=9000).stages(9000).weights is None  # no rows at hand
     nothing = CodedRows(np.zeros(0, dtype=np.int64), {name: np.zeros(0, dtype=np.int64) for name in book.names}, 0)
     flat = Parameters(book, np.log([0.5, 0.5]), {name: Histogram(np.log(np.full((2, 2), 0.5))) for name in book.names})
-    assert Weighing(Fraction(1), 1, 9000).models(flat, nothing, COINS) == []
+    assert FeatureWeights(Fraction(1), 1, 9000).models(flat, nothing, COINS) == []
 
 
 @pytest.mark.parametrize(("rows", "released"), [(700, 0), (20_000, 6)])

@@ -16,7 +16,8 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise import knorm_histograms as classwise
 from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart, cell_variance, centred_knorms
 from blindbayes.dp.release.forecast import in_cells
-from blindbayes.dp.release.planner import JOINT_MECHANISMS, fit_parameters, plan_release
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.planner import JOINT_MECHANISMS, plan_release
 from blindbayes.dp.release.release_plan import WITH_DELTA
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import MISSING, CodedRows, Layout, Statistics, count_block
@@ -190,7 +191,7 @@ def _count(codebook: Codebook, rows: list[tuple[int, int, int, int, int]]) -> St
 @pytest.mark.parametrize("rows", [50, 1_000_000])
 def test_one_record_moves_one_class_and_each_part_by_at_most_its_bound(mechanism: str, rows: int) -> None:
     plan = plan_release(SMALL, epsilon=1, mechanism=mechanism, rows=rows)
-    kinds = {cut.feature: cut.kind for cut in plan.cuts}
+    kinds = {cut.feature: cut.kind for cut in plan.encodings}
     assert kinds["amount"] == ("cells" if rows == 50 else "moments")
     base = [(0, 1, -1, 0, 5), (1, 2, 0, 1, MISSING)]
     before = plan.tables(_count(plan.codebook, base))
@@ -243,7 +244,7 @@ def test_auto_takes_the_least_noise_and_says_so() -> None:
 
 def test_drowned_features_are_not_released() -> None:
     plan = plan_release(SMALL, epsilon=0.001, rows=50)
-    assert {cut.kind for cut in plan.cuts} == {"nothing"}
+    assert {cut.kind for cut in plan.encodings} == {"nothing"}
     assert [item.name for item in plan.items] == ["class counts"]
     parameters = fit_parameters(plan.release(_count(plan.codebook, []), Coins.seeded(bytes(32))))
     assert all(np.ptp(term.log_prob) == 0 for term in parameters.terms.values())  # type: ignore[union-attr]

@@ -20,10 +20,10 @@ from audits.releases import audit_choices, spent_by
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.cli.commands.plan import command
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS
 from blindbayes.dp.release.forecast import forecast, private_forecast
 from blindbayes.dp.release.private_fit import plan_fit
-from blindbayes.dp.release.selection import AHEAD, SCALES, LastChoice, Screen, permute_and_flip, tempered
-from blindbayes.dp.release.staged import plan_stages
+from blindbayes.dp.release.selection import FeatureSelection, ModelSelection, permute_and_flip, tempered
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes import private as estimators
 from blindbayes.statistics import Layout, Statistics, count_block
@@ -58,21 +58,21 @@ def test_the_audit_finds_no_fault_in_choices() -> None:
     assert [check.name for check in audit_choices(COINS, 1, draws=30_000) if not check.passed] == []
 
 
-class _Twice(Screen):
+class _Twice(FeatureSelection):
     """A fault: every row counts twice in a score."""
 
     def scores(self, statistics: Statistics) -> list[int]:
         return [2 * score for score in super().scores(statistics)]
 
 
-class _Gain(Screen):
+class _Gain(FeatureSelection):
     """A fault: what a feature gains over the largest class, which a row may lower."""
 
     def scores(self, statistics: Statistics) -> list[int]:
         return [score - int(statistics.class_counts.max()) for score in super().scores(statistics)]
 
 
-class _Sure(Screen):
+class _Sure(FeatureSelection):
     """A fault: every choice costs what all together may."""
 
     @property
@@ -81,17 +81,17 @@ class _Sure(Screen):
 
 
 @pytest.mark.parametrize("fault", [_Twice, _Gain, _Sure])
-def test_the_audit_sees_planted_faults_in_choices(fault: type[Screen]) -> None:
+def test_the_audit_sees_planted_faults_in_choices(fault: type[FeatureSelection]) -> None:
     assert any(not check.passed and not check.control for check in audit_choices(COINS, 1, draws=6000, screen=fault))
 
 
 @pytest.mark.parametrize("rows", [None, 300, 5000, 10**6])
 @pytest.mark.parametrize("people", [1, 3])
 def test_choices_are_paid_for_out_of_the_price(rows: int | None, people: int) -> None:
-    plan = plan_stages(many(40), epsilon=0.7, rows=rows, rows_per_unit=people, chooses=True)
+    plan = plan_fit(many(40), epsilon=0.7, rows=rows, rows_per_unit=people, select_model=True)
     assert spent_by(plan, COINS) == plan.epsilon
     if rows == 5000:
-        screen, choice = plan.screen(rows), plan.choice(rows)
+        screen, choice = plan.stages(rows).feature_selection, plan.stages(rows).model_selection
         assert choice is not None
         assert choice.rows_per_unit == people
         assert people == 1 or (screen is not None and screen.rate * screen.keep * people == screen.epsilon)
@@ -135,7 +135,7 @@ def test_there_is_no_last_choice_for_a_large_file_few_rows_or_weights(tmp_path: 
     assert read.privacy_["stages"]["last choice"] == pytest.approx(0.3)
     weighed = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=3000, class_weight="balanced").fit(table)
     assert all("last choice" not in model.privacy_["stages"] for model in (few, large, weighed))
-    plan = plan_stages(book, epsilon=1.0, rows=3000, chooses=True)
+    plan = plan_fit(book, epsilon=1.0, rows=3000, select_model=True)
     layout = Layout(plan.codebook)
     with pytest.raises(ConfigError, match="needs the rows"):
         plan.fit(Statistics(layout, np.zeros(layout.size, dtype=object)), None, COINS)
@@ -151,7 +151,7 @@ def test_rows_of_a_file_that_nobody_declared_are_read_again_where_the_noisy_coun
     assert model.privacy_["stages"]["last choice"] == pytest.approx(0.25, rel=0.1)  # by a noisy count of the rows
     assert (model.predict(rows) == labels).mean() > (labels == "a").mean() - 0.01
     assert sum(model.privacy_["stages"].values()) < 1  # the rest is the release's
-    monkeypatch.setattr(estimators, "MOST_READ", 1000)
+    monkeypatch.setattr(estimators, "MAX_READ", 1000)
     monkeypatch.setattr(estimators, "read_block", lambda *_, **__: pytest.fail("a large file is not read again"))
     large = PrivateNaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
     assert "last choice" not in large.privacy_["stages"]
@@ -172,11 +172,11 @@ def test_forecasts_are_of_the_release_that_a_fit_makes(declared: int | None, tmp
     planned = private_forecast(book, epsilons=(1.0,), rows=declared)
     assert planned.run(block, COINS).lines[0].mean > largest - 0.05
     assert planned.price.epsilon == 1
-    fitted = plan_fit(book, epsilon=1, delta=0.0, rows=declared, rows_per_person=1, chooses=True).plan
+    fitted = plan_fit(book, epsilon=1, delta=0.0, rows=declared, rows_per_unit=1, select_model=True)
     if declared is None:
         assert planned.plans == (fitted,)
     else:  # the part that it trains on
-        assert planned.plans[0].choice(4200) == fitted.choice(4200)  # type: ignore[union-attr]
+        assert planned.plans[0].stages(4200).model_selection == fitted.stages(4200).model_selection  # type: ignore[union-attr]
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
     book.to_toml(tmp_path / "b.toml")
     size = [] if declared is None else ["--expected-rows", str(declared)]
@@ -196,7 +196,7 @@ def test_a_forecast_plans_for_the_rows_that_the_codebook_declares() -> None:
 
 def test_less_evidence_is_a_model_like_any_other_and_none_is_the_largest_class() -> None:
     model = NaiveBayes(many(3)).fit(repeated(500, 3))
-    for scale in SCALES:
+    for scale in EVIDENCE_SCALES:
         found = tempered(model.parameters_, scale)
         for term in found.terms.values():
             assert np.exp(term.log_prob).sum(axis=1) == pytest.approx(1)  # type: ignore[union-attr]
@@ -208,8 +208,8 @@ def test_a_row_more_raises_the_score_of_every_model_by_at_most_one() -> None:
     book, table = many(3), repeated(400, 3)
     model = NaiveBayes(book).fit(table)
     block = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book)
-    models = [tempered(model.parameters_, scale) for scale in SCALES]
-    choice = LastChoice(Fraction(1), 1)
+    models = [tempered(model.parameters_, scale) for scale in EVIDENCE_SCALES]
+    choice = ModelSelection(Fraction(1), 1)
     before = choice.scores(models, block.take(np.arange(399)))
     after = choice.scores(models, block)
     assert all(late - early in (0, 1) for late, early in zip(after, before, strict=True))
@@ -220,10 +220,10 @@ def test_of_models_that_are_right_as_often_the_whole_one_is_chosen_most() -> Non
     book, table = many(3), repeated(400, 3)
     model = NaiveBayes(book).fit(table)
     nobody = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book).take(np.arange(0))
-    choice = LastChoice(Fraction(1, 10), 1)
+    choice = ModelSelection(Fraction(1, 10), 1)
     told = [choice.choose(model.parameters_, nobody, COINS)[1] for _ in range(400)]
-    chances = [told.count(f"{scale:.0%} of the evidence") / 400 for scale in SCALES]
-    noise = np.random.default_rng(1).exponential(1.0, (40_000, 4)) + AHEAD
+    chances = [told.count(f"{scale:.0%} of the evidence") / 400 for scale in EVIDENCE_SCALES]
+    noise = np.random.default_rng(1).exponential(1.0, (40_000, 4)) + HEAD_STARTS
     assert chances == pytest.approx(np.bincount(noise.argmax(axis=1)) / 40_000, abs=0.09)
 
 

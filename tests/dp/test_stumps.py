@@ -13,8 +13,9 @@ import pytest
 from audits.releases import audit_rules, spent_by
 from blindbayes import Categorical, Codebook, Numeric, PrivateNaiveBayes
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.release.selection import LastChoice
-from blindbayes.dp.release.staged import ALONE_ROWS, RULE_ROWS, plan_stages
+from blindbayes.dp.release.constants import MENDING_SIGNAL, RULES_SIGNAL
+from blindbayes.dp.release.private_fit import plan_fit
+from blindbayes.dp.release.selection import ModelSelection
 from blindbayes.dp.release.stumps import Candidates, all_sides, constants, lean, rules, splits
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.parameters import Histogram, Parameters
@@ -33,7 +34,7 @@ BOOK = Codebook(
     ),
     max_rows=10**6,
 )
-PLAN = plan_stages(BOOK, epsilon=1, rows=100)
+PLAN = plan_fit(BOOK, epsilon=1, rows=100)
 
 
 def made_up(rows: int, seed: int = 1) -> CodedRows:
@@ -122,7 +123,7 @@ def test_the_audit_finds_no_fault_in_rules() -> None:
     assert [check.name for check in audit_rules(COINS, 1) if not check.passed] == []
 
 
-class _Gain(LastChoice):
+class _Gain(ModelSelection):
     """A fault: what a model gains over the largest class, which a row may lower."""
 
     def candidates(self, parameters: Any, rows: CodedRows, *others: Any, **more: Any) -> list[Candidates]:
@@ -130,7 +131,7 @@ class _Gain(LastChoice):
         return [replace(each, scores=each.scores - most) for each in super().candidates(parameters, rows, *others, **more)]
 
 
-class _Twice(LastChoice):
+class _Twice(ModelSelection):
     """A fault: every choice costs what all together may."""
 
     @property
@@ -139,7 +140,7 @@ class _Twice(LastChoice):
 
 
 @pytest.mark.parametrize("fault", [_Gain, _Twice])
-def test_the_audit_sees_planted_faults_in_rules(fault: type[LastChoice]) -> None:
+def test_the_audit_sees_planted_faults_in_rules(fault: type[ModelSelection]) -> None:
     assert any(not check.passed for check in audit_rules(COINS, 1, choice=fault))
 
 
@@ -184,12 +185,12 @@ def test_a_second_rule_says_what_one_cannot() -> None:
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_rules_are_paid_for_out_of_the_price(rows: int | None, people: int, classes: int, delta: float) -> None:
     book = replace_classes(two_classes(14), classes)
-    plan = plan_stages(book, epsilon=1.0, delta=delta, rows=rows, rows_per_unit=people, chooses=True)
+    plan = plan_fit(book, epsilon=1.0, delta=delta, rows=rows, rows_per_unit=people, select_model=True)
     assert spent_by(plan, COINS) == plan.epsilon
-    if rows is not None and plan.alone(rows):
+    if rows is not None and plan.stages(rows).rules_alone:
         assert plan.delta == 0  # nothing was released that needs one
         assert plan.describe()["stages"] == {"last choice": pytest.approx(0.9)}
-    if rows is not None and (choice := plan.choice(rows)) is not None:
+    if rows is not None and (choice := plan.stages(rows).model_selection) is not None:
         assert choice.rate * choice.steps * people == choice.epsilon
 
 
@@ -201,16 +202,16 @@ def test_a_plan_says_when_rules_take_the_place_of_tables_and_when_they_mend_them
     book = two_classes(5)
 
     def plan(rows: int, **more: Any) -> Any:
-        return plan_stages(book, epsilon=1.0, rows=rows, **{"chooses": True, **more})
+        return plan_fit(book, epsilon=1.0, rows=rows, **{"select_model": True, **more})
 
-    assert plan(ALONE_ROWS - 1).alone(ALONE_ROWS - 1)
-    assert not plan(ALONE_ROWS).alone(ALONE_ROWS)
+    assert plan(RULES_SIGNAL - 1).stages(RULES_SIGNAL - 1).rules_alone
+    assert not plan(RULES_SIGNAL).stages(RULES_SIGNAL).rules_alone
     assert "rule" in str(plan(100))
-    assert plan(1000).choice(1000).sides
-    assert not plan(RULE_ROWS[2]).choice(RULE_ROWS[2]).sides
-    assert not plan(100, chooses=False).alone(100)  # rows are not at hand, or weigh otherwise
-    assert plan(100, mechanism="knorm").choice(100) is None
-    assert not plan(1000, mechanism="knorm").choice(1000).sides
+    assert plan(1000).stages(1000).model_selection.sides
+    assert not plan(MENDING_SIGNAL[2]).stages(MENDING_SIGNAL[2]).model_selection.sides
+    assert not plan(100, chooses=False).stages(100).rules_alone  # rows are not at hand, or weigh otherwise
+    assert plan(100, mechanism="knorm").stages(100).model_selection is None
+    assert not plan(1000, mechanism="knorm").stages(1000).model_selection.sides
 
 
 def test_an_empty_table_has_a_model_by_rule_like_any_other() -> None:

@@ -19,7 +19,8 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
 from blindbayes.datasets import hospitals
 from blindbayes.dp.release.intervals import Released, noise_interval, record_of
-from blindbayes.dp.release.planner import fit_parameters, plan_release
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import ConfigError
 from blindbayes.report.page import model_page
 from blindbayes.report.weight_of_evidence import weights
@@ -164,7 +165,7 @@ def test_moments_have_intervals_that_hold_the_exact_mean() -> None:
     book = Codebook("class", ("no", "yes"), (Numeric("income", 0, 500_000, 1), Categorical("kind", ("a", "b"))), max_rows=10**6)
     exact = NaiveBayes(book).fit(table)
     plan = plan_release(book, epsilon=1.0, rows=20_000, mechanism="discrete_laplace")  # in one stage
-    assert plan.cuts[0].kind == "moments"
+    assert plan.encodings[0].kind == "moments"
     statistics, means = count(table, plan.codebook), []
     for _ in range(RELEASES):
         noisy = plan.release(statistics, Coins.system())

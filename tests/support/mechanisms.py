@@ -7,13 +7,13 @@ from typing import Any
 from unittest import mock
 
 from blindbayes import PrivateNaiveBayes
-from blindbayes.dp.release import private_fit as fitting
-from blindbayes.dp.release.staged import plan_stages
+from blindbayes.dp.release.private_fit import plan_fit
+from blindbayes.naive_bayes import private
 
 
 def fit_by(mechanism: str | None, model: PrivateNaiveBayes, *data: Any) -> PrivateNaiveBayes:
     """Fit with noise of this mechanism, as tables and without rules; None fits as people do."""
     if mechanism is None:
         return model.fit(*data)
-    with mock.patch.object(fitting, "plan_stages", partial(plan_stages, mechanism=mechanism)):
+    with mock.patch.object(private, "plan_fit", partial(plan_fit, mechanism=mechanism)):
         return model.fit(*data)

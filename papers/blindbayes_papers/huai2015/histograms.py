@@ -23,8 +23,9 @@ from blindbayes.dp.accounting.statement import NOT_PROTECTED, tuning_words
 from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace
 from blindbayes.dp.release.intervals import record_of
-from blindbayes.dp.release.planner import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
-from blindbayes.dp.release.release_plan import Cut
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.planner import plan_release
+from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics, ReleasePlan
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.protocols.core import Role, Run
@@ -99,14 +100,14 @@ class NoisyColumns:
         study, book = self.study, self.study.codebook
         epsilon = Fraction(str(study.privacy.epsilon))
         if all(feature.counted for feature in book.features):
-            cuts = [Cut(each.name, "cells", tuple(range(each.size + 1)), each.optional) for each in book.features]
+            cuts = [FeatureEncoding(each.name, "cells", tuple(range(each.size + 1)), each.optional) for each in book.features]
             return ReleasePlan(
                 book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.privacy.expected_rows, 1, 0.0, ()
             )
         counted = book.with_features(narrow(feature) for feature in book.features)
         found = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.privacy.expected_rows)
         for name in self.names:
-            if all(cut.kind == "nothing" for cut in found.cuts if cut.feature in self.owners[name]):
+            if all(cut.kind == "nothing" for cut in found.encodings if cut.feature in self.owners[name]):
                 raise PrivacyError(
                     f"with this epsilon noise would drown every column of {name}: raise epsilon, declare more rows, or give "
                     "the columns few bins"
@@ -120,12 +121,12 @@ class NoisyColumns:
 
         def part(name: str, epsilon: Fraction) -> ReleasePlan:
             own = self.owners[name]
-            cuts = tuple(cut for cut in whole.cuts if cut.feature in own)
+            cuts = tuple(cut for cut in whole.encodings if cut.feature in own)
             books = [
                 book.with_features(each for each in book.features if each.name in own)
                 for book in (whole.declared, whole.codebook)
             ]
-            return replace(whole, declared=books[0], codebook=books[1], cuts=cuts, epsilon=epsilon)
+            return replace(whole, declared=books[0], codebook=books[1], encodings=cuts, epsilon=epsilon)
 
         sizes = {name: len(part(name, whole.epsilon).items) for name in self.names}
         return {name: part(name, whole.epsilon * size / sum(sizes.values())) for name, size in sizes.items()}
@@ -240,7 +241,7 @@ class NoisyColumns:
             "moments": "{} as sum and sum of squares, with noise of that scale times the largest that one record adds",
             "nothing": "{} not at all: noise would drown it",
         }
-        found = [told[cut.kind].format(cut.feature, cut.cells) for cut in self.plan.cuts if cut.feature in names]
+        found = [told[cut.kind].format(cut.feature, cut.cells) for cut in self.plan.encodings if cut.feature in names]
         return [f"Numbers without bins: {'; '.join(found)}."] if found else []
 
 

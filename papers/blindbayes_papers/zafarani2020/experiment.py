@@ -22,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.release.planner import ReleasePlan, fit_parameters, plan_release
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.planner import plan_release
+from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.datasets import local_path

@@ -25,10 +25,10 @@ from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.dp.noise.exact_events import as_decimal
 from blindbayes.dp.noise.mechanisms import Priced
+from blindbayes.dp.release.constants import MAX_READ
 from blindbayes.dp.release.forecast import noisy_accuracy, score_price
 from blindbayes.dp.release.intervals import noise_interval
-from blindbayes.dp.release.private_fit import plan_fit
-from blindbayes.dp.release.staged import MOST_READ
+from blindbayes.dp.release.private_fit import FitPlan, Rows, plan_fit
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.explain import Explanation
@@ -42,7 +42,7 @@ from blindbayes.naive_bayes.inputs import (
     require_alone,
 )
 from blindbayes.naive_bayes.model_file import ModelRecord
-from blindbayes.statistics import CodedRows, Layout, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.statistics.intervals import NoiseInterval
 from blindbayes.statistics.parameters import FloatArray
 
@@ -141,53 +141,38 @@ class PrivateNaiveBayes(BaseNaiveBayes):
 
     def _fit(self, X: Any, y: Any) -> Self:
         codebook = self._declared_codebook(X)
-        release = plan_fit(
+        plan = plan_fit(
             codebook,
             epsilon=self.epsilon,
             delta=self.delta,
             rows=self.expected_rows,
-            rows_per_person=self._unit_rows,
-            # A large source is counted where it is stored, and its rows are not read again. With weights or priors, the
-            # number of right answers does not say which model is meant.
-            chooses=self.class_weight is None and self.priors is None,
-            most_read=MOST_READ if is_source(X) else None,
+            rows_per_unit=self._unit_rows,
+            # With weights or priors, the number of right answers does not say which model is meant.
+            select_model=self.class_weight is None and self.priors is None,
+            # A large source is counted where it is stored, and its rows are not read again.
+            max_read=MAX_READ if is_source(X) else None,
         )
-        rows = None
-        read = partial(
-            read_block,
-            X,
-            release.codebook,
-            lenient=True,
-            extra_columns=self.extra_columns,
-            bound=self._contribution_bound(release.codebook) if is_source(X) else None,
-        )
-        once = self.expected_rows or codebook.expected_rows
+        statistics, rows = self._count(X, y, plan)
+        balance = self._charge(plan, codebook)
+        outcome = plan.fit(statistics, rows, Coins.system(), self.alpha)
+        statement = plan.statement(balance, self.tuning_note, self._bounded(X))
+        self.privacy_ = {**plan.describe(), "statement": statement.to_dict(), **outcome.facts()}
+        return self._publish(outcome.parameters, outcome.noisy.statistics)
+
+    def _count(self, X: Any, y: Any, plan: FitPlan) -> tuple[Statistics, Rows]:
+        """Return the exact statistics, and the rows, or a function that reads them, if the plan may ask for them."""
         if not is_source(X):
-            rows = self._private_block(X, y, release.codebook)
-        elif release.chooses and once:  # else noise decides whether they are read again
-            require_alone(y, None)
+            rows = self._private_block(X, y, plan.codebook)
+            return count_block(Layout(plan.codebook), rows), rows
+        require_alone(y, None)
+        self._adopt_source(plan.codebook)
+        bound = self._contribution_bound(plan.codebook)
+        read = partial(read_block, X, plan.codebook, lenient=True, extra_columns=self.extra_columns, bound=bound)
+        if plan.needs_rows and plan.rows is not None:
             rows = read()
-            self._adopt_source(release.codebook)
-        if rows is None:
-            require_alone(y, None)
-            exact = count_table(
-                X,
-                release.codebook,
-                lenient=True,
-                extra_columns=self.extra_columns,
-                bound=self._contribution_bound(release.codebook),
-            )
-            self._adopt_source(release.codebook)
-        else:
-            exact = count_block(Layout(release.codebook), rows)
-        spent = self._charge(release, codebook)
-        later = read if release.chooses and rows is None else rows
-        parameters, noisy, record = release.release(exact, self.alpha, Coins.system(), later)
-        statement = release.statement(spent, self.tuning_note, self._bounded(X))
-        self.privacy_ = {**release.facts(), "statement": statement.to_dict()}
-        self.privacy_ |= record.pop("facts", {})  # as the stages turned out
-        self.privacy_["released"] = record
-        return self._publish(parameters, noisy)
+            return count_block(Layout(plan.codebook), rows), rows
+        statistics = count_table(X, plan.codebook, lenient=True, extra_columns=self.extra_columns, bound=bound)
+        return statistics, read if plan.needs_rows else None  # noise decides whether rows are read again
 
     def _declared_codebook(self, X: Any) -> Codebook:
         """Return the codebook. Raises `PrivacyError` if it was not declared from public knowledge."""

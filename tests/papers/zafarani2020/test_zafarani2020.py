@@ -158,7 +158,7 @@ def test_the_synthetic_census_can_be_learned_and_is_not_naive() -> None:
 
 def test_wide_amounts_become_moments_only_with_enough_signal() -> None:
     kinds = {
-        rows: {cut.feature: cut.kind for cut in plan_release(DECLARED["adult"], epsilon=1, rows=rows).cuts}
+        rows: {cut.feature: cut.kind for cut in plan_release(DECLARED["adult"], epsilon=1, rows=rows).encodings}
         for rows in (1000, 40_000)
     }
     assert kinds[1000]["capital-gain"] == "cells"

@@ -18,8 +18,8 @@ from blindbayes.cli.options import CODEBOOK, DELTA, JSON, LEDGER, open_data, tab
 from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.release.constants import MAX_READ
 from blindbayes.dp.release.forecast import EPSILONS, Forecast, Quality, forecast, private_forecast, synthetic_proxy
-from blindbayes.dp.release.staged import MOST_READ
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import CodedRows
 
@@ -60,7 +60,7 @@ def command(codebook_path: str, private_path: str | None, out: Path | None, as_j
         "delta": given.pop("delta"),
         "rows": expected_rows,
         "rows_per_unit": rows_per_person or 1,
-        "most_read": MOST_READ,  # as `blindbayes train` reads a table
+        "max_read": MAX_READ,  # as `blindbayes train` reads a table
     }
     cost = None
     if private_path is not None:

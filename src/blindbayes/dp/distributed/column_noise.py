@@ -38,7 +38,7 @@ from blindbayes.dp.noise.knorm_histograms import Centred
 from blindbayes.dp.noise.mechanisms import DiscreteGaussian, Price
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.private_fit import data_domain
-from blindbayes.dp.release.release_plan import Cut, ReleasePlan
+from blindbayes.dp.release.release_plan import FeatureEncoding, ReleasePlan
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 
 Integers = npt.NDArray[Any]  # of Python integers
@@ -90,10 +90,10 @@ class ColumnNoise:
 
         def draft(share: Fraction) -> ColumnNoise:
             plan = plan_release(codebook, epsilon=exact * share, delta=delta, rows=rows)
-            if any(cut.kind == "moments" for cut in plan.cuts) and plan.mechanism != "discrete_laplace":
+            if any(cut.kind == "moments" for cut in plan.encodings) and plan.mechanism != "discrete_laplace":
                 # Sums stay in shares, so they cannot be brought to a grid before noise: they get noise on every whole number.
                 plan = plan_release(codebook, epsilon=exact * share, rows=rows, mechanism="discrete_laplace")
-            if all(cut.kind == "nothing" for cut in plan.cuts) and any(_tells(feature) for feature in codebook.features):
+            if all(cut.kind == "nothing" for cut in plan.encodings) and any(_tells(feature) for feature in codebook.features):
                 raise PrivacyError(
                     f"at epsilon = {float(exact):g} and {rows} rows noise would drown every column: raise epsilon, bring more "
                     "rows or declare fewer columns"
@@ -112,7 +112,7 @@ class ColumnNoise:
         """Features whose sums of squares would not fit into a word together with their noise (`class_sums`)."""
         return {
             feature.name
-            for feature, cut in zip(self.counted.features, self.tables.cuts, strict=True)
+            for feature, cut in zip(self.counted.features, self.tables.encodings, strict=True)
             if cut.kind == "moments"
             and isinstance(feature, Numeric)
             and (rows + (16 << self.noise_bits)) * max(-feature.code_low, feature.code_high) ** 2 >= 1 << 63
@@ -143,10 +143,10 @@ class ColumnNoise:
         for party, names in self.owners.items():
             if party == self.class_holder:
                 continue
-            pairs = [pair for pair in zip(self.counted.features, self.tables.cuts, strict=True) if pair[0].name in names]
+            pairs = [pair for pair in zip(self.counted.features, self.tables.encodings, strict=True) if pair[0].name in names]
             book = self.counted.with_features(feature for feature, _ in pairs)
             cuts = tuple(dataclasses.replace(cut, missing=feature.optional) for feature, cut in pairs)
-            found[party] = dataclasses.replace(self.tables, declared=book, codebook=book, cuts=cuts)
+            found[party] = dataclasses.replace(self.tables, declared=book, codebook=book, encodings=cuts)
         return found
 
     def _deviations(self, party: str) -> list[tuple[Any, float]]:
@@ -178,7 +178,7 @@ class ColumnNoise:
     def floors(self) -> tuple[tuple[str, float], ...]:
         """Least variances of features that are released as sums: what their noise would pass for a variance."""
         found = []
-        for feature, cut in zip(self.counted.features, self.tables.cuts, strict=True):
+        for feature, cut in zip(self.counted.features, self.tables.encodings, strict=True):
             if cut.kind == "moments" and isinstance(feature, Numeric):
                 width = (feature.width - 1) / feature.scale
                 per_class = self.expected / len(self.counted.classes)
@@ -296,7 +296,7 @@ def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Seque
     every row into a cell of a required column (`local`); a table that another party fills has a cell for missing values.
     """
     features, cuts = [], []
-    for feature, cut in zip(plan.declared.features, plan.cuts, strict=True):
+    for feature, cut in zip(plan.declared.features, plan.encodings, strict=True):
         missing = feature.optional or join == "inner" or feature.name not in local
         if cut.kind == "moments":
             features.append(feature)
@@ -306,9 +306,9 @@ def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Seque
         if isinstance(feature, Numeric) and feature.bins is None:
             counted = msgspec.structs.replace(feature, bins=len(cut.edges) - 1 if cut.kind == "cells" else 1)
         features.append(counted)
-        cuts.append(Cut(feature.name, "cells", tuple(range(counted.size + 1)), missing, cut.reason))
+        cuts.append(FeatureEncoding(feature.name, "cells", tuple(range(counted.size + 1)), missing, cut.reason))
     book = plan.declared.with_features(features)
-    return dataclasses.replace(plan, declared=book, codebook=book, cuts=tuple(cuts), epsilon=epsilon)
+    return dataclasses.replace(plan, declared=book, codebook=book, encodings=tuple(cuts), epsilon=epsilon)
 
 
 def draw(plan: ReleasePlan, coins: Coins) -> Drawn:
@@ -328,7 +328,7 @@ def draws(plan: ReleasePlan, coins: Coins, count: int) -> tuple[Integers, dict[s
     level, below = _class_noise(plan, raw, steps)
     counts = _rounded(level, below)
     tables: dict[str, Integers] = {}
-    for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
+    for feature, cut in zip(plan.codebook.features, plan.encodings, strict=True):
         at = by_kind.get((feature.name, "cells"))
         if at is not None:
             table, step = raw[at], steps[at]

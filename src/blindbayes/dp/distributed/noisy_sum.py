@@ -26,8 +26,10 @@ from blindbayes.dp.distributed.noise_shares import DistributedNoise, Unit
 from blindbayes.dp.noise.exact_events import LARGEST_BUDGET, budget_floor
 from blindbayes.dp.noise.mechanisms import Price
 from blindbayes.dp.release.intervals import record_of
-from blindbayes.dp.release.planner import NoisyStatistics, ReleasePlan, fit_parameters, plan_release
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.private_fit import data_domain
+from blindbayes.dp.release.release_plan import NoisyStatistics, ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Parameters

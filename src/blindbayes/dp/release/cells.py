@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from blindbayes._lazy import lazy
 from blindbayes.codebook import Codebook, Numeric, log_points
-from blindbayes.dp.release.release_plan import Cut
+from blindbayes.dp.release.constants import LOOK_CELLS, LOW_PART, NEAR_ZERO
+from blindbayes.dp.release.release_plan import FeatureEncoding
 from blindbayes.statistics.histograms import joined
 
 special = lazy("scipy.special")
@@ -25,13 +26,7 @@ special = lazy("scipy.special")
 Floats = npt.NDArray[np.float64]
 FINE = 240
 """Fine cells of a number, at most about: divisible by every number of released cells."""
-LOOK_CELLS = 8
-"""Cells of a first look at a number, which decides where those of the release lie."""
 _LINEAR = 120  # fine cells of equal width; the others are logarithmic
-LOW = 0.25
-"""The part of a range from zero on that holds half of the rows; the mean over such numbers in the tuning tables is .22."""
-NEAR_ZERO = 0.02
-"""Of the farther bound, how far from zero the nearer one may lie."""
 _PROBIT = 2.5
 """Deviations at which the normal coordinate of a number ends."""
 
@@ -52,10 +47,10 @@ class CellShape:
         edges = tuple(min((code + feature.centre) / feature.scale, feature.high) for code in self.starts[1:])
         return msgspec.structs.replace(feature, bins=None, spacing="linear", edges=edges)
 
-    def cut(self, feature: Numeric, cells: int, reason: str) -> Cut:
+    def encode(self, feature: Numeric, cells: int, reason: str) -> FeatureEncoding:
         """About `cells` cells that hold equal shares; a fine cell that holds more is one by itself."""
         edges = joined(self.mass, cells)
-        return Cut(feature.name, "cells", edges, feature.optional, reason, places(self.mass, self.even))
+        return FeatureEncoding(feature.name, "cells", edges, feature.optional, reason, places(self.mass, self.even))
 
 
 def places(mass: Sequence[float], even: bool = False) -> tuple[float, ...]:
@@ -83,14 +78,14 @@ def fine_cells(feature: Numeric) -> tuple[int, ...]:
 @lru_cache(maxsize=4096)
 def likely_shape(feature: Numeric) -> CellShape:
     """Where a number lies before anything is known: evenly over its range, or, where that begins at (about) zero, as amounts
-    and numbers of things do, half of it in the `LOW` part next to zero."""
+    and numbers of things do, half of it in the `LOW_PART` next to zero."""
     starts = fine_cells(feature)
     ends = np.array([*starts, feature.code_high + 1])
     far = (ends - feature.code_low) / feature.width
     low, high = sorted((abs(feature.low), abs(feature.high)))
     if feature.low < 0 < feature.high or low >= NEAR_ZERO * high:
         return CellShape(starts, tuple(float(value) for value in np.diff(far)), even=True)
-    power = np.log(0.5) / np.log(LOW)
+    power = np.log(0.5) / np.log(LOW_PART)
     below = far**power if feature.high > 0 else 1 - (1 - far) ** power
     return CellShape(starts, tuple(float(value) for value in np.diff(below)))
 

@@ -1,20 +1,20 @@
-"""How much each feature is worth beside the others, by one noisy gradient of the rows' log-likelihood.  [weighing]
+"""Weights of features from one noisy gradient of the rows' log-likelihood.  [weighing]
 
-Features that repeat each other tell less than their sum, and classes may be more or less likely than counted evidence says.
-A model with weights w and shifts b scores class k of a row by ln P(k) + b_k + sum_j w_j z_j(value, k), z_j being the released
-log-probabilities less their mean over classes. At w = `START`, b = 0 the gradient of ln P(class | row), summed over the rows,
-has one number per feature, sum_k z_j(value, k) r_k, and one per class, r_k = [k is the row's class] - P(k | row).
+Features that repeat each other say less than their sum, and classes may be more or less likely than the evidence says. A
+model with weights w and shifts b scores class k of a row by ln P(k) + b_k + sum_j w_j z_j(value, k), where z_j are the released
+log-probabilities less their mean over classes. At w = `WEIGHT_START`, b = 0 the gradient of ln P(class | row), summed over the
+rows, has one number per feature, sum_k z_j(value, k) r_k, and one per class, r_k = [k is the row's class] - P(k | row).
 
-**What a row adds** is made of whole numbers that depend on the row alone: q_k = round(GRID r_k), P(k | row) by look-up and by
-operations that IEEE 754 rounds alike wherever a row stands; and z_j, held to a public width about the middle of the classes
-and rounded, |z_j| <= GRID. So a row adds |q_k| <= GRID to a class's number, and to a feature's at most
+**What a row adds** are integers that depend on the row alone: q_k = round(GRID r_k), with P(k | row) from look-ups and
+operations that IEEE 754 rounds alike in every row; and z_j, clipped to a public width about the middle of the classes and
+rounded, |z_j| <= GRID. So a row adds |q_k| <= GRID to a class's number, and to a feature's at most
 GRID sum |q_k| <= GRID (2 GRID + K) for K classes, since sum |r_k| = 2 (1 - P(own class)) <= 2. A missing value adds 0.
 
-**Privacy.** Each number, divided by its bound, moves by at most 1: the largest of all by at most R for R rows. [classwise], of
-one class whose parts are numbers, hides that for its epsilon.
+**Privacy.** Each number, divided by its bound, moves by at most 1, so the largest of all moves by at most R for R rows.
+[classwise], for one class whose parts are numbers, hides that for its epsilon.
 
-What follows is post-processing: the step that Newton would take, by a Hessian of rows that the released model makes up, as far
-as the noise lets one believe it. How far to go, if at all, is a candidate of the last choice (`privacy.choosing`).
+The rest is postprocessing: a Newton step, with the Hessian of rows sampled from the released model, shrunk by what the noise
+leaves open. How far to go, if at all, is a candidate of the model selection (`selection`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,12 @@ import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart
+from blindbayes.dp.release.constants import MAX_WIDTH, SHIFT_SPREAD, WEIGHT_SPREAD, WEIGHT_START, WEIGHT_STEPS
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.parameters import Histogram, Parameters, Term
 
 Floats = npt.NDArray[np.float64]
 GRID = 1 << 10
-START = 0.7
-STEPS = (0.5, 1.0, 2.0)
-"""Of the step that is believed in, how much of it is tried."""
-WIDTH = 0.6
-"""How far classes may lie apart in a cell, in root mean squares over the cells, before they are held."""
-WEIGHT_SPREAD, SHIFT_SPREAD = 0.4, 0.5
-"""Of the best weights about `START`, and of the best shifts about 0, before anything is known."""
 MADE_UP = 1000
 _FALL = np.exp(-np.arange(1025) / 64)  # e^-x in steps of 1/64
 
@@ -108,7 +102,7 @@ class Gradient:
     @cached_property
     def start(self) -> Parameters:
         """The model at which the gradient is taken."""
-        return weighed(self.parameters, [START] * len(self.features))
+        return weighed(self.parameters, [WEIGHT_START] * len(self.features))
 
     @cached_property
     def tables(self) -> list[tuple[Floats, Floats, float]]:
@@ -118,7 +112,7 @@ class Gradient:
             away = apart(self.parameters, name)[1]
             share = np.exp(self.parameters.log_prior) @ np.exp(table_of(self.parameters, name))
             middle = (away.max(axis=0) + away.min(axis=0)) / 2
-            half = min(WIDTH * float(np.sqrt(share @ np.ptp(away, axis=0) ** 2)), float(np.ptp(away, axis=0).max())) / 2
+            half = min(MAX_WIDTH * float(np.sqrt(share @ np.ptp(away, axis=0) ** 2)), float(np.ptp(away, axis=0).max())) / 2
             out.append((away, np.rint(np.clip((away - middle) / half, -1, 1) * GRID), half / GRID))
         return out
 
@@ -170,7 +164,7 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class Weighing:
+class FeatureWeights:
     """Weights of features, for epsilon, in a table of about this many rows."""
 
     epsilon: Fraction
@@ -185,7 +179,9 @@ class Weighing:
         found = gradient.releases(gradient.sums(rows), coins, 1)[0]
         step = self._step(gradient, found, coins)
         count = len(gradient.features)
-        return [weighed(parameters, np.maximum(START + far * step[:count], 0), far * step[count:]) for far in STEPS]
+        return [
+            weighed(parameters, np.maximum(WEIGHT_START + far * step[:count], 0), far * step[count:]) for far in WEIGHT_STEPS
+        ]
 
     def _step(self, gradient: Gradient, found: Floats, coins: Coins) -> Floats:
         """From a released gradient to the step that is believed in: its mean given noise, sampling and what is usual."""
@@ -222,7 +218,7 @@ class Weighing:
                 part = slice(starts[k], starts[k + 1])
                 cell[part] = np.searchsorted(below[k], u[part] * below[k, -1])
             full[at], held[at] = away[:, cell].T, worth * whole[:, cell].T
-        score = parameters.log_prior + START * full[:-classes].sum(axis=0)
+        score = parameters.log_prior + WEIGHT_START * full[:-classes].sum(axis=0)
         chance = np.exp(score - score.max(axis=1, keepdims=True))
         chance /= chance.sum(axis=1, keepdims=True)
         root = np.sqrt(chance)

@@ -22,8 +22,8 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number, as_decimal, below, budget_floor, cost_ceiling
 from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.dp.release.release_plan import require_small_delta
-from blindbayes.dp.release.staged import StagedPlan, plan_stages
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import MISSING, CodedRows, Layout, cells_of, count_block
 from blindbayes.statistics.parameters import Parameters, estimate
@@ -133,9 +133,9 @@ def in_cells(block: CodedRows, declared: Codebook, counted: Codebook) -> CodedRo
     return CodedRows(block.labels, columns, block.rows, block.bags)
 
 
-def _fitted(plan: StagedPlan, rows: CodedRows, coins: Coins) -> Parameters:
+def _fitted(plan: FitPlan, rows: CodedRows, coins: Coins) -> Parameters:
     """The model that a fit would release of these rows, coded for the plan."""
-    return plan.fit(count_block(Layout(plan.codebook), rows), rows, coins)[0]
+    return plan.fit(count_block(Layout(plan.codebook), rows), rows, coins).parameters
 
 
 def _tested(parameters: Parameters, block: CodedRows) -> tuple[float, Quality]:
@@ -151,7 +151,7 @@ def forecast(
     delta: float = 0.0,
     rows: int | None = None,
     rows_per_unit: int = 1,
-    most_read: int | None = None,
+    max_read: int | None = None,
     repetitions: int = 20,
     coins: Coins,
     proxy: str = "public table",
@@ -160,7 +160,7 @@ def forecast(
     """Simulate private fits on a **public** proxy, given as codes of `codebook`.
 
     `rows` is the declared size of the private table, by default the codebook's; without either it is that of the proxy's
-    training part, and the fit has to estimate it. `most_read` is the number of rows beyond which those of the private table
+    training part, and the fit has to estimate it. `max_read` is the number of rows beyond which those of the private table
     are not read again for the last choice.
 
     Training parts are drawn with replacement to that size, so that a small public sample stands for a large private table.
@@ -170,7 +170,7 @@ def forecast(
     declared = codebook.expected_rows if rows is None else rows
     size = declared if declared is not None else round((1 - TEST_SHARE) * block.rows)
     layout = Layout(codebook)
-    plans = _plans(codebook, epsilons, delta, declared, rows_per_unit, most_read)
+    plans = _plans(codebook, epsilons, delta, declared, rows_per_unit, max_read)
     scores: list[list[tuple[float, Quality]]] = [[] for _ in plans]
     base, flat = [], []
     for done in range(repetitions):
@@ -192,7 +192,7 @@ def forecast(
             float(np.mean([each[0] for each in found])),
             float(np.quantile([each[0] for each in found], 0.1)),
             float(np.quantile([each[0] for each in found], 0.9)),
-            plan.mechanism,
+            plan.name,
             Quality.mean([each[1] for each in found]),
         )
         for epsilon, plan, found in zip(epsilons, plans, scores, strict=True)
@@ -243,7 +243,7 @@ class PrivateForecast:
     epsilons tried; the test part pays the same sum for its counts of right answers. The price is the larger: the sum.
     """
 
-    plans: tuple[StagedPlan, ...]
+    plans: tuple[FitPlan, ...]
     rows_per_unit: int = 1
 
     name = "forecast on the private table"
@@ -253,7 +253,7 @@ class PrivateForecast:
         """What it costs. A person's records may fall into both parts, so with several records per person both are paid."""
         epsilon = sum((plan.epsilon for plan in self.plans), Fraction(0)) * (1 if self.rows_per_unit == 1 else 2)
         delta = sum((as_decimal(plan.price.delta) for plan in self.plans), Fraction(0))
-        return Price(cost_ceiling(epsilon), cost_ceiling(delta), self.plans[0].unit)
+        return Price(cost_ceiling(epsilon), cost_ceiling(delta), self.plans[0].price.unit)
 
     def run(self, block: CodedRows, coins: Coins) -> Forecast:
         """One split, one model and one noisy accuracy per epsilon. The caller has charged the price."""
@@ -267,7 +267,7 @@ class PrivateForecast:
             right = int((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).sum())
             accuracy, spread = _noisy_share(right, len(test), plan.epsilon, self.rows_per_unit, coins)
             lines.append(
-                Line(float(plan.epsilon), accuracy, max(0.0, accuracy - spread), min(1.0, accuracy + spread), plan.mechanism)
+                Line(float(plan.epsilon), accuracy, max(0.0, accuracy - spread), min(1.0, accuracy + spread), plan.name)
             )
         return Forecast(tuple(lines), None, None, self.plans[0].rows or 0, "private table")
 
@@ -298,18 +298,18 @@ def private_forecast(
     delta: float = 0.0,
     rows: int | None = None,
     rows_per_unit: int = 1,
-    most_read: int | None = None,
+    max_read: int | None = None,
 ) -> PrivateForecast:
     """Plan a forecast on the private table, for its price: of the releases that `PrivateNaiveBayes.fit` would make."""
     require_small_delta(codebook, delta, rows)
     known = codebook.expected_rows if rows is None else rows
     train = None if known is None else max(1, round((1 - TEST_SHARE) * known))
-    return PrivateForecast(_plans(codebook, epsilons, delta, train, rows_per_unit, most_read), rows_per_unit)
+    return PrivateForecast(_plans(codebook, epsilons, delta, train, rows_per_unit, max_read), rows_per_unit)
 
 
 def _plans(
     codebook: Codebook, epsilons: Sequence[Number], delta: float, rows: int | None, each: int, most: int | None
-) -> tuple[StagedPlan, ...]:
+) -> tuple[FitPlan, ...]:
     """What a fit would plan for each epsilon; `each`: rows per unit, `most`: rows that are read again."""
-    given: dict[str, Any] = {"delta": delta, "rows": rows, "rows_per_unit": each, "most_read": most}
-    return tuple(plan_stages(codebook, epsilon=epsilon, chooses=True, **given) for epsilon in epsilons)
+    given: dict[str, Any] = {"delta": delta, "rows": rows, "rows_per_unit": each, "max_read": most}
+    return tuple(plan_fit(codebook, epsilon=epsilon, select_model=True, **given) for epsilon in epsilons)

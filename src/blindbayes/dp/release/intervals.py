@@ -38,7 +38,7 @@ from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import fraction, positive
 from blindbayes.dp.noise.knorm_histograms import Centred
-from blindbayes.dp.release.release_plan import Cut, NoisyStatistics, ReleaseItem, ReleasePlan, Sized
+from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyClassCounts, NoisyStatistics, ReleaseItem, ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.io.untrusted import well_formed
 from blindbayes.statistics.intervals import NoiseInterval, WordDraws
@@ -66,11 +66,15 @@ def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, sha
         "epsilon": str(plan.epsilon),
         "delta": plan.delta,
         "rows_per_unit": plan.rows_per_unit,
-        "cuts": [[cut.feature, cut.kind, list(cut.edges), cut.missing] for cut in plan.cuts],
+        "cuts": [[cut.feature, cut.kind, list(cut.edges), cut.missing] for cut in plan.encodings],
         "tables": [_listed(noisy, item, table) for item, table in zip(plan.items, noisy.tables, strict=True)],
     }
-    if plan.sized is not None:
-        found["sized"] = {"counts": list(plan.sized.counts), "scale": str(plan.sized.scale), "recounted": plan.recounted}
+    if plan.class_counts is not None:
+        found["sized"] = {
+            "counts": list(plan.class_counts.counts),
+            "scale": str(plan.class_counts.scale),
+            "recounted": plan.recount,
+        }
     if drawn is not None:
         facts = {item.name: getattr(drawn, item.name) for item in dataclasses.fields(drawn) if item.name != "bounds"}
         found["sum"] = {**facts, "epsilon": str(drawn.epsilon), "variance": str(drawn.variance), "shares": shares}
@@ -89,7 +93,7 @@ def _listed(noisy: NoisyStatistics, item: ReleaseItem, table: Floats) -> list[li
     ]
 
 
-def _cut(feature: Feature, name: str, kind: Any, edges: list[int], missing: bool) -> Cut:
+def _cut(feature: Feature, name: str, kind: Any, edges: list[int], missing: bool) -> FeatureEncoding:
     """How a feature was released, as its record says; raises `ValueError` for what cannot be so."""
     cells = feature.size if feature.counted else 0
     rising = len(edges) > 1 and edges[0] == 0 and edges[-1] == cells and all(low < high for low, high in pairwise(edges))
@@ -101,7 +105,7 @@ def _cut(feature: Feature, name: str, kind: Any, edges: list[int], missing: bool
     }
     if name != feature.name or not fits[kind] or type(missing) is not bool or not all(type(edge) is int for edge in edges):
         raise ValueError
-    return Cut(name, kind, tuple(edges), missing)
+    return FeatureEncoding(name, kind, tuple(edges), missing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +129,7 @@ class Released:
             sized, recounted = None, False
             if "sized" in record:
                 counts = tuple(int(count) for count in record["sized"]["counts"])
-                sized = Sized(counts, positive(record["sized"]["scale"], "scale"))
+                sized = NoisyClassCounts(counts, positive(record["sized"]["scale"], "scale"))
                 recounted = record["sized"].get("recounted", False)
                 if len(counts) != len(codebook.classes) or type(recounted) is not bool:
                     raise ValueError
@@ -214,7 +218,7 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
     by_name: defaultdict[str, dict[str, Floats]] = defaultdict(dict)
     for item, table in zip(released.plan.items, tables, strict=True):
         by_name[item.name][item.kind] = table
-    for feature, cut in zip(parameters.codebook.features, released.plan.cuts, strict=True):
+    for feature, cut in zip(parameters.codebook.features, released.plan.encodings, strict=True):
         parts = by_name[cut.feature]
         own = parameters.terms[feature.name]
         if cut.kind == "words" and isinstance(feature, Text):
@@ -227,7 +231,7 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
             terms[feature.name] = _cells(cut, parts["cells"], rows, alpha, None if exact else own)
         else:
             terms[feature.name] = None
-    edges = {cut.feature: cut.edges for cut in released.plan.cuts if cut.kind == "cells"}
+    edges = {cut.feature: cut.edges for cut in released.plan.encodings if cut.kind == "cells"}
     return NoiseInterval(log_prior, terms, edges, words)
 
 
@@ -259,7 +263,7 @@ def _word_draws(released: Released, feature: Text, documents: Floats, alpha: flo
 
 def _class_counts(released: Released, tables: list[Floats]) -> Floats:
     """Class counts, (draws, classes): released, of a stage of their own, or what histograms add up to; their weighted mean."""
-    items, sized = released.plan.items, released.plan.sized
+    items, sized = released.plan.items, released.plan.class_counts
     centred = released.drawn is None and isinstance(released.plan.noise, Centred)
     deviations = (1.0,) * len(items) if released.drawn is not None else released.plan.deviations  # shares: all cells alike
     total, weight = np.zeros(tables[0].shape[:2]), np.zeros(tables[0].shape[:2])
@@ -275,7 +279,7 @@ def _class_counts(released: Released, tables: list[Floats]) -> Floats:
     return np.asarray(total / weight)
 
 
-def _cells(cut: Cut, table: Floats, rows: Floats, alpha: float, own: Histogram | None) -> Histogram:
+def _cells(cut: FeatureEncoding, table: Floats, rows: Floats, alpha: float, own: Histogram | None) -> Histogram:
     """ln P(fine cell | class) from plausible counts, (draws, classes, cells); within a wide cell in the model's proportions."""
     gap = rows - table.sum(axis=2)  # nan: a count is hidden, and the others stay as they are
     level = table + (np.nan_to_num(gap) / table.shape[2])[:, :, None]  # an exact table adds up, and is left as it is

@@ -11,15 +11,12 @@ import numpy.typing as npt
 from blindbayes.codebook import Numeric, Text
 from blindbayes.dp.release import postprocess
 from blindbayes.dp.release.cells import FINE
-from blindbayes.dp.release.release_plan import Cut, NoisyStatistics
+from blindbayes.dp.release.constants import FIT_ROWS, FIT_SIGNAL, MAX_GRID_POINTS
+from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics
 from blindbayes.errors import ConfigError
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, Words, words_term
 
 Floats = npt.NDArray[np.float64]
-MANY_GRID_POINTS = 20_000
-"""A number with more grid points than this spans too many orders of magnitude for equal cells, or for one normal law."""
-_FIT_SIGNAL = 60.0
-_FIT_ROWS = 5000.0
 
 
 def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
@@ -29,14 +26,14 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     plan, sizes = noisy.plan, noisy.sizes
     classes = len(plan.codebook.classes)
     terms: dict[str, Term] = {}
-    ordered: dict[tuple[int, ...], list[Cut]] = {}
+    ordered: dict[tuple[int, ...], list[FeatureEncoding]] = {}
     contrasts = {
         cut.feature: postprocess.Contrast.of(*_with_sizes(noisy, cut.feature), alpha)
-        for cut in plan.cuts
+        for cut in plan.encodings
         if cut.kind == "cells" and len(cut.edges) > 2
     }
     effects = postprocess.learn_effects(list(contrasts.values()))
-    for feature, cut in zip(plan.codebook.features, plan.cuts, strict=True):
+    for feature, cut in zip(plan.codebook.features, plan.encodings, strict=True):
         if cut.kind == "moments":
             terms[feature.name] = _gaussian(noisy, plan.codebook.numeric(feature.name), plan.codebook.variance_floor)
         elif isinstance(feature, Text):
@@ -48,11 +45,11 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             table = postprocess.shrink_histogram(contrasts[feature.name], effects, alpha)[:, : len(cut.edges) - 1]
             table = table / table.sum(axis=1, keepdims=True)
             terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
-            if isinstance(feature, Numeric) and (cut.places or feature.width <= MANY_GRID_POINTS):
+            if isinstance(feature, Numeric) and (cut.places or feature.width <= MAX_GRID_POINTS):
                 ordered.setdefault(_even_edges(cut), []).append(cut)
     # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
     signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
-    trust = 1 / (1 + signal / _FIT_SIGNAL) / (1 + sizes.total / classes / _FIT_ROWS)
+    trust = 1 / (1 + signal / FIT_SIGNAL) / (1 + sizes.total / classes / FIT_ROWS)
     if trust > 0.1 and ordered:
         for cut, law in _fitted(noisy, ordered, effects, alpha):
             old = terms[cut.feature]
@@ -86,7 +83,7 @@ def _with_sizes(noisy: NoisyStatistics, name: str) -> tuple[Floats, postprocess.
     return cells, noisy.sizes, deviation
 
 
-def _even_edges(cut: Cut) -> tuple[int, ...]:
+def _even_edges(cut: FeatureEncoding) -> tuple[int, ...]:
     """The cut's edges in equal cells of the scale that a normal law is fitted on."""
     if not cut.places:
         return cut.edges
@@ -98,7 +95,7 @@ def _even_edges(cut: Cut) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _in_fine_cells(law: Floats, cut: Cut) -> Floats:
+def _in_fine_cells(law: Floats, cut: FeatureEncoding) -> Floats:
     """A law on equal cells, read at the fine cells' edges."""
     if not cut.places:
         return law
@@ -108,8 +105,8 @@ def _in_fine_cells(law: Floats, cut: Cut) -> Floats:
 
 
 def _fitted(
-    noisy: NoisyStatistics, ordered: Mapping[tuple[int, ...], Sequence[Cut]], effects: Floats, alpha: float
-) -> Iterator[tuple[Cut, Floats]]:
+    noisy: NoisyStatistics, ordered: Mapping[tuple[int, ...], Sequence[FeatureEncoding]], effects: Floats, alpha: float
+) -> Iterator[tuple[FeatureEncoding, Floats]]:
     """P(fine cell | class) of features, from normal laws fitted to noisy cells; `ordered` has those cut alike together."""
     sizes = noisy.sizes
     parts = []

@@ -1,68 +1,70 @@
-"""The plan of one joint release, made from public facts alone, and the release itself.
+"""Plan one joint release from public facts alone.
 
-    plan = plan_release(codebook, epsilon=1.0, rows=50_000)      # price, mechanism, cells and the reasons: no data is read
+    plan = plan_release(codebook, epsilon=1.0, rows=50_000)      # price, mechanism, cells and reasons; reads no data
     noisy = plan.release(count(source, plan.codebook), coins)    # one release of everything; the caller has charged the price
-    parameters = fit_parameters(noisy, alpha=1.0)                # post-processing
+    parameters = fit_parameters(noisy, alpha=1.0)                # postprocessing
 
-The plan decides how each numeric feature is represented (cells, moments, or not at all), which noise is drawn, and how the
-budget is shared. It looks at the codebook, epsilon, delta, the unit of privacy and the *declared* number of rows, never at
-data. `plan.codebook` is the codebook to count with: numeric features get fine cells there, which the plan joins into the
-wider cells that are released.
-
-The thresholds are constants, chosen on the papers' public datasets and on those that `benchmarks/private_accuracy.py` lists
-as tuning; a table much unlike them may do better with bins declared in its codebook, which a plan leaves as they are.
+The plan decides how each feature is encoded (cells, moments, words or not at all), which noise is drawn, and how the budget
+is shared. It depends on the codebook, epsilon, delta, the unit of privacy and the *declared* number of rows, never on data.
+`plan.codebook` is the codebook to count with: numeric features have fine cells there, which the plan joins into the wider
+cells that are released. A private fit (`private_fit`) calls this planner once more for its last stage, with what earlier
+stages released. A table much unlike the tuning tables (`constants`) may do better with bins declared in its codebook, which a
+plan leaves as they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 
 import msgspec
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.release.cells import FINE, CellShape, likely_shape, public_shape
-from blindbayes.dp.release.noisy_parameters import MANY_GRID_POINTS, fit_parameters
-from blindbayes.dp.release.release_plan import CENTRED, UNDECLARED_ROWS, WITH_DELTA, Cut, NoisyStatistics, ReleasePlan, Sized
+from blindbayes.dp.release.constants import (
+    CELLS_BY_SIGNAL,
+    CLASS_COUNT_SIGNAL,
+    LARGE_FEATURE,
+    MANY_CLASSES,
+    MAX_GRID_POINTS,
+    MIN_CELL_SIGNAL,
+    MIN_FEATURES,
+    MOMENT_SIGNAL,
+    PURE_FACTOR,
+    REFERENCE_CELLS,
+    SUBSET_SIGNAL,
+    VALUES_BY_SIGNAL,
+)
+from blindbayes.dp.release.release_plan import (
+    CENTRED,
+    UNDECLARED_ROWS,
+    WITH_DELTA,
+    FeatureEncoding,
+    NoisyClassCounts,
+    ReleasePlan,
+)
 from blindbayes.errors import ConfigError, PrivacyError
 
-__all__ = ["JOINT_MECHANISMS", "NoisyStatistics", "ReleasePlan", "fit_parameters", "plan_release"]
 JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian", "centred_gaussian")
-REFERENCE_CELLS = 8
-LEAST_SIGNAL = 0.2
-"""Rows in an average cell over its noise below which features are not released: they would only mislead."""
-SUBSET_SIGNAL = 4.0
-"""Rows of a table of two classes in an average cell over its noise below which only some of the features are released; with
-more classes less, since there is less to lose: the largest of many classes is seldom right."""
-MANY_CLASSES = 10
-CLASS_ROWS = 4
-"""Rows of a class times epsilon below which a table of more than `MANY_CLASSES` is released by its class counts alone: which of
-so many is the largest is then all that can be told."""
-FEWEST = 2
-MANY_CELLS = 4
-"""A feature with this many times as many cells as most is the first to be left out where noise would bury all."""
-WORTH_DELTA = 1.1
-"""How many times as much noise a pure mechanism may have and is still taken: a delta is spent where it buys a tenth."""
-MOST_EQUAL_POINTS = 2**52 // FINE
+MAX_EQUAL_POINTS = 2**52 // FINE
 """Grid points beyond which engines cannot divide them into fine cells of equal width."""
-_CELLS = ((2.0, 2), (5.0, 3), (12.0, 4), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))  # by signal
-_VALUES = ((2.0, 2), (4.0, 3), (8.0, 4))
-"""By signal, into how many cells the values of a category are joined, in the codebook's order; above, each has its own."""
-_MOMENT_SIGNAL = 300.0
+Encodings = tuple[FeatureEncoding, ...]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What earlier stages of a release found, with noise: the size of the table, and the shape of its numbers."""
+class StageOutputs:
+    """What earlier stages of a fit released: the size of the table, the shape of its numbers, the features to keep."""
 
-    codebook: Codebook  # what is counted with: fixed before the first stage
-    sized: Sized | None
+    codebook: Codebook  # counted with; fixed before the first stage
+    class_counts: NoisyClassCounts | None
     shapes: Mapping[str, CellShape]
-    recounted: bool = False  # class counts are to be released again
-    kept: frozenset[str] | None = None  # features that are released; None: as many as noise does not bury
-    chosen: bool = False  # they were chosen by the rows, and cells are planned for them alone
+    recount: bool = False  # release class counts once more
+    kept: frozenset[str] | None = None  # features to release; None: as many as noise does not bury
+    selected: bool = False  # they were selected by the rows: cells are planned for them alone
 
 
 def plan_release(
@@ -73,152 +75,218 @@ def plan_release(
     mechanism: str | None = None,
     rows: int | None = None,
     rows_per_unit: int = 1,
-    seen: Seen | None = None,
+    earlier: StageOutputs | None = None,
     staged: bool = False,
 ) -> ReleasePlan:
-    """The best joint release for this codebook and budget, from public facts.
+    """Return the best joint release for this codebook and budget.
 
     `rows` is the declared size of the table (by default the codebook's `expected_rows`): a public figure or a guess, never
-    `len(X)`; it decides how fine the cells are and steadies the estimates. `rows_per_unit` is how many rows one person may
-    have (1: the unit of privacy is a record). `mechanism` names one for sums and tests: by default there is one pure mechanism
-    and, with a delta, one with Gaussian noise, which is taken where it has clearly less. `seen` is what earlier stages of the
-    same release found, with noise; `staged` says that there will be some, so that features may be left out.
+    `len(X)`. It decides how fine the cells are and steadies the estimates. `rows_per_unit` is how many rows one person may
+    have; 1 protects a record. `mechanism` names one for sums and tests; by default there is one pure mechanism and, with a
+    delta, a Gaussian one, which is taken where it has clearly less noise. `earlier` is what stages before this one released;
+    `staged` says that there will be some, so that features may be left out.
     """
-    exact = budget_floor(epsilon)
-    if codebook.provenance == "inferred":
-        raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
-    if mechanism is not None and mechanism not in JOINT_MECHANISMS:
-        raise ConfigError(f"unknown mechanism {mechanism!r}: one of {', '.join(JOINT_MECHANISMS)}")
-    rows = codebook.expected_rows if rows is None else rows
-    if rows is not None and rows < 1:
-        raise ConfigError("rows, the declared size of the table, must be at least one")
-    if rows_per_unit < 1:
-        raise ConfigError("rows_per_unit must be at least one: declare how many rows one person may have")
-    # Noise that is centred within a class has no form for words, of which a record moves several.
-    pure, gaussian = ("discrete_laplace", "discrete_gaussian") if codebook.texts else ("knorm", "centred_gaussian")
-    names = [mechanism] if mechanism is not None else [pure, gaussian] if delta else [pure]
-    if mechanism in WITH_DELTA and not delta:
-        raise ConfigError(f"{mechanism} needs delta above zero, well below one over the number of rows")
-
-    sized = None if seen is None else seen.sized
-
-    def draft(name: str, cuts: tuple[Cut, ...], signal: float, reasons: tuple[str, ...]) -> ReleasePlan:
-        if seen is not None:
-            counted = seen.codebook
-        else:
-            pairs = zip(codebook.features, cuts, strict=True)
-            counted = codebook.with_features(_counted(feature, cut) for feature, cut in pairs)
-        again = seen is not None and seen.recounted
-        return ReleasePlan(codebook, counted, cuts, name, exact, delta, rows, rows_per_unit, signal, reasons, sized, again)
-
-    shapes: dict[str, CellShape] = {}
-    for each in codebook.features:
-        if isinstance(each, Numeric) and each.bins is None and each.spacing == "log":
-            shapes[each.name] = public_shape(each)
-        elif isinstance(each, Numeric) and each.bins is None and each.width > MOST_EQUAL_POINTS:
-            shapes[each.name] = likely_shape(each)
-    if seen is not None:
-        shapes |= seen.shapes
-
-    size = rows if rows is not None else min(UNDECLARED_ROWS if sized is None else sized.rows, codebook.max_rows)
-    kept = None if seen is None else seen.kept
-    reference = tuple(_cut(feature, shapes, lambda _: (REFERENCE_CELLS, "")) for feature in codebook.features)
-    if kept is not None and seen is not None and seen.chosen:
-        reference = _without(reference, {at for at, each in enumerate(reference) if each.feature not in kept})
-    signals = {name: _signal(draft(name, reference, 0.0, ()), size) for name in names}
-    joins = seen is not None  # values of a category are joined in a staged release alone
-
-    def cut(signal: float) -> tuple[Cut, ...]:
-        return _cuts(codebook, shapes, signal, joins)
-
-    plans = {name: draft(name, cut(signal), signal, ()) for name, signal in signals.items()}
+    draft = _Draft(
+        codebook,
+        budget_floor(epsilon),
+        delta,
+        codebook.expected_rows if rows is None else rows,
+        rows_per_unit,
+        earlier,
+    )
+    draft.require_plannable(mechanism)
+    names = draft.mechanisms(mechanism)
+    signals = {name: draft.signal(name) for name in names}
     # Mechanisms are compared on the same cells: those of the one that can afford the fewest.
-    fewest = min(plans.values(), key=lambda plan: plan.signal).cuts
-
-    def compare(cuts: tuple[Cut, ...]) -> tuple[str, dict[str, float]]:
-        noises = {name: 1 / _signal(draft(name, cuts, 0.0, ()), size, average_cell=True) for name in names}
-        return min(names, key=lambda name: noises[name] * (WORTH_DELTA if name in WITH_DELTA else 1)), noises
-
-    chosen, noises = compare(fewest)
-    if staged and delta and len(names) > 1:  # on the few features that it would leave in another may have less noise
-        signal = signals[chosen]
-        chosen, noises = compare(_fewer(draft(chosen, _cuts(codebook, shapes, signal, True), signal, ()), size))
-    plan = plans[chosen]
-    reasons = [_why_mechanism(chosen, noises)]
-    declared = "declared rows" if rows is not None else f"rows not declared, planned for {size}"
-    if rows is None and sized is not None:
-        declared = f"{size} rows by noisy class counts"
-    reasons.append(f"signal {plan.signal:.3g}: rows per class over the noise of one of {REFERENCE_CELLS} cells ({declared})")
-    if kept is not None:
-        few = _without(plan.cuts, {at for at, each in enumerate(plan.cuts) if each.feature not in kept})
-    else:
-        few = _fewer(plan, size) if joins else plan.cuts
-    some = sum(cut.kind != "nothing" for cut in few)
-    if kept is not None and not kept:
-        return draft(chosen, few, plan.signal, (reasons[0], "class counts alone: the model is made of rules"))
-    if some < len(few):
-        which = "those chosen" if seen is not None and seen.chosen else "evenly over the codebook"
-        reasons.append(f"{some} of {len(few)} features, {which}: noise would bury all of them")
-    plan = draft(chosen, few, plan.signal, ())
-    classes = len(codebook.classes)
-    lost = classes > MANY_CLASSES and size * exact < CLASS_ROWS * classes * rows_per_unit
-    if lost or _signal(plan, size, average_cell=True) < LEAST_SIGNAL:
-        reasons.append("noise would drown every feature: only the class counts are released, and the model predicts by them")
-        cuts = tuple(Cut(feature.name, "nothing", reason="noise would drown it") for feature in codebook.features)
-        return draft(chosen, cuts, plan.signal, tuple(reasons))
-    if any(isinstance(feature, Numeric) for feature in codebook.features):
-        reasons.append(f"numeric features in {_cell_count(plan.signal)} cells: more would cost more in noise than they tell")
-    return draft(chosen, plan.cuts, plan.signal, tuple(reasons))
+    chosen, noises = draft.least_noise(names, draft.encodings(min(signals.values())))
+    if staged and delta and len(names) > 1:  # on the few features that a fit would keep, another may have less noise
+        likely = draft.plan(chosen, _encodings(codebook, draft.shapes, signals[chosen], joins=True), signals[chosen])
+        chosen, noises = draft.least_noise(names, _audible(likely, draft.size))
+    signal = signals[chosen]
+    plan = draft.plan(chosen, draft.encodings(signal), signal)
+    return draft.without_buried(plan, (_why_mechanism(chosen, noises), draft.why_signal(signal)))
 
 
-def _fewer(plan: ReleasePlan, rows: int) -> tuple[Cut, ...]:
-    """Those features, evenly over the codebook, that noise leaves a signal: all of them where it does not bury them.
+@dataclass(frozen=True)
+class _Draft:
+    """Public facts that all candidates of one plan share."""
 
-    Noise grows with the number of features: a few that can be heard tell more than many that cannot. Those with far more
-    cells than most go first.
+    codebook: Codebook
+    epsilon: Fraction
+    delta: float
+    rows: int | None
+    rows_per_unit: int
+    earlier: StageOutputs | None
+
+    def require_plannable(self, mechanism: str | None) -> None:
+        if self.codebook.provenance == "inferred":
+            raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
+        if mechanism is not None and mechanism not in JOINT_MECHANISMS:
+            raise ConfigError(f"unknown mechanism {mechanism!r}: one of {', '.join(JOINT_MECHANISMS)}")
+        if self.rows is not None and self.rows < 1:
+            raise ConfigError("rows, the declared size of the table, must be at least one")
+        if self.rows_per_unit < 1:
+            raise ConfigError("rows_per_unit must be at least one: declare how many rows one person may have")
+        if mechanism in WITH_DELTA and not self.delta:
+            raise ConfigError(f"{mechanism} needs delta above zero, well below one over the number of rows")
+
+    def mechanisms(self, mechanism: str | None) -> list[str]:
+        if mechanism is not None:
+            return [mechanism]
+        # Noise that is centred within a class has no form for words, of which a record moves several.
+        pure, gaussian = ("discrete_laplace", "discrete_gaussian") if self.codebook.texts else ("knorm", "centred_gaussian")
+        return [pure, gaussian] if self.delta else [pure]
+
+    @cached_property
+    def size(self) -> int:
+        """Rows that the plan is made for."""
+        if self.rows is not None:
+            return self.rows
+        counts = None if self.earlier is None else self.earlier.class_counts
+        return min(UNDECLARED_ROWS if counts is None else counts.rows, self.codebook.max_rows)
+
+    @cached_property
+    def shapes(self) -> dict[str, CellShape]:
+        shapes: dict[str, CellShape] = {}
+        for each in self.codebook.features:
+            if isinstance(each, Numeric) and each.bins is None and each.spacing == "log":
+                shapes[each.name] = public_shape(each)
+            elif isinstance(each, Numeric) and each.bins is None and each.width > MAX_EQUAL_POINTS:
+                shapes[each.name] = likely_shape(each)
+        return shapes if self.earlier is None else {**shapes, **self.earlier.shapes}
+
+    def plan(self, mechanism: str, encodings: Encodings, signal: float = 0.0, reasons: tuple[str, ...] = ()) -> ReleasePlan:
+        earlier = self.earlier
+        if earlier is not None:
+            counted = earlier.codebook
+        else:
+            pairs = zip(self.codebook.features, encodings, strict=True)
+            counted = self.codebook.with_features(_counted(feature, encoding) for feature, encoding in pairs)
+        return ReleasePlan(
+            self.codebook,
+            counted,
+            encodings,
+            mechanism,
+            self.epsilon,
+            self.delta,
+            self.rows,
+            self.rows_per_unit,
+            signal,
+            reasons,
+            None if earlier is None else earlier.class_counts,
+            earlier is not None and earlier.recount,
+        )
+
+    def signal(self, mechanism: str) -> float:
+        """Rows per class over the noise of one of `REFERENCE_CELLS` cells."""
+        encodings = tuple(_encode(feature, self.shapes, lambda _: (REFERENCE_CELLS, "")) for feature in self.codebook.features)
+        if self.earlier is not None and self.earlier.kept is not None and self.earlier.selected:
+            encodings = _only(encodings, self.earlier.kept)
+        return signal_of(self.plan(mechanism, encodings), self.size)
+
+    def encodings(self, signal: float) -> Encodings:
+        # The values of a category are joined in the last stage of a fit alone.
+        return _encodings(self.codebook, self.shapes, signal, joins=self.earlier is not None)
+
+    def least_noise(self, names: Sequence[str], encodings: Encodings) -> tuple[str, dict[str, float]]:
+        """Return the mechanism with the least noise on these encodings, and the noise of each."""
+        noises = {name: 1 / signal_of(self.plan(name, encodings), self.size, average_cell=True) for name in names}
+        return min(names, key=lambda name: noises[name] * (PURE_FACTOR if name in WITH_DELTA else 1)), noises
+
+    def without_buried(self, plan: ReleasePlan, reasons: tuple[str, ...]) -> ReleasePlan:
+        """Return the plan without the features that were not kept, or that noise would bury."""
+        earlier, encodings = self.earlier, plan.encodings
+        if earlier is not None and earlier.kept is not None:
+            encodings = _only(encodings, earlier.kept)
+            if not earlier.kept:
+                why = "class counts alone: the model is made of rules"
+                return self.plan(plan.mechanism, encodings, plan.signal, (reasons[0], why))
+        elif earlier is not None:
+            encodings = _audible(plan, self.size)
+        released = sum(encoding.kind != "nothing" for encoding in encodings)
+        if released < len(encodings):
+            which = "those selected" if earlier is not None and earlier.selected else "evenly over the codebook"
+            reasons = (*reasons, f"{released} of {len(encodings)} features, {which}: noise would bury all of them")
+        plan = self.plan(plan.mechanism, encodings, plan.signal, reasons)
+        if self._is_buried(plan):
+            why = "noise would drown every feature: only the class counts are released, and the model predicts by them"
+            features = self.codebook.features
+            nothing = tuple(FeatureEncoding(each.name, "nothing", reason="noise would drown it") for each in features)
+            return self.plan(plan.mechanism, nothing, plan.signal, (*reasons, why))
+        if any(isinstance(feature, Numeric) for feature in self.codebook.features):
+            cells = _cell_count(plan.signal)
+            why = f"numeric features in {cells} cells: more would cost more in noise than they tell"
+            return replace(plan, reasons=(*reasons, why))
+        return plan
+
+    def _is_buried(self, plan: ReleasePlan) -> bool:
+        classes = len(self.codebook.classes)
+        few = self.size * self.epsilon < CLASS_COUNT_SIGNAL * classes * self.rows_per_unit
+        if classes > MANY_CLASSES and few:  # which class is the largest is then all that can be told
+            return True
+        return signal_of(plan, self.size, average_cell=True) < MIN_CELL_SIGNAL
+
+    def why_signal(self, signal: float) -> str:
+        declared = "declared rows" if self.rows is not None else f"rows not declared, planned for {self.size}"
+        if self.rows is None and self.earlier is not None and self.earlier.class_counts is not None:
+            declared = f"{self.size} rows by noisy class counts"
+        return f"signal {signal:.3g}: rows per class over the noise of one of {REFERENCE_CELLS} cells ({declared})"
+
+
+def _audible(plan: ReleasePlan, rows: int) -> Encodings:
+    """Return the encodings of as many features as noise does not bury, evenly over the codebook.
+
+    Noise grows with the number of features: a few that can be heard say more than many that cannot. Those with far more
+    cells than the median go first.
     """
-    cuts, least = plan.cuts, SUBSET_SIGNAL * 2 / len(plan.declared.classes)
+    encodings, least = plan.encodings, SUBSET_SIGNAL * 2 / len(plan.declared.classes)
 
-    def buried(cuts: tuple[Cut, ...]) -> bool:
-        return _signal(replace(plan, cuts=cuts), rows, average_cell=True) < least
+    def buried(encodings: Encodings) -> bool:
+        return signal_of(replace(plan, encodings=encodings), rows, average_cell=True) < least
 
-    if not buried(cuts):
-        return cuts
-    usual = MANY_CELLS * sorted(cut.cells for cut in cuts)[len(cuts) // 2]
-    for large in sorted((at for at, cut in enumerate(cuts) if cut.cells > usual), key=lambda at: -cuts[at].cells):
-        cuts = _without(cuts, {large})
-        if not buried(cuts):
-            return cuts
-    there = [at for at, cut in enumerate(cuts) if cut.kind != "nothing"]
-    full = cuts
-    for kept in range(len(there) - 1, FEWEST - 1, -1):
-        chosen = {there[(2 * at + 1) * len(there) // (2 * kept)] for at in range(kept)}
-        cuts = _without(full, set(there) - chosen)
-        if not buried(cuts):
+    if not buried(encodings):
+        return encodings
+    large = LARGE_FEATURE * sorted(each.cells for each in encodings)[len(encodings) // 2]
+    for index in sorted((at for at, each in enumerate(encodings) if each.cells > large), key=lambda at: -encodings[at].cells):
+        encodings = _without(encodings, {index})
+        if not buried(encodings):
+            return encodings
+    present = [index for index, each in enumerate(encodings) if each.kind != "nothing"]
+    full = encodings
+    for count in range(len(present) - 1, MIN_FEATURES - 1, -1):
+        chosen = {present[(2 * index + 1) * len(present) // (2 * count)] for index in range(count)}
+        encodings = _without(full, set(present) - chosen)
+        if not buried(encodings):
             break
-    return cuts
+    return encodings
 
 
-def _without(cuts: tuple[Cut, ...], gone: set[int]) -> tuple[Cut, ...]:
+def _only(encodings: Encodings, kept: frozenset[str]) -> Encodings:
+    return _without(encodings, {index for index, each in enumerate(encodings) if each.feature not in kept})
+
+
+def _without(encodings: Encodings, dropped: set[int]) -> Encodings:
     why = "left out, so that noise does not bury the others"
-    return tuple(Cut(cut.feature, "nothing", reason=why) if at in gone else cut for at, cut in enumerate(cuts))
+    return tuple(
+        FeatureEncoding(each.feature, "nothing", reason=why) if index in dropped else each
+        for index, each in enumerate(encodings)
+    )
 
 
 def _cell_count(signal: float) -> int:
-    return next(count for limit, count in _CELLS if signal < limit or math.isinf(limit))
+    return next(count for limit, count in CELLS_BY_SIGNAL if signal < limit or math.isinf(limit))
 
 
-def _cuts(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float, joins: bool) -> tuple[Cut, ...]:
-    """How each feature is released, by the signal."""
+def _encodings(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float, *, joins: bool) -> Encodings:
     cells = _cell_count(signal)
-    values = next((count for limit, count in _VALUES if signal < limit), None) if joins else None
+    values = next((count for limit, count in VALUES_BY_SIGNAL if signal < limit), None) if joins else None
 
     def rule(feature: Numeric) -> tuple[int, str]:
-        if feature.name not in shapes and signal >= _MOMENT_SIGNAL and feature.width > MANY_GRID_POINTS:
+        if feature.name not in shapes and signal >= MOMENT_SIGNAL and feature.width > MAX_GRID_POINTS:
             return 0, f"moments: {feature.width} grid points span too many orders of magnitude for equal cells"
         return cells, f"{cells} cells for this signal"
 
-    return tuple(_cut(feature, shapes, rule, values) for feature in codebook.features)
+    return tuple(_encode(feature, shapes, rule, values) for feature in codebook.features)
 
 
 def _why_mechanism(chosen: str, noises: Mapping[str, float]) -> str:
@@ -228,8 +296,8 @@ def _why_mechanism(chosen: str, noises: Mapping[str, float]) -> str:
     return f"{chosen}: {why}" + (f" ({', '.join(others)})" if others else "")
 
 
-def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> float:
-    """Rows per class (or in the average cell of a class) over the noise of a cell: root mean square over features.
+def signal_of(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> float:
+    """Return rows per class (or in the average cell of a class) over the noise of a cell: root mean square over features.
 
     A word is rare by nature: text counts only where there is nothing else, and by the noise of one word.
     """
@@ -245,36 +313,37 @@ def _signal(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> floa
     return rows / len(plan.declared.classes) / noise if noise > 0 else math.inf
 
 
-def _cut(
+def _encode(
     feature: Feature, shapes: Mapping[str, CellShape], rule: Callable[[Numeric], tuple[int, str]], values: int | None = None
-) -> Cut:
+) -> FeatureEncoding:
+    """Return how a feature is released; `rule` gives the cells of a number, `values` those of a category."""
+    name = feature.name
     if isinstance(feature, Text):
-        return Cut(feature.name, "words", (0, feature.size), reason="its words")
+        return FeatureEncoding(name, "words", (0, feature.size), reason="its words")
     if isinstance(feature, Categorical):
         count = feature.size if values is None else min(values, feature.size)
         even = tuple(round(feature.size * at / count) for at in range(count + 1))
         why = "its values" if count == feature.size else f"its values in {count} cells for this signal"
-        return Cut(feature.name, "cells", even, missing=feature.optional, reason=why)
+        return FeatureEncoding(name, "cells", even, missing=feature.optional, reason=why)
     if feature.bins is not None:
-        return Cut(
-            feature.name, "cells", tuple(range(feature.bins + 1)), missing=feature.optional, reason="bins of the codebook"
-        )
+        edges = tuple(range(feature.bins + 1))
+        return FeatureEncoding(name, "cells", edges, missing=feature.optional, reason="bins of the codebook")
     if feature.width == 1:
-        return Cut(feature.name, "nothing", reason="its bounds are equal: nothing to learn")
+        return FeatureEncoding(name, "nothing", reason="its bounds are equal: nothing to learn")
     cells, reason = rule(feature)
-    if feature.name in shapes:
-        return shapes[feature.name].cut(feature, cells, reason)
+    if name in shapes:
+        return shapes[name].encode(feature, cells, reason)
     if cells == 0:
-        return Cut(feature.name, "moments", missing=feature.optional, reason=reason)
+        return FeatureEncoding(name, "moments", missing=feature.optional, reason=reason)
     fine = min(FINE, feature.width)
-    edges = sorted({round(fine * at / cells) for at in range(cells + 1)})
-    return Cut(feature.name, "cells", tuple(edges), feature.optional, reason)
+    edges = tuple(sorted({round(fine * at / cells) for at in range(cells + 1)}))
+    return FeatureEncoding(name, "cells", edges, feature.optional, reason)
 
 
-def _counted(feature: Feature, cut: Cut) -> Feature:
-    """The feature as it is counted: with fine cells where it is released in cells."""
-    if not isinstance(feature, Numeric) or feature.bins is not None or cut.kind == "moments":
+def _counted(feature: Feature, encoding: FeatureEncoding) -> Feature:
+    """Return the feature as it is counted: with fine cells where it is released in cells."""
+    if not isinstance(feature, Numeric) or feature.bins is not None or encoding.kind == "moments":
         return feature
-    if cut.places:
+    if encoding.places:
         return public_shape(feature).counted(feature)
-    return msgspec.structs.replace(feature, bins=cut.fine if cut.kind == "cells" else 1, spacing="linear")
+    return msgspec.structs.replace(feature, bins=encoding.fine if encoding.kind == "cells" else 1, spacing="linear")

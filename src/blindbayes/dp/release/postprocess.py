@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes._lazy import lazy
+from blindbayes.dp.release.constants import EFFECT_PRIOR, EFFECTS, PRIOR_FEATURES, STRONG_EFFECT
 
 special = lazy("scipy.special")
 
@@ -83,14 +84,7 @@ def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSize
 
 # -- histograms --------------------------------------------------------------------------------------------------------
 
-_EFFECTS = np.array([0.0, 0.004, 0.015, 0.05, 0.15, 0.5, 1.5, 5.0])
-"""How much classes may differ in a feature: variance of P(cell | class) / P(cell) between classes."""
-_EFFECT_PRIOR = np.array([0.20, 0.06, 0.08, 0.12, 0.18, 0.20, 0.14, 0.02])
-"""How often: as in the tuning tables of `benchmarks/private_accuracy.py` without noise, with twice as many at zero."""
-_PRIOR_FEATURES = 2.0
-"""How many features of the table at hand weigh as much as what is believed beforehand of how much features tell."""
-_STRONG = 0.5
-"""An effect from which on a normal law is believed by itself, since the cells are too wide to show all of it."""
+_EFFECTS = np.array(EFFECTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,7 @@ class Contrast:
 
     def strong(self, weights: Floats) -> float:
         """The chance that classes differ strongly."""
-        return float(self.belief(weights)[_EFFECTS >= _STRONG].sum())
+        return float(self.belief(weights)[_EFFECTS >= STRONG_EFFECT].sum())
 
     def belief(self, weights: Floats) -> Floats:
         """What this feature's effect is likely to be, where features of the table differ as `weights` say."""
@@ -144,7 +138,7 @@ def learn_effects(contrasts: Sequence[Contrast]) -> Floats:
 
     Where all features look like noise, "classes do not differ" is learned for each, and the model predicts the largest class.
     """
-    return _learned(np.exp([each.log_likelihood for each in contrasts]).reshape(-1, len(_EFFECTS)), _EFFECT_PRIOR)
+    return _learned(np.exp([each.log_likelihood for each in contrasts]).reshape(-1, len(_EFFECTS)), np.array(EFFECT_PRIOR))
 
 
 def _learned(likelihood: Floats, prior: Floats) -> Floats:
@@ -152,7 +146,7 @@ def _learned(likelihood: Floats, prior: Floats) -> Floats:
     weights = prior
     for _ in range(12):
         found = _rows_to_one(likelihood * weights).sum(axis=0)
-        weights = (found + _PRIOR_FEATURES * prior) / (len(likelihood) + _PRIOR_FEATURES)
+        weights = (found + PRIOR_FEATURES * prior) / (len(likelihood) + PRIOR_FEATURES)
     return weights
 
 

@@ -1,29 +1,58 @@
-"""What a private fit does: one joint release, planned before any data is read.
+"""A private fit in stages, at one price: class counts, features, coarse histograms, tables, weights, model selection.  [stages]
 
-release = plan_fit(codebook, epsilon=1.0, delta=0.0, rows=None, rows_per_person=1)      # price and reasons; no data is read
-statistics = count(source, release.codebook)
-parameters, noisy, record = release.release(statistics, alpha, coins)  # the caller has charged `release.price`
+    plan = plan_fit(codebook, epsilon=1.0, select_model=True)      # price, stages and reasons; reads no data
+    outcome = plan.fit(count(source, plan.codebook), rows, coins)  # the caller has charged the price
+
+1. If nobody declared the number of rows, or if it is cheaper, noisy class counts come first.
+2. If there are many features and few rows, a few features are selected (`selection`).
+3. Coarse histograms of numbers that were declared by their bounds alone show where they lie (`coarse_histograms`).
+4. The tables of all kept features are released together (`planner`, `release_plan`).
+5. If rows are at hand, weights of the features are estimated (`feature_weights`), and
+6. the model is selected by how many rows it gets right (`selection`): how far it is believed, which weights, which rule mends
+   it (`stumps`). If rows are too few for any table, the model is made of rules alone.
+
+A stage is left out where public facts, or the noise of the stage before, say that it would not help; the release gets its
+epsilon. The epsilons of the stages add up to the price exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.statement import PrivacyStatement
-from blindbayes.dp.noise.exact_events import Number
+from blindbayes.dp.noise import samplers
+from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling
+from blindbayes.dp.noise.knorm_histograms import NUMBER_VARIANCE
 from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.release import constants as tuned
+from blindbayes.dp.release.cells import CellShape, fine_codebook, is_cut, likely_shape, public_shape
+from blindbayes.dp.release.coarse_histograms import CoarseHistograms, plan_histograms
+from blindbayes.dp.release.feature_weights import FeatureWeights
 from blindbayes.dp.release.intervals import record_of
-from blindbayes.dp.release.release_plan import require_small_delta
-from blindbayes.dp.release.staged import StagedPlan, plan_stages
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.planner import StageOutputs, plan_release, signal_of
+from blindbayes.dp.release.release_plan import (
+    CENTRED,
+    FeatureEncoding,
+    NoisyClassCounts,
+    NoisyStatistics,
+    ReleasePlan,
+    require_small_delta,
+)
+from blindbayes.dp.release.selection import FeatureSelection, ModelSelection
+from blindbayes.dp.release.stumps import SplitSides, all_sides
+from blindbayes.errors import ConfigError
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.parameters import Parameters
 
 Rows: TypeAlias = CodedRows | Callable[[], CodedRows] | None
-Fitted: TypeAlias = tuple[Parameters, Statistics | None, dict[str, Any]]
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
 
 
@@ -31,101 +60,424 @@ def plan_fit(
     codebook: Codebook,
     *,
     epsilon: Number,
-    delta: float,
-    rows: int | None,
-    rows_per_person: int,
-    chooses: bool = False,
-    most_read: int | None = None,
-) -> PrivateFit:
-    """Plan the release from public facts.
+    delta: float = 0.0,
+    mechanism: str | None = None,
+    rows: int | None = None,
+    rows_per_unit: int = 1,
+    select_model: bool = False,
+    max_read: int | None = None,
+) -> FitPlan:
+    """Plan a private fit from public facts.
 
-    `chooses` says that rows will be handed over for a last choice (`privacy.stages`), if there are at most `most_read`.
+    `rows` is the declared size of the table. With `select_model`, `FitPlan.fit` is called with the rows, if there are at most
+    `max_read` by what was declared or by the noisy class counts. `mechanism` is for tests: a named one releases tables, never
+    rules.
     """
     require_small_delta(codebook, delta, rows)
-    return PrivateFit(
-        plan_stages(
-            codebook,
-            epsilon=epsilon,
-            delta=delta,
-            rows=rows,
-            rows_per_unit=rows_per_person,
-            chooses=chooses,
-            most_read=most_read,
+    budget = budget_floor(epsilon)
+
+    def staged(delta: float) -> FitPlan:
+        expected = plan_release(
+            codebook, epsilon=budget, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
         )
-    )
+        declared, selects = expected.rows, select_model and not codebook.texts
+        if declared is not None and max_read is not None:
+            selects = selects and declared <= max_read
+        limit = max_read if declared is None else None
+        return FitPlan(expected, fine_codebook(codebook), budget, declared, selects, limit, mechanism is None)
+
+    plan = staged(delta)
+    if plan.rows is None:
+        return plan
+    if (stages := plan.stages(plan.rows)).rules_alone:  # class counts need no delta
+        left = plan.epsilon - stages.reserved
+        plan = staged(0.0)
+        last = plan.tables(left, None, likely_shapes(codebook), frozenset())
+        return replace(plan, expected=replace(last, reasons=(*plan.expected.reasons[:1], *last.reasons[1:])))
+    if mechanism is None and plan.price.delta:  # selected features may be few enough for pure noise
+        pure = staged(0.0)
+        selection = pure.stages(plan.rows).feature_selection
+        if selection is not None and selection.keep <= tuned.MAX_PURE_PART * len(selection.features):
+            likely = pure.likely_encodings
+            ours, other = (
+                signal_of(replace(each.expected, encodings=likely), plan.rows, average_cell=True) for each in (pure, plan)
+            )
+            return pure if ours > other else plan
+    return plan
 
 
 @dataclass(frozen=True)
-class PrivateFit:
-    """A planned joint release of all statistics. A ledger charges `name` and `price`."""
+class Stages:
+    """The stages of a fit beside class counts, coarse histograms and tables; None for one that would not help."""
 
-    plan: StagedPlan
+    rules_alone: bool  # the model is made of rules: only class counts are released
+    shared: Fraction  # epsilon of all stages but a selection among rules, of which the others take their shares
+    feature_selection: FeatureSelection | None
+    weights: FeatureWeights | None
+    model_selection: ModelSelection | None
+
+    @property
+    def reserved(self) -> Fraction:
+        """Epsilon of the stages after the tables."""
+        later = (self.weights, self.model_selection)
+        return sum((each.epsilon for each in later if each is not None), Fraction(0))
+
+
+@dataclass(frozen=True)
+class FitOutcome:
+    """What a private fit released, all of it public: the model, and the noisy statistics it was made from."""
+
+    parameters: Parameters
+    noisy: NoisyStatistics
+
+    def facts(self) -> dict[str, Any]:
+        """Return public facts as the stages turned out, for the model file."""
+        last = self.noisy.plan.describe()
+        facts = {key: last[key] for key in ("features", "groups", "reasons", "sampler")}
+        facts["stages"] = {name: float(epsilon) for name, epsilon in self.noisy.plan.stages}
+        return {**facts, "released": record_of(self.noisy)}
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """A private fit, planned before any data is read. A ledger charges `name` and `price`."""
+
+    expected: ReleasePlan  # the likely release of tables
+    codebook: Codebook  # to count and encode rows with
+    epsilon: Fraction
+    rows: int | None  # as declared
+    selects_model: bool = False  # rows are at hand for a model selection
+    max_read: int | None = None  # noisy number of rows beyond which they are not read again
+    rules: bool = False  # rules may mend the model or replace it
+
+    # -- what is public before the fit -------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The mechanism that the plan chose."""
-        return self.plan.mechanism
-
-    @property
-    def price(self) -> Price:
-        """What the release costs."""
-        return self.plan.price
-
-    @property
-    def codebook(self) -> Codebook:
-        """The codebook to count or code rows with."""
-        return self.plan.codebook
+        """Mechanism of the tables."""
+        return self.expected.mechanism
 
     @property
     def sampler(self) -> str:
-        """How the noise is drawn."""
-        return str(self.plan.describe()["sampler"])
-
-    def facts(self) -> dict[str, Any]:
-        """Public facts for the model file."""
-        return self.plan.describe()
+        """How the noise of the tables is drawn."""
+        return str(self.expected.describe()["sampler"])
 
     @property
-    def chooses(self) -> bool:
-        """Where rows are enough, or their number is not known yet."""
-        return self.plan.chooses and (self.plan.rows is None or self.plan.choice(self.plan.rows) is not None)
+    def price(self) -> Price:
+        """Privacy loss of all stages together; only the tables have a delta."""
+        return Price(cost_ceiling(self.epsilon), self.expected.price.delta, self.expected.unit)
 
-    def release(self, exact: Statistics, alpha: float, coins: Coins, rows: Rows = None) -> Fitted:
-        """Draw the noise, once; return the model that follows from it, the noisy statistics, and the record for intervals.
+    @property
+    def declared(self) -> Codebook:
+        """The codebook as declared."""
+        return self.expected.declared
 
-        `rows`, those of the statistics or what reads them, are for a last choice.
+    @property
+    def needs_rows(self) -> bool:
+        """Whether `fit` may ask for the rows."""
+        return self.selects_model and (self.rows is None or self.stages(self.rows).model_selection is not None)
+
+    def stages(self, rows: int) -> Stages:
+        """Return the stages of a fit of a table of about `rows` rows."""
+        unit, classes = self.expected.rows_per_unit, len(self.declared.classes)
+        signal = rows * self.epsilon / unit
+        readable = self.selects_model and (self.max_read is None or rows <= self.max_read)
+        alone = readable and self.rules and self._are_rules_enough(signal)
+        model = self._model_selection(rows, signal, alone) if readable else None
+        shared = self.epsilon if model is None or not model.sides else self.epsilon - model.epsilon
+        features = None if alone else self._feature_selection(rows, shared)
+        weights = None
+        if model is not None and not alone:
+            kept = sum(each.kind != "nothing" for each in self.expected.encodings) if features is None else features.keep
+            least, most = (Fraction(each * (kept + classes) * unit, rows) for each in tuned.WEIGHT_SIGNAL)
+            epsilon = min(tuned.WEIGHT_SHARE * shared, most)
+            weights = FeatureWeights(epsilon, unit, rows) if epsilon >= least else None
+        return Stages(alone, shared, features, weights, model)
+
+    def _are_rules_enough(self, signal: Fraction) -> bool:
+        classes = len(self.declared.classes)
+        if signal >= tuned.RULES_SIGNAL or classes < 2:
+            return False
+        each = classes * len(self.declared.features)
+        enough = tuned.TABLE_SIGNAL[classes > tuned.MAX_SPLIT_CLASSES] * each
+        return classes == 2 or tuned.MANY_CLASS_SIGNAL <= signal < enough
+
+    def _model_selection(self, rows: int, signal: Fraction, alone: bool) -> ModelSelection | None:
+        unit, classes = self.expected.rows_per_unit, len(self.declared.classes)
+        if alone:
+            steps = 1 if classes == 2 and signal < tuned.SECOND_RULE_SIGNAL else 2
+            return ModelSelection(tuned.RULES_SHARE * self.epsilon, unit, self._sides, alone=True, steps=steps)
+        start, most, end = tuned.MENDING_SIGNAL
+        if self.rules and classes <= tuned.MAX_RULE_CLASSES and start <= signal < end:
+            splits = classes <= tuned.MAX_SPLIT_CLASSES
+            low, high = tuned.MENDING_SHARES if splits else tuned.MENDING_SHARES[:1] * 2
+            share = min(high, max(low, start / signal), most / signal)
+            return ModelSelection(share * self.epsilon, unit, self._sides, splits=splits)
+        least, limit = (Fraction(each * unit, rows) for each in tuned.SELECTION_SIGNAL)
+        epsilon = min(tuned.SELECTION_SHARE * self.epsilon, limit)
+        return ModelSelection(epsilon, unit) if epsilon >= least else None
+
+    def _feature_selection(self, rows: int, shared: Fraction) -> FeatureSelection | None:
+        unit = self.expected.rows_per_unit
+        epsilon = tuned.SCREEN_SHARE * shared
+        fewest = tuned.MIN_SCREENED if shared == self.epsilon else 2 * tuned.MIN_SCREENED
+        keep = math.floor(rows * epsilon / (tuned.SCREEN_SIGNAL * unit))
+        names = tuple(each.feature for each in self.expected.encodings if each.kind in ("cells", "moments"))
+        helps = self.name == "knorm" and len(self.declared.classes) <= tuned.MAX_SPLIT_CLASSES and len(names) >= fewest
+        helps = helps and tuned.MIN_FEATURES <= keep <= tuned.MAX_SCREEN_PART * len(names)
+        return FeatureSelection(names, keep, epsilon, unit) if helps else None
+
+    @cached_property
+    def _sides(self) -> tuple[SplitSides, ...]:
+        return all_sides(self.declared, self.codebook)
+
+    def look(self, rows: int, kept: frozenset[str] | None = None) -> CoarseHistograms | None:
+        """Return the coarse histograms of a table of about `rows` rows, if they help."""
+        epsilon = tuned.LOOK_SHARE * self.stages(rows).shared
+        return plan_histograms(self.declared, epsilon, self.expected.rows_per_unit, rows, kept)
+
+    @cached_property
+    def class_epsilon(self) -> Fraction:
+        """Epsilon of the stage of class counts; 0 if they are released with the features."""
+        if self.rows is None:
+            return tuned.UNDECLARED_SHARE * self.epsilon
+        stages, unit = self.stages(self.rows), self.expected.rows_per_unit
+        if stages.rules_alone:
+            return Fraction(0)
+        least, most = (share * stages.shared for share in tuned.CLASS_SHARES)
+        if most * self.rows < tuned.WEAK_CLASS_SIGNAL * unit:
+            most /= 2
+        share = max(least, min(most, Fraction(tuned.CLASS_SIGNAL * unit, self.rows)))
+        return Fraction(0) if self._is_joint_cheaper(self.likely_encodings, share, stages.shared) else share
+
+    @cached_property
+    def likely_encodings(self) -> tuple[FeatureEncoding, ...]:
+        """How features are likely to be released where the number of rows is declared."""
+        shared, kept = self.epsilon, None
+        if self.rows is not None:
+            stages = self.stages(self.rows)
+            shared = stages.shared
+            if stages.feature_selection is not None:
+                kept = frozenset(stages.feature_selection.features[: stages.feature_selection.keep])
+        return self.tables(shared, None, likely_shapes(self.declared), kept, kept is not None).encodings
+
+    def _is_joint_cheaper(self, encodings: Sequence[FeatureEncoding], own: Fraction, epsilon: Fraction) -> bool:
+        """Return whether class counts have less noise released with these features than in a stage of epsilon `own`."""
+        if self.name not in CENTRED:
+            return False
+        if self.name != "knorm":
+            noise = replace(self.expected, encodings=tuple(encodings), epsilon=epsilon).deviations[0]
+        else:
+            cells = sum(each.cells - 1 for each in encodings if each.kind == "cells" and each.cells > 1)
+            moments = sum(2 for each in encodings if each.kind == "moments")
+            noise = math.sqrt(NUMBER_VARIANCE) * (cells + moments + 2) / float(epsilon)
+        return noise <= tuned.JOINT_NOISE * math.sqrt(2) / float(own)
+
+    # -- the fit -----------------------------------------------------------------------------------------------------------
+
+    def fit(self, statistics: Statistics, rows: Rows, coins: Coins, alpha: float = 1.0) -> FitOutcome:
+        """Run all stages and return the model. Every call is a release: the price must have been charged before.
+
+        `rows` are the rows of the statistics, or a function that reads them; None if no model is selected.
         """
-        parameters, noisy = self.plan.fit(exact, rows, coins, alpha)
-        last = noisy.plan.describe()
-        told = {key: last[key] for key in ("features", "groups", "reasons", "sampler")}  # as it turned out
-        told["stages"] = {name: float(epsilon) for name, epsilon in noisy.plan.stages}
-        return parameters, noisy.statistics, {**record_of(noisy), "facts": told}
+        noisy = self.release(statistics, coins)
+        parameters = fit_parameters(noisy, alpha=alpha)
+        stages, spent, why = self.stages(noisy.plan.planned_rows), noisy.plan.stages, self._why_unselected
+        if stages.model_selection is not None:
+            if rows is None:
+                raise ConfigError("the model selection needs the rows; plan without it")
+            block = rows() if callable(rows) else rows
+            weighed: Sequence[Parameters] = ()
+            if stages.weights is not None:
+                weighed = stages.weights.models(parameters, block, coins)
+                spent = (*spent, ("weights of features", stages.weights.epsilon))
+            parameters, which = stages.model_selection.choose(parameters, block, coins, weighed)
+            spent = (*spent, ("last choice", stages.model_selection.epsilon))
+            epsilon = float(stages.model_selection.epsilon)
+            why = f"{which}, by how many rows are right then, for epsilon {epsilon:.3g}"
+        last = replace(noisy.plan, reasons=(*noisy.plan.reasons, why), stages=spent)
+        return FitOutcome(parameters, replace(noisy, plan=last))
+
+    def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
+        """Run the stages up to the tables. Every call is a release: the price must have been charged before."""
+        if statistics.codebook != self.codebook:
+            raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
+        spent: dict[str, Fraction] = {}
+        reasons: list[str] = []
+        counts = self._count_classes(statistics, coins, spent, reasons)
+        if self.rows is not None:
+            rows = self.rows
+        else:
+            rows = self.declared.max_rows if counts is None else min(counts.rows, self.declared.max_rows)
+        stages, shapes = self.stages(rows), likely_shapes(self.declared)
+        left = self.epsilon - self.class_epsilon - stages.reserved
+        if (selection := stages.feature_selection) is not None:
+            left -= selection.epsilon
+            spent["choice of features"] = selection.epsilon
+            reasons.append(
+                f"{selection.keep} of {len(selection.features)} features, those that tell most by themselves, for epsilon "
+                f"{float(selection.epsilon):.3g}"
+            )
+            kept = selection.choose(statistics, coins)
+        elif stages.rules_alone:
+            kept = frozenset()
+        else:  # which features are kept is decided before any is looked at
+            encodings = self.tables(left, counts, shapes).encodings
+            kept = frozenset(each.feature for each in encodings if each.kind != "nothing")
+        if (look := self.look(rows, kept)) is not None:
+            left -= look.epsilon
+            spent["first look"] = look.epsilon
+            reasons.append(
+                f"a first look at {len(look.features)} numbers for epsilon {float(look.epsilon):.3g}: equally full cells"
+            )
+            shapes = {**shapes, **look.shapes(statistics, rows, coins)}
+        last = self.tables(left, counts, shapes, kept, selection is not None)
+        told = (*reasons, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
+        return replace(last, reasons=told, stages=tuple(spent.items())).release(statistics, coins)
+
+    def _count_classes(
+        self, statistics: Statistics, coins: Coins, spent: dict[str, Fraction], reasons: list[str]
+    ) -> NoisyClassCounts | None:
+        if not self.class_epsilon:
+            return None
+        scale = self.expected.rows_per_unit / self.class_epsilon
+        noise = samplers.discrete_laplace(coins, scale, len(self.declared.classes))
+        exact = zip(statistics.class_counts, noise, strict=True)
+        counts = NoisyClassCounts(tuple(int(count) + int(extra) for count, extra in exact), scale)
+        spent["class counts"] = self.class_epsilon
+        reasons.append(f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {counts.deviation:.3g} in each")
+        return counts
+
+    def tables(
+        self,
+        epsilon: Fraction,
+        counts: NoisyClassCounts | None,
+        shapes: Mapping[str, CellShape],
+        kept: frozenset[str] | None = None,
+        selected: bool = False,
+    ) -> ReleasePlan:
+        """Plan the tables from what the other stages left and released. Class counts of a weak stage are released again."""
+
+        def plan(recount: bool) -> ReleasePlan:
+            return plan_release(
+                self.declared,
+                epsilon=epsilon,
+                delta=self.expected.price.delta,
+                mechanism=self.name,
+                rows=self.rows,
+                rows_per_unit=self.expected.rows_per_unit,
+                earlier=StageOutputs(self.codebook, counts, shapes, recount, kept, selected),
+            )
+
+        once = plan(False)
+        weak = self.rows is None and self._is_joint_cheaper(once.encodings, self.class_epsilon, epsilon)
+        return plan(True) if weak else once
+
+    # -- in words ----------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return public facts for statements and reports."""
+        planned: dict[str, Any] = {"class counts": float(self.class_epsilon)} if self.class_epsilon else {}
+        names = ("choice of features", "first look", "weights of features", "last choice")
+        if self.rows is None:
+            if_helpful = "if the noisy class counts say that it helps"
+            planned |= dict.fromkeys(names if self.selects_model else names[:2], if_helpful)
+        else:
+            stages = self.stages(self.rows)
+            found = (stages.feature_selection, self.look(self.rows), stages.weights, stages.model_selection)
+            planned |= {name: float(each.epsilon) for name, each in zip(names, found, strict=True) if each is not None}
+        return {
+            **self.expected.describe(),
+            "epsilon": float(self.epsilon),
+            "delta": self.price.delta,
+            "declared_rows": self.rows,
+            "stages": planned,
+            "reasons": list(self.reasons),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.name}, {self.price}", *self.reasons))
+
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the fit has these stages, and why its tables are as they are."""
+        stages = None if self.rows is None else self.stages(self.rows)
+        selection = None if stages is None else stages.model_selection
+        if stages is not None and stages.rules_alone and selection is not None:
+            many = "rule" if selection.steps == 1 else f"{selection.steps} rules"
+            share = float(tuned.RULES_SHARE)
+            why = f"noise would hide the tables: instead the {many} by which most rows are right, for {share:.0%}"
+            return (why, *self.expected.reasons)
+
+        def share_of(epsilon: Fraction) -> float:
+            return float(epsilon / self.epsilon)
+
+        if self.class_epsilon:
+            share = share_of(self.class_epsilon)
+            told = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
+        else:
+            told = ["class counts with the features, as one more number per class: cheaper than a stage of their own"]
+        if stages is None or self.rows is None:
+            told.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
+            return (*told, *([] if self.selects_model else [self._why_unselected]), *self.expected.reasons)
+        if (look := self.look(self.rows)) is not None:
+            share = share_of(look.epsilon)
+            told.append(f"a first look at {len(look.features)} numbers, for {share:.0%}: then equally full cells")
+        if (features := stages.feature_selection) is not None:
+            share = share_of(features.epsilon)
+            told.append(f"the {features.keep} of {len(features.features)} features that tell most, for {share:.0%}")
+        if selection is None:
+            return (*told, self._why_unselected, *self.expected.reasons)
+        if stages.weights is not None:
+            told.append(f"how much features are worth beside each other: for {share_of(stages.weights.epsilon):.1%}")
+        share, mended = share_of(selection.epsilon), ", and which rule mends it" if selection.sides else ""
+        told.append(f"last, how far the model is believed{mended}, by how many rows it gets right: for {share:.1%}")
+        return (*told, *self.expected.reasons)
+
+    @property
+    def _why_unselected(self) -> str:
+        why = "that needs rows at hand, one weight, no text"
+        if self.selects_model:
+            why = "too few rows for it, or too many to read again"
+        return f"no last choice of how far the model is believed: {why}"
 
     def statement(
         self, composition: str | None = None, tuning: str | None = None, bounded: bool | None = None
     ) -> PrivacyStatement:
-        """The promise; `composition` says what the ledger holds besides, `tuning` how settings were chosen, `bounded` whether
-        the rows of a person were (None: the unit is a record)."""
+        """Return the guarantee.
+
+        `composition` says what else the ledger holds, `tuning` how settings were chosen, and `bounded` whether the rows of a
+        person were (None: the unit is a record).
+        """
         sensitivity = (
-            f"{self.plan.unit} touches one class count, in a first look at the numbers (where one is taken) one cell of each, "
-            "and in each released table one cell of one class; in every stage noise is calibrated to all of them moving at "
-            "once; features, how far the model is believed, and rules that mend it or take its place, are chosen (where they "
-            "are) by scores that a record moves by at most one; a gradient by which features are weighed (where they are) has "
-            "one number per feature and class, each moved at most by its bound; and the epsilons of the stages add up to the "
-            "price"
+            f"{self.expected.unit} touches one class count, in a first look at the numbers (where one is taken) one cell of "
+            "each, and in each released table one cell of one class; in every stage noise is calibrated to all of them moving "
+            "at once; features, how far the model is believed, and rules that mend it or take its place, are chosen (where "
+            "they are) by scores that a record moves by at most one; a gradient by which features are weighed (where they are) "
+            "has one number per feature and class, each moved at most by its bound; and the epsilons of the stages add up to "
+            "the price"
         )
         return PrivacyStatement.of(
             self,
             sensitivity=sensitivity,
-            codebook=self.plan.declared.sha256,
-            data_domain=data_domain(self.plan.declared) + persons_domain(self.plan.rows_per_unit, bounded),
+            codebook=self.declared.sha256,
+            data_domain=data_domain(self.declared) + persons_domain(self.expected.rows_per_unit, bounded),
             composition=composition or ALONE,
             tuning=tuning,
         )
 
 
+def likely_shapes(codebook: Codebook) -> dict[str, CellShape]:
+    """Return cells of the numbers that were declared by their bounds alone, before anything is known of them."""
+    return {
+        each.name: likely_shape(each) if each.spacing == "linear" else public_shape(each)
+        for each in codebook.features
+        if isinstance(each, Numeric) and is_cut(each)
+    }
+
+
 def data_domain(codebook: Codebook) -> str:
-    """Which tables the promise is about, in words."""
+    """Describe the tables that the guarantee is about."""
     numeric = sum(isinstance(feature, Numeric) for feature in codebook.features)
     return (
         f"Tables with a class column of {len(codebook.classes)} labels, {len(codebook.features) - numeric} categorical and "
@@ -135,7 +487,7 @@ def data_domain(codebook: Codebook) -> str:
 
 
 def persons_domain(most: int, bounded: bool | None) -> str:
-    """What is known of the rows of a person, in words."""
+    """Describe what is known of the rows of a person."""
     if bounded is None:
         return ""
     if bounded:

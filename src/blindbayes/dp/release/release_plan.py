@@ -39,7 +39,7 @@ def require_small_delta(codebook: Codebook, delta: float, rows: int | None) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class FeatureEncoding:
     """How a feature is released: `cells` (a histogram with these edges, in fine cells), `moments`, `words`, or `nothing`."""
 
     feature: str
@@ -68,7 +68,7 @@ class ReleaseItem:
     kind: Literal["classes", "cells", "n", "sum", "square", "words"]
     cells: int
     bound: int
-    cut: Cut | None = None
+    cut: FeatureEncoding | None = None
 
     @property
     def number(self) -> bool:
@@ -76,7 +76,7 @@ class ReleaseItem:
 
 
 @dataclass(frozen=True)
-class Sized:
+class NoisyClassCounts:
     """Noisy class counts that an earlier stage of the same release gave, with the scale of their discrete Laplace noise."""
 
     counts: tuple[int, ...]
@@ -100,7 +100,7 @@ class ReleasePlan:
 
     declared: Codebook
     codebook: Codebook
-    cuts: tuple[Cut, ...]
+    encodings: tuple[FeatureEncoding, ...]
     mechanism: str
     epsilon: Fraction
     delta: float
@@ -108,8 +108,8 @@ class ReleasePlan:
     rows_per_unit: int
     signal: float
     reasons: tuple[str, ...]
-    sized: Sized | None = None  # class counts of an earlier stage
-    recounted: bool = False  # class counts are released here too, although an earlier stage gave some
+    class_counts: NoisyClassCounts | None = None  # of an earlier stage
+    recount: bool = False  # class counts are released here too, although an earlier stage gave some
     stages: tuple[tuple[str, Fraction], ...] = ()  # the other stages of the same release, and what each spends
 
     # -- what is released ------------------------------------------------------------------------------------------------
@@ -118,13 +118,15 @@ class ReleasePlan:
     def items(self) -> tuple[ReleaseItem, ...]:
         """The tables of the released vector, in order."""
         tables = [
-            ReleaseItem(cut.feature, "cells", cut.cells, 1, cut) for cut in self.cuts if cut.kind == "cells" and cut.cells > 1
+            ReleaseItem(cut.feature, "cells", cut.cells, 1, cut)
+            for cut in self.encodings
+            if cut.kind == "cells" and cut.cells > 1
         ]
         # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
-        told = bool(tables) or (self.sized is not None and any(cut.kind == "words" for cut in self.cuts))
-        own = (self.mechanism in CENTRED and (self.sized is None or self.recounted)) or not told
+        told = bool(tables) or (self.class_counts is not None and any(cut.kind == "words" for cut in self.encodings))
+        own = (self.mechanism in CENTRED and (self.class_counts is None or self.recount)) or not told
         items = [ReleaseItem("class counts", "classes", 1, 1)] if own else []
-        for cut in self.cuts:
+        for cut in self.encodings:
             if cut.kind == "cells" and cut.cells > 1:
                 items.append(ReleaseItem(cut.feature, "cells", cut.cells, 1, cut))
             elif cut.kind == "moments":
@@ -181,7 +183,7 @@ class ReleasePlan:
     @property
     def planned_rows(self) -> int:
         """The number of rows that the plan was made for."""
-        guess = UNDECLARED_ROWS if self.sized is None else self.sized.rows
+        guess = UNDECLARED_ROWS if self.class_counts is None else self.class_counts.rows
         return self.rows if self.rows is not None else min(guess, self.declared.max_rows)
 
     @property
@@ -233,7 +235,7 @@ class ReleasePlan:
                     "noise": spread.get(cut.feature),  # standard deviation in a cell, in counts
                     "why": cut.reason,
                 }
-                for cut in self.cuts
+                for cut in self.encodings
             },
             "reasons": list(self.reasons),
         }
@@ -314,9 +316,9 @@ class NoisyStatistics:
         """Noisy class counts and their standard deviation."""
         plan = self.plan
         totals, weights = [], []
-        if plan.sized is not None:
-            totals.append(np.array(plan.sized.counts, dtype=np.float64))
-            weights.append(1 / plan.sized.deviation**2)
+        if plan.class_counts is not None:
+            totals.append(np.array(plan.class_counts.counts, dtype=np.float64))
+            weights.append(1 / plan.class_counts.deviation**2)
         for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
             if item.kind == "classes" or (item.kind == "cells" and not isinstance(plan.noise, Centred)):
                 totals.append(table.sum(axis=1))
@@ -344,7 +346,7 @@ class NoisyStatistics:
             deviation *= math.sqrt((width - 1) / width)
         return np.asarray(level), deviation
 
-    def _hidden(self, cut: Cut, cells: Floats, rows: Floats) -> npt.NDArray[np.bool_]:
+    def _hidden(self, cut: FeatureEncoding, cells: Floats, rows: Floats) -> npt.NDArray[np.bool_]:
         """Which cells are published as 0: below the least count, as released or as made to add up, or of such a class."""
         hidden = (cells < self.min_cell) | (rows == 0)[:, None]
         for item, table in zip(self.plan.items, self.tables, strict=True):
@@ -388,7 +390,7 @@ class NoisyStatistics:
             if group.feature is None:
                 vector[where] = _whole(rows)
                 continue
-            cut = next(cut for cut in plan.cuts if cut.feature == group.feature.name)
+            cut = next(cut for cut in plan.encodings if cut.feature == group.feature.name)
             if group.kind == "count":
                 if cut.kind == "cells" and cut.cells > 1:
                     cells = self.cells(cut.feature)[0][:, : len(cut.edges) - 1]

@@ -29,18 +29,12 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise.exact_events import Integers, survives
 from blindbayes.dp.noise.knorm_histograms import _permutations
 from blindbayes.dp.release import stumps as rule
+from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS, MENDED_SCALE
 from blindbayes.dp.release.feature_weights import told as features_told
 from blindbayes.dp.release.feature_weights import weighed
-from blindbayes.dp.release.stumps import Candidates, Sides
+from blindbayes.dp.release.stumps import Candidates, SplitSides
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.parameters import Histogram, Parameters
-
-SCALES = (1.0, 0.7, 0.35, 0.0)
-"""What the evidence of a model may be multiplied by: features that repeat each other tell less than their sum; 0: nothing."""
-MENDED = 2
-"""The place of the scale that rules are tried on, too: a model that is believed less is mended more easily."""
-AHEAD = (2, 1, 0, 0)
-"""How far ahead of the last a model starts, in powers of e: what chance alone would choose costs less then."""
 
 
 def permute_and_flip(coins: Coins, scores: Sequence[int] | Integers, rate: Fraction, count: int = 1) -> Integers:
@@ -53,7 +47,7 @@ def permute_and_flip(coins: Coins, scores: Sequence[int] | Integers, rate: Fract
 
 
 @dataclass(frozen=True)
-class Screen:
+class FeatureSelection:
     """The choice of `keep` of these features, for epsilon."""
 
     features: tuple[str, ...]
@@ -91,16 +85,15 @@ class Screen:
 
 
 @dataclass(frozen=True)
-class LastChoice:
-    """How far a released model is believed (`SCALES`), and whether rules mend it or take its place (`privacy.rules`), by how
-    many rows of the table are right then; for epsilon.
+class ModelSelection:
+    """Selection of a model by the number of rows it gets right: how far it is believed, and which rules mend or replace it.
 
     `alone`: nothing of the features was released, and the model is made of rules. `splits`: one rule may take the place of all.
     """
 
     epsilon: Fraction
     rows_per_unit: int
-    sides: tuple[Sides, ...] = ()
+    sides: tuple[SplitSides, ...] = ()
     splits: bool = False
     alone: bool = False
     steps: int = 1
@@ -129,17 +122,17 @@ class LastChoice:
         sides = self.sides if all(isinstance(term, Histogram) for term in parameters.terms.values()) else ()
         if self.alone and step == 0:
             always = rule.constants(parameters, rows.known_labels)
-            always = replace(always, scores=always.scores + round(AHEAD[0] / self.rate))
+            always = replace(always, scores=always.scores + round(HEAD_STARTS[0] / self.rate))
             return [always, rule.splits(parameters, rows, sides)]
-        scales = SCALES if step == 0 else SCALES[:1]
+        scales = EVIDENCE_SCALES if step == 0 else EVIDENCE_SCALES[:1]
         models = [parameters, *(tempered(parameters, scale) for scale in scales[1:]), *others]
         words = [f"{scale:.0%} of the evidence" for scale in scales] if step == 0 else [told]
         words += ["features with weights of their own"] * len(others)
-        ahead = [round(each / self.rate) for each in (*AHEAD[: len(scales)], *[1] * len(others))]
+        ahead = [round(each / self.rate) for each in (*HEAD_STARTS[: len(scales)], *[1] * len(others))]
         scores = np.array([score + extra for score, extra in zip(self.scores(models, rows), ahead, strict=True)])
         found = [Candidates(scores, lambda at: (models[at], words[at]))]
         if sides:
-            found += [rule.rules(models[at], rows, sides, words[at]) for at in (0, MENDED) if at < len(scales)]
+            found += [rule.rules(models[at], rows, sides, words[at]) for at in (0, MENDED_SCALE) if at < len(scales)]
             if self.splits and step == 0:
                 found.append(rule.splits(parameters, rows, sides))
         return found

@@ -26,26 +26,15 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.dp.noise.exact_events import Bools, Integers
 from blindbayes.dp.release.cells import is_cut, likely_shape, public_shape
+from blindbayes.dp.release.constants import CUTS, FAR_CUTS, MISSING_ODDS, RULE_STRENGTHS, RULE_VALUES, SPLIT_PROBABILITY
 from blindbayes.dp.release.feature_weights import table_of, to_one
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.histograms import joined
 from blindbayes.statistics.parameters import Histogram, Parameters
 
-CUTS, FAR_CUTS = 8, 6
-"""Parts that a number is cut into, for its sides, where it is likely to lie, and on a scale that grows from zero."""
-VALUES = 8
-"""Values of a category that are asked for one by one; of more, neighbours are taken together: with very many, chance looks like
-skill."""
-STRENGTHS = (0.7, 1.5, 3.0, 6.0)
-"""What a rule may add to a class's score: from a hint to the last word."""
-SURE = 0.75
-"""What a split gives to the side that is a class's own: about how often those that are chosen are right."""
-AHEAD = 1.5
-"""How many times as likely as any other is the class of rows without a value, before anything is known of them."""
-
 
 @dataclass(frozen=True)
-class Sides:
+class SplitSides:
     """The sides of one feature: cells from a first one to before a last one, or (`turned`) all others that have a value."""
 
     feature: str
@@ -65,7 +54,7 @@ class Sides:
         return np.asarray(~inside if turned else inside)
 
 
-def all_sides(declared: Codebook, counted: Codebook) -> tuple[Sides, ...]:
+def all_sides(declared: Codebook, counted: Codebook) -> tuple[SplitSides, ...]:
     """The sides of every feature of a codebook, in the cells that it is counted in."""
     found = []
     for feature, target in zip(declared.features, counted.features, strict=True):
@@ -74,7 +63,7 @@ def all_sides(declared: Codebook, counted: Codebook) -> tuple[Sides, ...]:
         if isinstance(feature, Numeric) and is_cut(feature):
             edges = {*joined(likely_shape(feature).mass, CUTS), *joined(public_shape(feature).mass, FAR_CUTS)}
         else:
-            edges = {*neighbours(target.size, 2 * VALUES if isinstance(feature, Numeric) else VALUES)}
+            edges = {*neighbours(target.size, 2 * RULE_VALUES if isinstance(feature, Numeric) else RULE_VALUES)}
         ends = sorted(edges)
         if isinstance(feature, Numeric):
             ranges = [(ends[0], cut, turned) for turned in (False, True) for cut in ends[1:-1]]
@@ -82,11 +71,11 @@ def all_sides(declared: Codebook, counted: Codebook) -> tuple[Sides, ...]:
             pairs = list(pairwise(ends))
             ranges = [(*pair, turned) for turned in (False, True)[: 1 + (len(pairs) > 2)] for pair in pairs]
         if len(ends) > 2:
-            found.append(Sides(feature.name, tuple(ranges)))
+            found.append(SplitSides(feature.name, tuple(ranges)))
     return tuple(found)
 
 
-def neighbours(size: int, most: int = VALUES) -> list[int]:
+def neighbours(size: int, most: int = RULE_VALUES) -> list[int]:
     """Edges of at most so many groups of values that stand side by side: of a few values each is one by itself."""
     return [size * at // most for at in range(most + 1)] if size > most else list(range(size + 1))
 
@@ -104,11 +93,11 @@ def constants(parameters: Parameters, labels: Integers) -> Candidates:
     classes = len(parameters.log_prior)
     return Candidates(
         np.bincount(labels, minlength=classes),
-        lambda at: (_level(parameters, at, SURE / (1 - SURE)), "always the same class"),
+        lambda at: (_level(parameters, at, SPLIT_PROBABILITY / (1 - SPLIT_PROBABILITY)), "always the same class"),
     )
 
 
-def splits(parameters: Parameters, rows: CodedRows, sides: Sequence[Sides]) -> Candidates:
+def splits(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides]) -> Candidates:
     """One class on a side, another on the rest: of every side, and of all pairs of classes."""
     labels, classes = rows.known_labels, len(parameters.log_prior)
     pairs = np.array(list(permutations(range(classes), 2)), dtype=np.int64).reshape(-1, 2)
@@ -126,16 +115,16 @@ def splits(parameters: Parameters, rows: CodedRows, sides: Sequence[Sides]) -> C
         here = each.cells(side, _width(parameters, each.feature))
         one, other = pairs[pair]
         part = np.full(classes, 0.5)  # what each class has on this side
-        part[one], part[other] = SURE, 1 - SURE
+        part[one], part[other] = SPLIT_PROBABILITY, 1 - SPLIT_PROBABILITY
         table = np.where(here, part[:, None] / here.sum(), (1 - part[:, None]) / (~here).sum())
-        found = _level(parameters, other, AHEAD)
+        found = _level(parameters, other, MISSING_ODDS)
         terms = {**found.terms, each.feature: Histogram(np.log(table))}
         return replace(found, terms=terms), f"{each.feature!r} alone, cut in two"
 
     return Candidates(scores.ravel(), model)
 
 
-def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[Sides], told: str) -> Candidates:
+def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], told: str) -> Candidates:
     """The model with one rule more: of every side, class and strength. `told` says which model it is."""
     labels, classes = rows.known_labels, len(parameters.log_prior)
     score = parameters.joint_log_likelihood(rows)
@@ -143,7 +132,7 @@ def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[Sides], told:
     right = score.argmax(axis=1) == labels
     gain = [(labels == label).astype(np.int64) - right for label in range(classes)]  # of a row that turns to this class
     behind = [best - score[:, label] for label in range(classes)]
-    kinds = [(strength, label) for strength in STRENGTHS for label in range(classes)]
+    kinds = [(strength, label) for strength in RULE_STRENGTHS for label in range(classes)]
     turns = [np.where(behind[label] <= strength, gain[label], 0) for strength, label in kinds]
     found, places = [], _places(sides)
     for each, cells in _tallies(parameters, rows, sides, turns):
@@ -180,7 +169,7 @@ def lean(parameters: Parameters, feature: str, cells: Bools, label: int, strengt
     return replace(parameters, log_prior=to_one(prior), terms={**parameters.terms, feature: Histogram(log)})
 
 
-def _lost(parameters: Parameters, sides: Sides, label: int, strength: float) -> npt.NDArray[np.float64]:
+def _lost(parameters: Parameters, sides: SplitSides, label: int, strength: float) -> npt.NDArray[np.float64]:
     """What the prior of a class gains by a rule (`lean`), on each side."""
     table = table_of(parameters, sides.feature)
     return np.asarray(np.log1p(math.expm1(strength) * sides.sums(np.exp(table[label]))))
@@ -205,13 +194,13 @@ def _width(parameters: Parameters, feature: str) -> int:
     return int(table_of(parameters, feature).shape[1])
 
 
-def _places(sides: Sequence[Sides]) -> list[tuple[Sides, int]]:
+def _places(sides: Sequence[SplitSides]) -> list[tuple[SplitSides, int]]:
     return [(each, at) for each in sides for at in range(len(each.ranges))]
 
 
 def _tallies(
-    parameters: Parameters, rows: CodedRows, sides: Sequence[Sides], values: Sequence[Integers]
-) -> Iterator[tuple[Sides, Integers]]:
+    parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], values: Sequence[Integers]
+) -> Iterator[tuple[SplitSides, Integers]]:
     """Sums of each of the values over the rows in each cell of a feature: (values, cells). Whole numbers, exactly."""
     weights = [each.astype(np.float64) for each in values]
     for each in sides:

@@ -16,11 +16,13 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveB
 from blindbayes.codebook import Feature
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
-from blindbayes.dp.release import staged as stages
+from blindbayes.dp.release import private_fit as stages
 from blindbayes.dp.release.cells import fine_cells, joined, likely_shape, look_edges, public_shape, seen_shape
+from blindbayes.dp.release.coarse_histograms import CoarseHistograms
 from blindbayes.dp.release.intervals import Released, noise_interval, record_of
-from blindbayes.dp.release.planner import fit_parameters, plan_release
-from blindbayes.dp.release.staged import Look, plan_stages
+from blindbayes.dp.release.noisy_parameters import fit_parameters
+from blindbayes.dp.release.planner import plan_release
+from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.parameters import Histogram
@@ -57,7 +59,7 @@ def accuracy(model: NaiveBayes, table: pa.Table) -> float:
 @pytest.mark.parametrize("mechanism", [None, "discrete_laplace", "discrete_gaussian", "centred_gaussian"])
 def test_the_stages_of_every_release_cost_the_price_together(rows: int | None, epsilon: float, mechanism: str | None) -> None:
     delta = 1e-7 if (mechanism or "").endswith("gaussian") else 0.0
-    plan = plan_stages(STAGED_BOOK, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows)
+    plan = plan_fit(STAGED_BOOK, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows)
     assert spent_by(plan, COINS) == plan.epsilon
     assert plan.price.epsilon == pytest.approx(epsilon)
     assert plan.price.delta == delta
@@ -70,45 +72,45 @@ def test_a_record_moves_one_class_count_and_one_cell_of_each_look() -> None:
     assert {check.part for check in checks} == {"sensitivity", "loss"}
 
 
-class _Doubled(Look):
+class _Doubled(CoarseHistograms):
     """A fault: every row is counted twice."""
 
     def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
         return [2 * table for table in super().tables(statistics)]
 
 
-class _Quiet(Look):
+class _Quiet(CoarseHistograms):
     """A fault: too little noise, by half."""
 
     @property
     def noise(self) -> Any:  # type: ignore[override]
-        return replace(Look(self.features, self.epsilon, self.rows_per_unit).noise, epsilon=2 * self.epsilon)
+        return replace(CoarseHistograms(self.features, self.epsilon, self.rows_per_unit).noise, epsilon=2 * self.epsilon)
 
 
 @pytest.mark.parametrize("fault", [_Doubled, _Quiet])
-def test_the_audit_sees_planted_faults_in_the_stages(fault: type[Look]) -> None:
+def test_the_audit_sees_planted_faults_in_the_stages(fault: type[CoarseHistograms]) -> None:
     assert any(not check.passed and not check.control for check in audit_stages(COINS, 1, draws=3000, look=fault))
 
 
 def test_the_audit_sees_stages_that_spend_more_than_the_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    last = stages.StagedPlan.last
-    monkeypatch.setattr(stages.StagedPlan, "last", lambda self, epsilon, *rest: last(self, self.epsilon, *rest))
+    last = stages.FitPlan.tables
+    monkeypatch.setattr(stages.FitPlan, "tables", lambda self, epsilon, *rest: last(self, self.epsilon, *rest))
     failed = [check.name for check in audit_stages(COINS, 1, draws=500) if not check.passed and not check.control]
     assert any("epsilons" in name for name in failed)
 
 
 def test_the_plan_hangs_on_public_facts_and_noise_alone() -> None:
     """Two tables that differ in everything but that get the same noise and the same noisy counts would get the same cells."""
-    plan = plan_stages(heavy_book(), epsilon=1.0, rows=4000)
-    again = plan_stages(heavy_book(), epsilon=1.0, rows=4000)
+    plan = plan_fit(heavy_book(), epsilon=1.0, rows=4000)
+    again = plan_fit(heavy_book(), epsilon=1.0, rows=4000)
     assert plan == again
-    assert plan.codebook == plan_stages(heavy_book(), epsilon=0.01).codebook  # fixed before the first stage
+    assert plan.codebook == plan_fit(heavy_book(), epsilon=0.01).codebook  # fixed before the first stage
     assert "first look" in plan.describe()["stages"]
     assert any("first look" in reason for reason in plan.reasons)
 
 
 def test_several_rows_per_person_widen_the_noise_of_every_stage() -> None:
-    one, four = (plan_stages(STAGED_BOOK, epsilon=1.0, rows=50_000, rows_per_unit=each) for each in (1, 4))
+    one, four = (plan_fit(STAGED_BOOK, epsilon=1.0, rows=50_000, rows_per_unit=each) for each in (1, 4))
     looks = [plan.look(50_000) for plan in (one, four)]
     assert looks[0] is not None
     assert looks[1] is not None
@@ -137,7 +139,7 @@ def test_a_heavy_tailed_table_comes_near_its_model_without_privacy_and_no_edges_
 def test_a_declared_logarithmic_scale_needs_no_look() -> None:
     train, test = heavy(4000), heavy(4000, seed=8)
     book = heavy_book(spacing="log")
-    assert plan_stages(book, epsilon=1.0, rows=4000).look(4000) is None
+    assert plan_fit(book, epsilon=1.0, rows=4000).look(4000) is None
     exact = accuracy(NaiveBayes(heavy_book(), numeric="histogram").fit(train), test)
     found = [accuracy(PrivateNaiveBayes(book, epsilon=1.0, expected_rows=4000).fit(train), test) for _ in range(4)]
     assert np.mean(found) > exact - 0.05
@@ -210,16 +212,16 @@ def test_a_table_of_amounts_tells_its_classes_apart_although_noise_leaves_two_ce
     columns = {name: np.minimum(np.round(rng.exponential(np.where(label, 9.0, 4.0))), 100) for name in names}
     table = pa.table({**columns, "y": np.where(label, "b", "a")})
     book = Codebook("y", ("a", "b"), tuple(Numeric(name, 0, 100) for name in names), max_rows=10**6)
-    assert plan_stages(book, epsilon=0.3, rows=300).look(300) is None
+    assert plan_fit(book, epsilon=0.3, rows=300).look(300) is None
     found = [accuracy(PrivateNaiveBayes(book, epsilon=0.3, expected_rows=300).fit(table), table) for _ in range(12)]
     assert np.mean(found) > 0.58
 
 
 def test_few_features_that_are_chosen_have_pure_noise_although_a_delta_was_allowed() -> None:
     book = categories(60, 4)
-    few, many = (plan_stages(book, epsilon=epsilon, delta=1e-6, rows=2000) for epsilon in (0.3, 2))
-    assert (few.mechanism, few.price.delta, few.screen(2000) is not None) == ("knorm", 0.0, True)
-    assert (many.mechanism, many.price.delta) == ("centred_gaussian", 1e-6)
+    few, many = (plan_fit(book, epsilon=epsilon, delta=1e-6, rows=2000) for epsilon in (0.3, 2))
+    assert (few.name, few.price.delta, few.stages(2000).feature_selection is not None) == ("knorm", 0.0, True)
+    assert (many.name, many.price.delta) == ("centred_gaussian", 1e-6)
 
 
 def test_a_number_on_a_grid_too_fine_for_equal_cells_is_released_all_the_same() -> None:
@@ -235,7 +237,7 @@ def test_an_upper_bound_off_the_grid_is_an_edge_like_any_other() -> None:
     assert feature.grid_high / feature.scale > feature.high
     counted = public_shape(feature).counted(feature)
     assert len(counted.edges) == len(public_shape(feature).starts) - 1
-    assert plan_stages(Codebook("y", ("n", "p"), (feature,), max_rows=10**6), epsilon=1).codebook.feature("x") == counted
+    assert plan_fit(Codebook("y", ("n", "p"), (feature,), max_rows=10**6), epsilon=1).codebook.feature("x") == counted
 
 
 def test_joined_cells_are_about_equally_full_and_a_full_cell_stands_alone() -> None:
@@ -252,24 +254,24 @@ def categories(features: int, values: int) -> Codebook:
     return Codebook("y", ("n", "p"), each, max_rows=10**6)
 
 
-def empty(plan: stages.StagedPlan) -> Statistics:
+def empty(plan: stages.FitPlan) -> Statistics:
     layout = Layout(plan.codebook)
     return Statistics(layout, np.zeros(layout.size, dtype=object))
 
 
 def test_class_counts_come_with_few_features_and_in_a_stage_of_their_own_before_many() -> None:
-    few, many = (plan_stages(categories(each, 2), epsilon=0.3, rows=rows) for each, rows in ((4, 1000), (400, 100_000)))
+    few, many = (plan_fit(categories(each, 2), epsilon=0.3, rows=rows) for each, rows in ((4, 1000), (400, 100_000)))
     assert (few.class_epsilon, "class counts" in few.describe()["stages"]) == (0, False)
     assert many.class_epsilon > 0
     noisy = few.release(empty(few), COINS)
-    assert (noisy.plan.sized, noisy.plan.items[0].kind, noisy.plan.epsilon) == (None, "classes", few.epsilon)
+    assert (noisy.plan.class_counts, noisy.plan.items[0].kind, noisy.plan.epsilon) == (None, "classes", few.epsilon)
     assert many.release(empty(many), COINS).plan.items[0].kind == "cells"
 
 
 def test_class_counts_of_a_weak_first_stage_are_released_again_with_the_features() -> None:
-    plan = plan_stages(categories(4, 2), epsilon=0.3)
+    plan = plan_fit(categories(4, 2), epsilon=0.3)
     noisy = plan.release(empty(plan), COINS)
-    sized = noisy.plan.sized
+    sized = noisy.plan.class_counts
     assert sized is not None
     assert noisy.plan.items[0].kind == "classes"
     assert noisy.sizes.deviation < sized.deviation / 3  # the mean of both, weighted by their noise
@@ -282,12 +284,12 @@ def test_class_counts_of_a_weak_first_stage_are_released_again_with_the_features
 
 def test_values_of_a_category_share_cells_where_noise_is_large_and_their_interval_is_the_cells() -> None:
     book = categories(6, 8)
-    small, large = (plan_stages(book, epsilon=epsilon, rows=1000) for epsilon in (0.1, 100.0))
+    small, large = (plan_fit(book, epsilon=epsilon, rows=1000) for epsilon in (0.1, 100.0))
     rough, fine = (plan.release(empty(plan), COINS) for plan in (small, large))
-    assert {cut.edges for cut in rough.plan.cuts if cut.kind == "cells"} == {(0, 2, 4, 6, 8)}
-    assert {cut.cells for cut in fine.plan.cuts} == {8}
+    assert {cut.edges for cut in rough.plan.encodings if cut.kind == "cells"} == {(0, 2, 4, 6, 8)}
+    assert {cut.cells for cut in fine.plan.encodings} == {8}
     parameters = fit_parameters(rough)
-    name = next(cut.feature for cut in rough.plan.cuts if cut.kind == "cells")
+    name = next(cut.feature for cut in rough.plan.encodings if cut.kind == "cells")
     term = parameters.terms[name]
     assert isinstance(term, Histogram)
     assert np.ptp(term.log_prob[:, :2], axis=1) == pytest.approx(0)  # nothing is known within a cell
@@ -301,6 +303,6 @@ def test_values_of_a_category_share_cells_where_noise_is_large_and_their_interva
 
 def test_a_feature_of_very_many_values_is_the_first_to_be_left_out() -> None:
     bins = tuple(Numeric(f"x{at}", 0, 100, bins=3) for at in range(6))
-    plan = plan_stages(Codebook("y", ("n", "p"), (*bins, Numeric("id", 0, 299, bins=300)), max_rows=10**6), epsilon=1, rows=700)
-    cuts = plan.release(empty(plan), COINS).plan.cuts
+    plan = plan_fit(Codebook("y", ("n", "p"), (*bins, Numeric("id", 0, 299, bins=300)), max_rows=10**6), epsilon=1, rows=700)
+    cuts = plan.release(empty(plan), COINS).plan.encodings
     assert [cut.kind for cut in cuts] == ["cells"] * 6 + ["nothing"]
