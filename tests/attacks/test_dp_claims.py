@@ -147,7 +147,7 @@ def test_a_charge_is_never_below_the_loss(epsilon: Any) -> None:
     plan = plan_release(BOOK, epsilon=epsilon, mechanism="knorm")
     assert isinstance(plan.noise, Classwise)
     assert sum((group.epsilon for group in plan.noise.groups), Fraction(0)) == plan.epsilon <= as_decimal(plan.price.epsilon)
-    noise = DistributedNoise.plan(touched=2, cells=4, epsilon=Fraction(epsilon), honest=2)
+    noise = DistributedNoise.plan(touched=2, bounds=[1] * 4, epsilon=Fraction(epsilon), honest=2)
     assert noise.epsilon <= as_decimal(noise.price.epsilon)
     assert cost_ceiling(plan.epsilon) - float(plan.epsilon) <= math.ulp(float(plan.epsilon))
 

@@ -26,7 +26,7 @@ AUDITED: tuple[Mechanism, ...] = ("polya", "skellam")
 def plan_shares(name: Mechanism, epsilon: Number, delta: float) -> DistributedNoise:
     """Noise of a small sum whose loss is easy to see: a record moves each of its cells."""
     return DistributedNoise.plan(
-        touched=TOUCHED, cells=TOUCHED, epsilon=budget_floor(epsilon), delta=delta, honest=HONEST, mechanism=name
+        touched=TOUCHED, bounds=[1] * TOUCHED, epsilon=budget_floor(epsilon), delta=delta, honest=HONEST, mechanism=name
     )
 
 

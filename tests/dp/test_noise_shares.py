@@ -13,7 +13,7 @@ from scipy import special, stats
 
 from audits.distributed import AUDITED, attack_shares, audit_distributed, claims_of, plan_shares
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism, honest_survivors
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism, PrivacyUnit, honest_survivors
 from blindbayes.dp.noise import pld as losses
 from blindbayes.errors import ConfigError, PrivacyError
 from support.oracles import renyi_delta
@@ -24,7 +24,7 @@ MECHANISMS = ("polya", "skellam")
 
 
 def plan(mechanism: str | None = None, **changes: object) -> DistributedNoise:
-    values: dict[str, object] = {"touched": 3, "cells": 8, "epsilon": 1.0, "delta": 1e-4, "honest": 5, **changes}
+    values: dict[str, object] = {"touched": 3, "bounds": [1] * 8, "epsilon": 1.0, "delta": 1e-4, "honest": 5, **changes}
     return DistributedNoise.plan(mechanism=mechanism, **values)  # type: ignore[arg-type]
 
 
@@ -98,14 +98,14 @@ def test_the_deviations_are_those_of_the_science_notes() -> None:
     wanted = {"polya": (1.36, 9.9, 32.5), "skellam": (3.77, 11.2, 20.3)}
     for mechanism, values in wanted.items():
         for touched, value in zip((1, 7, 23), values, strict=True):
-            noise = plan(mechanism, touched=touched, cells=64, delta=1e-6, honest=50)
+            noise = plan(mechanism, touched=touched, bounds=[1] * 64, delta=1e-6, honest=50)
             assert noise.deviation() == pytest.approx(value, rel=6e-3)
 
 
 @pytest.mark.parametrize(("touched", "chosen"), [(1, "polya"), (7, "polya"), (8, "polya"), (10, "skellam"), (23, "skellam")])
 def test_a_delta_is_spent_where_it_buys_less_noise(touched: int, chosen: str) -> None:
-    assert plan(touched=touched, cells=64, delta=1e-6).mechanism == chosen
-    assert plan(touched=touched, cells=64, delta=0.0).mechanism == "polya"
+    assert plan(touched=touched, bounds=[1] * 64, delta=1e-6).mechanism == chosen
+    assert plan(touched=touched, bounds=[1] * 64, delta=0.0).mechanism == "polya"
 
 
 def test_skellam_accounting_agrees_with_an_independent_accountant() -> None:
@@ -197,11 +197,11 @@ def test_wide_cells_get_noise_in_proportion_to_their_bound() -> None:
 
 
 def test_the_party_unit_scales_with_the_largest_party() -> None:
-    person, party = plan("polya"), plan("polya", unit="party", party_rows=40)
+    person, party = plan("polya"), plan("polya", unit=PrivacyUnit("party", 40))
     assert party.rate() == person.rate() / 40
-    assert party.price.unit == "party"
+    assert party.price.unit == "one party with at most 40 records"
     assert "party with at most 40 records" in party.statement()
-    skellam = plan("skellam", unit="party", party_rows=40, delta=1e-6)
+    skellam = plan("skellam", unit=PrivacyUnit("party", 40), delta=1e-6)
     assert renyi_delta(float(skellam.variance), 120, 3 * 1600, 1.0) <= 1e-6
     assert losses.composed_delta(skellam.table(5), 40, 3, 1.0) <= 1e-6
 
@@ -237,9 +237,12 @@ def test_bad_plans_are_refused() -> None:
         plan(honest=0)
     with pytest.raises(PrivacyError, match="bins"):
         DistributedNoise.plan(touched=1, bounds=[1 << 50], epsilon=1e-3, honest=2)
-    for wrong in ({"touched": 9}, {"touched": 0}, {"cells": None}, {"bounds": [1]}, {"unit": "party"}, {"party_rows": 3}):
+    for wrong in ({"touched": 9}, {"touched": 0}, {"bounds": []}, {"bounds": [0] * 8}):
         with pytest.raises(ConfigError):
             plan(**wrong)
+    for unit in (("party", None, None), ("party", 0, None), ("record", 3, None), ("party", 3, 2), ("record", None, 0)):
+        with pytest.raises(ConfigError):
+            PrivacyUnit.declared(*unit)
     with pytest.raises(ConfigError):
         plan("skellam", delta=0.0)
     with pytest.raises(ConfigError):

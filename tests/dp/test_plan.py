@@ -16,7 +16,7 @@ from blindbayes.cli.commands.plan import command
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.ledger import Ledger
-from blindbayes.dp.release.forecast import Forecast, Line, Quality, forecast, private_forecast, synthetic_proxy
+from blindbayes.dp.release.forecast import Forecast, Line, Quality, forecast, plan_fits, private_forecast, synthetic_proxy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import CodedRows
 
@@ -119,8 +119,8 @@ def test_the_smallest_epsilon_is_where_the_mean_stays_close() -> None:
 def test_more_rows_than_the_proxy_has_are_drawn_from_it() -> None:
     coins = Coins.seeded(bytes(32))
     block = synthetic_proxy(CODEBOOK, 300, coins, strength=2.0)
-    small = forecast(CODEBOOK, block, epsilons=(0.05,), rows=100, repetitions=6, coins=coins)
-    large = forecast(CODEBOOK, block, epsilons=(0.05,), rows=50_000, repetitions=6, coins=coins)
+    small = forecast(plan_fits(CODEBOOK, (0.05,), rows=100), block, repetitions=6, coins=coins)
+    large = forecast(plan_fits(CODEBOOK, (0.05,), rows=50_000), block, repetitions=6, coins=coins)
     assert large.lines[0].mean > small.lines[0].mean
     assert large.rows == 50_000
 
@@ -150,7 +150,7 @@ def test_other_measures_are_those_of_scikit_learn() -> None:
 
 
 def test_a_rare_class_shows_in_recall_and_the_majority_is_named() -> None:
-    found = forecast(RARE, _rare(), epsilons=(0.05, 10.0), repetitions=4, coins=Coins.seeded(bytes(32)))
+    found = forecast(plan_fits(RARE, (0.05, 10.0)), _rare(), repetitions=4, coins=Coins.seeded(bytes(32)))
     assert found.majority is not None
     assert found.majority > 0.9
     assert found.is_below_majority()

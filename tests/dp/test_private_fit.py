@@ -196,7 +196,7 @@ def test_fine_cells_and_the_cells_of_a_look_cover_the_grid(feature: Numeric) -> 
 def test_before_anything_is_known_a_number_from_zero_on_is_cut_low_and_any_other_in_the_middle() -> None:
     def middle(low: float, high: float) -> float:
         feature = Numeric("x", low, high, 0.01)
-        edge = likely_shape(feature).cut(feature, 2, "").edges[1]
+        edge = likely_shape(feature).encode(feature, 2, "").edges[1]
         return (likely_shape(feature).starts[edge] + feature.centre) / feature.scale
 
     assert middle(0, 100) == pytest.approx(25, abs=2)

@@ -21,7 +21,7 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveB
 from blindbayes.cli.commands.plan import command
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS
-from blindbayes.dp.release.forecast import forecast, private_forecast
+from blindbayes.dp.release.forecast import forecast, plan_fits, private_forecast
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.dp.release.selection import FeatureSelection, ModelSelection, permute_and_flip, tempered
 from blindbayes.errors import ConfigError
@@ -164,7 +164,7 @@ def test_forecasts_are_of_the_release_that_a_fit_makes(declared: int | None, tmp
     table, book = repeated(6000, 12), many(12)
     block = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book)
     largest = float((np.array(table["y"]) == "a").mean())
-    found = forecast(book, block, epsilons=(1.0,), rows=declared, repetitions=3, coins=COINS)
+    found = forecast(plan_fits(book, (1.0,), rows=declared), block, repetitions=3, coins=COINS)
     assert found.not_private is not None
     assert found.not_private < largest - 0.1
     assert found.lines[0].mean > largest - 0.02
@@ -191,7 +191,7 @@ def test_a_forecast_plans_for_the_rows_that_the_codebook_declares() -> None:
     planned = private_forecast(book, epsilons=(1.0,))
     assert planned.plans[0].rows == 2100
     block = PrivateNaiveBayes(many(12), epsilon=1.0)._private_block(repeated(400, 12), None, many(12))
-    assert forecast(book, block, epsilons=(1.0,), repetitions=1, coins=COINS).rows == 3000
+    assert forecast(plan_fits(book, (1.0,)), block, repetitions=1, coins=COINS).rows == 3000
 
 
 def test_less_evidence_is_a_model_like_any_other_and_none_is_the_largest_class() -> None:

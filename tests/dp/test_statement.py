@@ -17,7 +17,7 @@ from blindbayes.errors import ConfigError
 
 FOUR = Sensitivity(tuple(SensitivityBlock(f"h{i}", 4) for i in range(4)))
 PUBLIC: dict[str, Any] = {"sensitivity": FOUR, "codebook": "ab" * 32, "data_domain": "tables of this codebook"}
-STATEMENT = PrivacyStatement.of(make("discrete_gaussian", FOUR, 0.5, 1e-6), **PUBLIC)
+STATEMENT = PrivacyStatement.for_release(make("discrete_gaussian", FOUR, 0.5, 1e-6), **PUBLIC)
 RECORD = Deployment(
     name="Readmission model",
     curators=("North Hospital", "South Hospital"),
@@ -59,10 +59,10 @@ def test_impossible_promises_are_refused(change: dict[str, Any]) -> None:
 def test_the_mechanism_fills_in_what_it_knows() -> None:
     assert (STATEMENT.epsilon, STATEMENT.delta, STATEMENT.variant) == (0.5, 1e-6, "Approximate DP")
     assert STATEMENT.rho is not None
-    pure = PrivacyStatement.of(make("discrete_laplace", FOUR, 0.5), **PUBLIC)
+    pure = PrivacyStatement.for_release(make("discrete_laplace", FOUR, 0.5), **PUBLIC)
     assert (pure.delta, pure.rho, pure.variant) == (0.0, None, "Pure DP")
     person = Sensitivity(FOUR.blocks, rows_per_unit=7)
-    statement = PrivacyStatement.of(
+    statement = PrivacyStatement.for_release(
         make("discrete_laplace", person, 0.5), **{**PUBLIC, "sensitivity": "as the classwise norm says"}
     )
     assert "at most 7 records" in statement.unit

@@ -188,7 +188,7 @@ def test_rules_are_paid_for_out_of_the_price(rows: int | None, people: int, clas
     plan = plan_fit(book, epsilon=1.0, delta=delta, rows=rows, rows_per_unit=people, select_model=True)
     assert spent_by(plan, COINS) == plan.epsilon
     if rows is not None and plan.stages(rows).rules_alone:
-        assert plan.delta == 0  # nothing was released that needs one
+        assert plan.price.delta == 0  # nothing was released that needs one
         assert plan.describe()["stages"] == {"last choice": pytest.approx(0.9)}
     if rows is not None and (choice := plan.stages(rows).model_selection) is not None:
         assert choice.rate * choice.steps * people == choice.epsilon
@@ -209,7 +209,7 @@ def test_a_plan_says_when_rules_take_the_place_of_tables_and_when_they_mend_them
     assert "rule" in str(plan(100))
     assert plan(1000).stages(1000).model_selection.sides
     assert not plan(MENDING_SIGNAL[2]).stages(MENDING_SIGNAL[2]).model_selection.sides
-    assert not plan(100, chooses=False).stages(100).rules_alone  # rows are not at hand, or weigh otherwise
+    assert not plan(100, select_model=False).stages(100).rules_alone  # rows are not at hand, or weigh otherwise
     assert plan(100, mechanism="knorm").stages(100).model_selection is None
     assert not plan(1000, mechanism="knorm").stages(1000).model_selection.sides
 

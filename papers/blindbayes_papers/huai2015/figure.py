@@ -84,7 +84,7 @@ def composed(epsilon: float, parties: int) -> Draw:
 
 def ours(epsilon: float, parties: int) -> Draw:
     """The plan's own choice at the same epsilon and delta; at 7 touched counts that is Polya, so the sum is one geometric."""
-    plan = DistributedNoise.plan(touched=TOUCHED, cells=88, epsilon=epsilon, delta=DELTA, honest=parties)
+    plan = DistributedNoise.plan(touched=TOUCHED, bounds=[1] * 88, epsilon=epsilon, delta=DELTA, honest=parties)
     if plan.mechanism != "polya":
         half = float(plan.variance) / 2
         return lambda rng, parties, shape: rng.poisson(half, shape) - rng.poisson(half, shape)

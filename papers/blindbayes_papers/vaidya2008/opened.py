@@ -20,11 +20,11 @@ from blindbayes.codebook import Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
-from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement
-from blindbayes.dp.distributed.noise_shares import DistributedNoise, honest_survivors
+from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement, Setting
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit, honest_survivors
 from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, SEVERAL_SITES
 from blindbayes.dp.noise.exact_events import budget_floor
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.private_fit import data_domain
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.model_file import ModelRecord
@@ -84,9 +84,7 @@ class _Noise:
                 epsilon=budget_floor(study.privacy.epsilon),
                 delta=study.privacy.delta,
                 honest=honest,
-                unit=study.privacy.unit,
-                party_rows=study.privacy.party_rows,
-                rows_per_person=study.privacy.rows_per_person,
+                unit=PrivacyUnit.declared(study.privacy.unit, study.privacy.party_rows, study.privacy.rows_per_person),
             )
         )
 
@@ -99,8 +97,8 @@ class _Noise:
         return f"exact integer shares, one per party; the shares of {self.law.honest} add up to: {self.law.law}"
 
     @property
-    def price(self) -> Price:
-        return Price(self.law.price.epsilon, self.law.price.delta, self.law.protects)
+    def price(self) -> PrivacyCost:
+        return self.law.price
 
     def statement(self, study: Study) -> PrivacyStatement:
         persons = (
@@ -108,7 +106,7 @@ class _Noise:
             if study.privacy.rows_per_person is None
             else SEVERAL_SITES.format(most=study.privacy.rows_per_person)
         )
-        return PrivacyStatement.of(
+        return PrivacyStatement.for_release(
             self,
             sensitivity=f"One record moves at most {self.law.touched} numbers, each by at most its bound: its class count and "
             "one count of each feature by 1; of a Gaussian feature the sum by the width of the grid, the square by its square. "
@@ -116,13 +114,15 @@ class _Noise:
             codebook=study.codebook.sha256,
             data_domain=data_domain(study.codebook),
             tuning=study.privacy.tuning_note,
-            trust_model=f"At least {study.privacy.honest_fraction:.0%} of the parties follow the protocol, add their noise and "
-            f"keep it to themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what "
-            "is opened counts among the others. The others may bring what they like; the two computing parties follow the "
-            "protocol and do not collude. That nothing but noisy numbers is seen is computational: it rests on the protocol's "
-            "cryptography",
-            not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
-            model="Federated",
+            setting=Setting(
+                trust_model=f"At least {study.privacy.honest_fraction:.0%} of the parties follow the protocol, add their noise "
+                f"and keep it to themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is "
+                "opened counts among the others. The others may bring what they like; the two computing parties follow the "
+                "protocol and do not collude. That nothing but noisy numbers is seen is computational: it rests on the "
+                "protocol's cryptography",
+                not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
+                model="Federated",
+            ),
         )
 
 

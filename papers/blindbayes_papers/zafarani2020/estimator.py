@@ -14,7 +14,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.sources import is_source
 from blindbayes.data.table import read_block
-from blindbayes.dp.accounting.statement import SIDE_CHANNELS, PrivacyStatement
+from blindbayes.dp.accounting.statement import SIDE_CHANNELS, PrivacyStatement, Setting
 from blindbayes.dp.release.private_fit import ALONE, data_domain, persons_domain
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes.inputs import require_alone
@@ -119,12 +119,14 @@ def statement(plan: ParameterPlan, composition: str | None, tuning: str | None, 
         f"{'smooth bound on its local' if plan.name == 'smooth' else 'bound on its global'} sensitivity; each histogram "
         f"has epsilon {table:g}, one record moves one cell by 1"
     )
-    return PrivacyStatement.of(
+    return PrivacyStatement.for_release(
         plan,
         sensitivity=sensitivity,
         codebook=plan.codebook.sha256,
         data_domain=data_domain(plan.codebook) + persons_domain(plan.rows_per_unit, bounded),
-        composition=composition or ALONE,
         tuning=tuning,
-        side_channels=SMOOTH_SIDE_CHANNELS if plan.name == "smooth" else SIDE_CHANNELS,
+        setting=Setting(
+            composition=composition or ALONE,
+            side_channels=SMOOTH_SIDE_CHANNELS if plan.name == "smooth" else SIDE_CHANNELS,
+        ),
     )

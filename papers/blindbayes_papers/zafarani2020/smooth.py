@@ -43,7 +43,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import ADJACENCY, BlockKind, Query
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling, positive
-from blindbayes.dp.noise.mechanisms import Price, make
+from blindbayes.dp.noise.mechanisms import PrivacyCost, make
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
@@ -138,10 +138,10 @@ class ParameterPlan:
         return str(self.describe()["sampler"])
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """What the release costs."""
         unit = "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
-        return Price(cost_ceiling(self.epsilon), 0.0, unit)
+        return PrivacyCost(cost_ceiling(self.epsilon), 0.0, unit)
 
     @cached_property
     def budgets(self) -> tuple[Fraction, Fraction]:

@@ -11,7 +11,7 @@ import numpy as np
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.ledger import EXACT, Ledger, LedgerEntry
 from blindbayes.dp.noise.exact_events import as_decimal
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Charge:
     repeat: Spend | None = None  # the cost if the ledger has paid for that draw already
 
     @classmethod
-    def of(cls, price: Price) -> Charge:
+    def of(cls, price: PrivacyCost) -> Charge:
         return cls(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
 
     def plus(self, other: Charge) -> Charge:

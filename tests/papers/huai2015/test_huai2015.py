@@ -54,7 +54,7 @@ def test_the_simulated_noise_has_the_spread_of_the_real_shares(name: str) -> Non
     plan = {
         "printed": lambda: DilutedNoise(Fraction(epsilon), fig.DELTA, n, 1, 1),
         "composed": lambda: DilutedNoise(Fraction(epsilon), fig.DELTA, n, 7, 88),
-        "ours": lambda: DistributedNoise.plan(touched=7, cells=88, epsilon=epsilon, delta=fig.DELTA, honest=n),
+        "ours": lambda: DistributedNoise.plan(touched=7, bounds=[1] * 88, epsilon=epsilon, delta=fig.DELTA, honest=n),
     }[name]()
     assert draws.std() == pytest.approx(plan.deviation(), rel=0.02)  # kurtosis 6: a standard error below 0.4%
     assert abs(draws.mean()) < 6 * plan.deviation() / math.sqrt(200_000)

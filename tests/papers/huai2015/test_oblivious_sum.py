@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from blindbayes import RowStudy
 from blindbayes.crypto import signatures
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.distributed.noise_shares import DistributedNoise
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run, Send, receive_all
@@ -609,7 +609,7 @@ def test_the_maximum_is_found_and_nothing_else_opened(numbers: tuple[int, ...]) 
     outcome = run_in_memory(roles)
     assert set(outcome.outputs.values()) == {max(numbers)}
     if max(numbers):  # what it is for: noise that protects a whole party
-        noise = DistributedNoise.plan(touched=3, cells=9, epsilon=1.0, honest=2, unit="party", party_rows=max(numbers))
+        noise = DistributedNoise.plan(touched=3, bounds=[1] * 9, epsilon=1.0, honest=2, unit=PrivacyUnit("party", max(numbers)))
         assert noise.rate() == Fraction(1, 3 * max(numbers))
     spec = read_spec("private_maximum").table
     assert all(list(labels) == spec["opened"] for labels in outcome.opened.values())

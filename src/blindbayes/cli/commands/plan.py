@@ -19,7 +19,7 @@ from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release.constants import MAX_READ
-from blindbayes.dp.release.forecast import EPSILONS, Forecast, Quality, forecast, private_forecast, synthetic_proxy
+from blindbayes.dp.release.forecast import EPSILONS, Forecast, Quality, forecast, plan_fits, private_forecast, synthetic_proxy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import CodedRows
 
@@ -72,14 +72,14 @@ def command(codebook_path: str, private_path: str | None, out: Path | None, as_j
     elif proxy is not None:
         with progress_bar("plan") as progress:
             table = _read(proxy, codebook, given)
-            settings |= {"progress": progress, "repetitions": repetitions, "coins": Coins.system()}
-            result = forecast(codebook, table, **settings)
+            plans = plan_fits(codebook, **settings)
+            result = forecast(plans, table, coins=Coins.system(), repetitions=repetitions, progress=progress)
     else:
         coins, rows = Coins.seeded(bytes(32)), expected_rows or 2000
         with progress_bar("plan") as progress:
-            settings |= {"progress": progress, "repetitions": repetitions, "coins": coins}
-            settings |= {"rows": rows, "proxy": "synthetic table"}
-            result = forecast(codebook, synthetic_proxy(codebook, max(rows, 2000), coins), **settings)
+            plans, table = plan_fits(codebook, **{**settings, "rows": rows}), synthetic_proxy(codebook, max(rows, 2000), coins)
+            running: dict[str, Any] = {"coins": coins, "repetitions": repetitions, "progress": progress}
+            result = forecast(plans, table, proxy="synthetic table", **running)
     files = _write(result, out) if out is not None else []
     if as_json:
         print_json({**_facts(result, codebook), "cost": cost, "files": files})

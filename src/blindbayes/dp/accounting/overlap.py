@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise.exact_events import budget_floor, cost_ceiling
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.noise.samplers import discrete_laplace
 from blindbayes.errors import ConfigError
 
@@ -47,9 +47,9 @@ class OverlapNoise:
         return 1 / (math.sqrt(2) * math.sinh(1 / (2 * float(self.scale))))
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """What the party's ledger pays, for all its joins. One record is protected, and so are all records of an identifier."""
-        return Price(cost_ceiling(self.joins * self.epsilon), 0.0, "one record")
+        return PrivacyCost(cost_ceiling(self.joins * self.epsilon), 0.0, "one record")
 
     def draw(self, coins: Coins) -> int:
         """The noise of one estimate."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from blindbayes.dp.accounting.sensitivity import Sensitivity
 from blindbayes.dp.noise.exact_events import LARGEST_BUDGET
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import read_json, well_formed
 
@@ -42,11 +42,6 @@ NO_TUNING = (
 DECLARED_TUNING = "Declared by those who hold the tables, not checked: {}"
 
 
-def tuning_words(tuning: str | None) -> str:
-    """How settings were chosen: assumed, or as declared; never checked."""
-    return NO_TUNING if tuning is None else DECLARED_TUNING.format(" ".join(tuning.split()) or "nothing")
-
-
 POST_PROCESSING = (
     "Negative counts are raised to zero, counts smoothed, variances kept above a floor and shrunk; all from the noisy "
     "integers and public facts, so that no privacy is spent."
@@ -61,6 +56,23 @@ SIDE_CHANNELS = (
 )
 
 
+def tuning_words(tuning: str | None) -> str:
+    """Describe how settings were chosen: assumed, or as declared; never checked."""
+    return NO_TUNING if tuning is None else DECLARED_TUNING.format(" ".join(tuning.split()) or "nothing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where and how a release is made, in the sentences of its statement; by default in one place, by one holder."""
+
+    composition: str = ONE_RELEASE
+    trust_model: str = CENTRAL_TRUST
+    not_protected: str = NOT_PROTECTED
+    post_processing: str = POST_PROCESSING
+    side_channels: str = SIDE_CHANNELS
+    model: Model = "Central"
+
+
 class Releasing(Protocol):
     """What a statement needs to know of a mechanism."""
 
@@ -69,7 +81,7 @@ class Releasing(Protocol):
     @property
     def sampler(self) -> str: ...
     @property
-    def price(self) -> Price: ...
+    def price(self) -> PrivacyCost: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,23 +131,19 @@ class PrivacyStatement:
         return "Approximate DP" if self.delta else "Pure DP"
 
     @classmethod
-    def of(
+    def for_release(
         cls,
         mechanism: Releasing,
         *,
         sensitivity: Sensitivity | str,
         codebook: str,
         data_domain: str,
-        composition: str = ONE_RELEASE,
         tuning: str | None = None,
-        trust_model: str = CENTRAL_TRUST,
-        not_protected: str = NOT_PROTECTED,
-        post_processing: str = POST_PROCESSING,
-        side_channels: str = SIDE_CHANNELS,
-        model: Model = "Central",
+        setting: Setting | None = None,
     ) -> PrivacyStatement:
-        """The statement of one release by a mechanism; what the mechanism knows is filled in."""
+        """Return the statement of one release by a mechanism; what the mechanism knows is filled in."""
         price = mechanism.price
+        setting = setting or Setting()
         if isinstance(sensitivity, Sensitivity):
             sensitivity = (
                 f"{sensitivity.unit} moves at most {sensitivity.rows_per_unit} cell(s) in each of {len(sensitivity.blocks)} "
@@ -151,15 +159,15 @@ class PrivacyStatement:
             mechanism=mechanism.name,
             sensitivity=sensitivity,
             sampler=mechanism.sampler,
-            composition=composition,
-            not_protected=not_protected,
-            trust_model=trust_model,
+            composition=setting.composition,
+            not_protected=setting.not_protected,
+            trust_model=setting.trust_model,
             tuning=tuning_words(tuning),
-            post_processing=post_processing,
-            side_channels=side_channels,
+            post_processing=setting.post_processing,
+            side_channels=setting.side_channels,
             data_domain=data_domain,
             codebook=codebook,
-            model=model,
+            model=setting.model,
         )
 
     # -- forms -----------------------------------------------------------------------------------------------------------

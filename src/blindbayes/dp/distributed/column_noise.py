@@ -31,11 +31,11 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Feature, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement
+from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement, Setting
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number
 from blindbayes.dp.noise.knorm_histograms import Centred
-from blindbayes.dp.noise.mechanisms import DiscreteGaussian, Price
+from blindbayes.dp.noise.mechanisms import DiscreteGaussian, PrivacyCost
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.private_fit import data_domain
 from blindbayes.dp.release.release_plan import FeatureEncoding, ReleasePlan
@@ -194,10 +194,10 @@ class ColumnNoise:
     # -- what it promises ------------------------------------------------------------------------------------------------
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """What one training costs every party's ledger; answers cost nothing more."""
         price = self.tables.price
-        return Price(price.epsilon, price.delta, _UNIT, rho=price.rho)
+        return PrivacyCost(price.epsilon, price.delta, _UNIT, rho=price.rho)
 
     @property
     def sampler(self) -> str:
@@ -206,19 +206,19 @@ class ColumnNoise:
 
     def statement(self) -> PrivacyStatement:
         """The promise."""
-        return PrivacyStatement.of(
+        return PrivacyStatement.for_release(
             self,
             sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} tables, by at most the cell's "
             "bound (1 for a count). Whatever a table holds, every record has a cell in each: a value that is missing or not "
             "listed has a cell of its own, or counts as the first value of a column that the party itself fills",
             codebook=self.declared.sha256,
             data_domain=data_domain(self.declared),
-            composition=COMPOSITION,
-            trust_model=TRUST[self.join],
-            not_protected=f"{NOT_PROTECTED} {OUTSIDE[self.join]}",
-            post_processing=POST_PROCESSING,
-            side_channels=SIDE_CHANNELS,
-            model="Federated",
+            setting=Setting(
+                composition=COMPOSITION,
+                trust_model=TRUST[self.join],
+                not_protected=f"{NOT_PROTECTED} {OUTSIDE[self.join]}",
+                model="Federated",
+            ),
         )
 
     def words(self) -> str:

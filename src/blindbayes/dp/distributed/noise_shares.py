@@ -1,14 +1,13 @@
 """Noise that several parties add together, so that their sum is private and nobody's share need be.
 
-    noise = DistributedNoise.plan(touched=7, cells=64, epsilon=1.0, delta=1e-6, honest=5)
+    noise = DistributedNoise.plan(touched=7, bounds=[1] * 64, epsilon=1.0, delta=1e-6, honest=5)
     vector += noise.share(coins)            # each party, once per release; int64, one entry per cell
     noise.law, noise.price, noise.deviation(), noise.statement()
 
-`touched` is how many cells one record can change; `bounds` (instead of `cells`) says by how much each cell can change, 1 for
-a count. `honest` is the smallest number of honest parties whose shares reach the sum: `honest_survivors` makes it from the
-study's parties, quorum and gamma. The guarantee is for adding or removing one unit: a record; a person, of whom at most
-`rows_per_person` rows are counted; or (unit="party") all rows of one party, of which `party_rows` is the declared or privately
-computed maximum.
+`touched` is how many cells one record can change, and `bounds` by how much each cell can change, 1 for a count. `honest` is
+the smallest number of honest parties whose shares reach the sum: `honest_survivors` computes it from the study's parties,
+quorum and honest fraction. The guarantee is for adding or removing one unit (`PrivacyUnit`): a record; a person, of whom at
+most so many rows are counted; or all rows of one party, of which the declared or privately computed maximum is given.
 
 Two mechanisms, both exact on integers:
 
@@ -40,6 +39,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise import pld as losses
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import budget_floor, cost_ceiling
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.errors import ConfigError, PrivacyError
 
 Mechanism = Literal["polya", "skellam"]
@@ -48,31 +48,45 @@ _MAX_SCALE = 1 << 44
 _GRAIN = 1 << 24  # rational parameters that come from floating point are rounded, to the safe side, to this grain
 
 
-def dishonest(parties: int, gamma: float) -> int:
-    """The most dishonest of `parties`, if a fraction `gamma` is honest."""
-    if not 0 < gamma <= 1:
+def dishonest(parties: int, honest_fraction: float) -> int:
+    """Return the maximum number of dishonest parties."""
+    if not 0 < honest_fraction <= 1:
         raise ConfigError("gamma, the honest fraction, lies above 0 and at most 1")
-    return parties - math.ceil(Fraction(gamma).limit_denominator(10**6) * parties)
+    return parties - math.ceil(Fraction(honest_fraction).limit_denominator(10**6) * parties)
 
 
-def honest_survivors(parties: int, quorum: int, gamma: float) -> int:
-    """The smallest number of honest parties among `quorum` survivors of `parties`, if a fraction `gamma` is honest.
+def honest_survivors(parties: int, quorum: int, honest_fraction: float) -> int:
+    """Return the minimum number of honest parties among `quorum` survivors.
 
-    Those who drop out may all be honest: `quorum` less every dishonest party. Raises `ConfigError` where that leaves nobody.
+    All parties that drop out may be honest, so it is the quorum less every dishonest party. Raises `ConfigError` if that
+    leaves nobody.
     """
-    left = quorum - dishonest(parties, gamma)
+    left = quorum - dishonest(parties, honest_fraction)
     if left < 1:
         raise ConfigError("the quorum could consist of dishonest parties only: raise the quorum or gamma")
     return left
 
 
 @dataclass(frozen=True, slots=True)
-class DistributedPrice:
-    """What one release with this noise costs."""
+class PrivacyUnit:
+    """What the noise protects: a record, or a person or a party with at most `rows` rows."""
 
-    epsilon: float
-    delta: float
-    unit: Unit
+    kind: Unit = "record"
+    rows: int = 1
+
+    @classmethod
+    def declared(cls, kind: str, party_rows: int | None, rows_per_person: int | None) -> PrivacyUnit:
+        """Return the unit that a study declares; `kind` is record or party."""
+        if (kind == "party") != (party_rows is not None) or (party_rows is not None and party_rows < 1):
+            raise ConfigError("the unit 'party', and it alone, needs party_rows, the largest number of rows of a party")
+        if rows_per_person is not None and (kind != "record" or rows_per_person < 1):
+            raise ConfigError("rows_per_person is at least 1, and the unit of the noise is then a person with so many rows")
+        if party_rows is not None:
+            return cls("party", party_rows)
+        return cls("person", rows_per_person) if rows_per_person is not None and rows_per_person > 1 else cls()
+
+    def __str__(self) -> str:
+        return "one record" if self.kind == "record" else f"one {self.kind} with at most {self.rows} records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,33 +110,20 @@ class DistributedNoise:
         touched: int,
         epsilon: float | Fraction,
         honest: int,
-        cells: int | None = None,
-        bounds: Sequence[int] | None = None,
+        bounds: Sequence[int],
         delta: float = 0.0,
-        unit: Unit = "record",
-        party_rows: int | None = None,
-        rows_per_person: int | None = None,
+        unit: PrivacyUnit = PrivacyUnit(),  # noqa: B008 - frozen
         mechanism: Mechanism | None = None,
     ) -> DistributedNoise:
-        """See the module. Give `cells` for counts or `bounds` for cells of any width; `party_rows` for unit="party",
-        `rows_per_person` where a person has several rows. `mechanism` is for tests and audits: the plan chooses one."""
-        if (cells is None) == (bounds is None):
-            raise ConfigError("give the number of cells or their bounds, one of the two")
-        limits = tuple(bounds) if bounds is not None else (1,) * (cells or 0)
+        """Plan the noise; see the module for the arguments. `mechanism` is for tests and audits: the plan chooses one."""
+        limits = tuple(bounds)
         if not limits or min(limits) < 1 or not 1 <= touched <= len(limits):
             raise ConfigError("there is at least one cell, every bound is at least 1, and touched lies within the cells")
         if not (epsilon > 0 and math.isfinite(epsilon)) or not 0 <= delta < 1:
             raise PrivacyError("epsilon is positive and finite, and delta lies in [0, 1)")
         if honest < 1:
             raise PrivacyError("at least one honest party must add its noise")
-        if (unit == "party") != (party_rows is not None) or (party_rows is not None and party_rows < 1):
-            raise ConfigError("the unit 'party', and it alone, needs party_rows, the largest number of rows of a party")
-        if rows_per_person is not None and (unit != "record" or rows_per_person < 1):
-            raise ConfigError("rows_per_person is at least 1, and the unit of the noise is then a person with so many rows")
-        reach = party_rows or rows_per_person or 1
-        if unit == "record" and reach > 1:
-            unit = "person"
-        exact = budget_floor(epsilon)
+        exact, reach = budget_floor(epsilon), unit.rows
         if max(limits) * touched * reach / exact > _MAX_SCALE:
             raise PrivacyError("the noise would be wider than 2^44: use bins, a coarser precision or a larger epsilon")
 
@@ -131,7 +132,7 @@ class DistributedNoise:
             if kind == "skellam":
                 found = losses.skellam_variance(touched, reach, float(exact), delta)
                 variance = Fraction(math.ceil(found * _GRAIN), _GRAIN)
-            return cls(kind, exact, delta if kind == "skellam" else 0.0, honest, touched, reach, limits, unit, variance)
+            return cls(kind, exact, delta if kind == "skellam" else 0.0, honest, touched, reach, limits, unit.kind, variance)
 
         can_skellam = delta > 0 and max(limits) == 1
         if mechanism is not None:
@@ -179,9 +180,9 @@ class DistributedNoise:
     # -- what it means -------------------------------------------------------------------------------------------------
 
     @property
-    def price(self) -> DistributedPrice:
-        """Charged once per release, before it."""
-        return DistributedPrice(cost_ceiling(self.epsilon), self.delta, self.unit)
+    def price(self) -> PrivacyCost:
+        """Privacy loss of one release."""
+        return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.protects)
 
     def deviation(self, parties: int | None = None, bound: int = 1) -> float:
         """Standard deviation of the noise in a cell's sum, when `parties` (default: just the honest minimum) add theirs."""
@@ -224,8 +225,8 @@ class DistributedNoise:
 
     @property
     def protects(self) -> str:
-        """The unit in words, as ledgers name it."""
-        return "one record" if self.unit == "record" else f"one {self.unit} with at most {self.reach} records"
+        """The unit as ledgers name it."""
+        return str(PrivacyUnit(self.unit, self.reach))
 
     def statement(self) -> str:
         """What the noise promises, for the privacy statement."""

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Feature, Numeric
-from blindbayes.dp.accounting.statement import NOT_PROTECTED, POST_PROCESSING, PrivacyStatement
-from blindbayes.dp.distributed.noise_shares import DistributedNoise, Unit
+from blindbayes.dp.accounting.statement import NOT_PROTECTED, POST_PROCESSING, PrivacyStatement, Setting
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
 from blindbayes.dp.noise.exact_events import LARGEST_BUDGET, budget_floor
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.intervals import record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.planner import plan_release
@@ -34,7 +34,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Parameters
 
-_MOST_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
+_MAX_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
 _WIDE_BINS = 48
 _ROUNDS = 3
 REFUSALS = (
@@ -90,11 +90,9 @@ class NoisySum:
         parties: int,
         delta: float = 0.0,
         rows: int | None = None,
-        unit: Unit = "record",
-        party_rows: int | None = None,
-        rows_per_person: int | None = None,
+        unit: PrivacyUnit = PrivacyUnit(),  # noqa: B008 - frozen
     ) -> NoisySum:
-        """Plan for `parties` shares in the sum, of which `honest` may be relied on. `rows` is the declared total."""
+        """Plan for `parties` shares in the sum, of which at least `honest` are honest. `rows` is the declared total."""
         counted = codebook.with_features(narrow(feature) for feature in codebook.features)
         effective = float(epsilon)
         for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise
@@ -106,8 +104,6 @@ class NoisySum:
                 delta=delta,
                 honest=honest,
                 unit=unit,
-                party_rows=party_rows,
-                rows_per_person=rows_per_person,
             )
             deviation = noise.deviation(parties)
             matching = math.sqrt(2) * len(tables.items) / deviation if deviation else effective  # 0: hardly any noise at all
@@ -174,9 +170,9 @@ class NoisySum:
         return f"exact integer shares, one per party; the shares of {self.noise.honest} add up to: {self.noise.law}"
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """What one release costs every party."""
-        return Price(self.noise.price.epsilon, self.noise.price.delta, self.noise.protects)
+        return self.noise.price
 
     def statement(
         self, trust: str, composition: str, min_cell: int = 0, rows_per_person: int | None = None, tuning: str | None = None
@@ -184,24 +180,26 @@ class NoisySum:
         """The promise, under the trust that the study states. `rows_per_person`: what each site counts of a person."""
         persons = SEVERAL_RECORDS if rows_per_person is None else SEVERAL_SITES.format(most=rows_per_person)
         site = "" if self.noise.unit == "party" else f" {WHOLE_SITE}"
-        return PrivacyStatement.of(
+        return PrivacyStatement.for_release(
             self,
             sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} released tables, by at most "
             "the cell's bound (1 for a count)",
             codebook=self.tables.declared.sha256,
             data_domain=data_domain(self.tables.declared),
-            trust_model=trust,
-            composition=composition,
             tuning=tuning,
-            not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}{site}",
-            post_processing=POST_PROCESSING + (f" {HIDDEN.format(min_cell)}" if min_cell else ""),
-            model="Federated",
+            setting=Setting(
+                trust_model=trust,
+                composition=composition,
+                not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}{site}",
+                post_processing=POST_PROCESSING + (f" {HIDDEN.format(min_cell)}" if min_cell else ""),
+                model="Federated",
+            ),
         )
 
 
 def narrow(feature: Feature) -> Feature:
     """A numeric feature on so fine a grid that its moments would not fit is released in cells."""
-    if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MOST_MOMENT_POINTS:
+    if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MAX_MOMENT_POINTS:
         return msgspec.structs.replace(feature, bins=_WIDE_BINS)
     return feature
 

@@ -34,7 +34,7 @@ LARGEST_DELTA = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class PrivacyCost:
     """What a release costs. `rho` is its zero-concentrated privacy, where the mechanism has one."""
 
     epsilon: float
@@ -55,7 +55,7 @@ class Priced(Protocol):
     def name(self) -> str: ...
 
     @property
-    def price(self) -> Price: ...
+    def price(self) -> PrivacyCost: ...
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Mechanism(ABC):
         """Check the parameters and work out the noise now, so that a price that cannot be met fails here."""
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """The cost of one release, from public facts."""
-        return Price(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit)
+        return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit)
 
     @property
     @abstractmethod
@@ -236,9 +236,9 @@ class DiscreteGaussian(Mechanism):
         return gaussian.variance_for(self.epsilon, self.delta, len(self.sensitivity.blocks), self.reach, cells=single)
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         rho = gaussian.rho_of(self.variance, len(self.sensitivity.blocks), self.reach)
-        return Price(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
+        return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
 
     def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
         return samplers.discrete_gaussian(coins, self.variance, count * self.sensitivity.size).reshape(count, -1)

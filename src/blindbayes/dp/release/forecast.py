@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number, as_decimal, below, budget_floor, cost_ceiling
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError
@@ -143,34 +142,48 @@ def _tested(parameters: Parameters, block: CodedRows) -> tuple[float, Quality]:
     return float((scores.argmax(axis=1) == labels).mean()), Quality.of(scores, labels)
 
 
-def forecast(
+def plan_fits(
     codebook: Codebook,
-    block: CodedRows,
+    epsilons: Sequence[Number] = EPSILONS,
     *,
-    epsilons: Sequence[float] = EPSILONS,
     delta: float = 0.0,
     rows: int | None = None,
     rows_per_unit: int = 1,
     max_read: int | None = None,
-    repetitions: int = 20,
+) -> tuple[FitPlan, ...]:
+    """Plan a fit for each epsilon. `rows` is the declared size of the private table, by default the codebook's."""
+    return tuple(
+        plan_fit(
+            codebook,
+            epsilon=epsilon,
+            delta=delta,
+            rows=rows,
+            rows_per_unit=rows_per_unit,
+            select_model=True,
+            max_read=max_read,
+        )
+        for epsilon in epsilons
+    )
+
+
+def forecast(
+    plans: Sequence[FitPlan],
+    block: CodedRows,
+    *,
     coins: Coins,
+    repetitions: int = 20,
     proxy: str = "public table",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Forecast:
-    """Simulate private fits on a **public** proxy, given as codes of `codebook`.
+    """Simulate planned fits on a **public** proxy, given as codes of the declared codebook.
 
-    `rows` is the declared size of the private table, by default the codebook's; without either it is that of the proxy's
-    training part, and the fit has to estimate it. `max_read` is the number of rows beyond which those of the private table
-    are not read again for the last choice.
-
-    Training parts are drawn with replacement to that size, so that a small public sample stands for a large private table.
+    Training parts are drawn with replacement to the declared number of rows, so that a small public sample stands for a large
+    private table. Without a declared number they have the size of the proxy's training part, and fits have to estimate it.
     """
     if block.labels is None or block.rows < 10:
         raise ConfigError("a proxy needs at least ten rows with their class")
-    declared = codebook.expected_rows if rows is None else rows
-    size = declared if declared is not None else round((1 - TEST_SHARE) * block.rows)
-    layout = Layout(codebook)
-    plans = _plans(codebook, epsilons, delta, declared, rows_per_unit, max_read)
+    size = plans[0].rows or round((1 - TEST_SHARE) * block.rows)
+    layout = Layout(plans[0].declared)
     scores: list[list[tuple[float, Quality]]] = [[] for _ in plans]
     base, flat = [], []
     for done in range(repetitions):
@@ -188,14 +201,14 @@ def forecast(
             scores[at].append(_tested(_fitted(plan, cells.take(train), coins), cells.take(test)))
     lines = tuple(
         Line(
-            float(epsilon),
+            float(plan.epsilon),
             float(np.mean([each[0] for each in found])),
             float(np.quantile([each[0] for each in found], 0.1)),
             float(np.quantile([each[0] for each in found], 0.9)),
             plan.name,
             Quality.mean([each[1] for each in found]),
         )
-        for epsilon, plan, found in zip(epsilons, plans, scores, strict=True)
+        for plan, found in zip(plans, scores, strict=True)
     )
     plain = float(np.mean([each[0] for each in base]))
     return Forecast(lines, plain, float(np.mean(flat)), size, proxy, Quality.mean([each[1] for each in base]))
@@ -249,11 +262,11 @@ class PrivateForecast:
     name = "forecast on the private table"
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """What it costs. A person's records may fall into both parts, so with several records per person both are paid."""
         epsilon = sum((plan.epsilon for plan in self.plans), Fraction(0)) * (1 if self.rows_per_unit == 1 else 2)
         delta = sum((as_decimal(plan.price.delta) for plan in self.plans), Fraction(0))
-        return Price(cost_ceiling(epsilon), cost_ceiling(delta), self.plans[0].price.unit)
+        return PrivacyCost(cost_ceiling(epsilon), cost_ceiling(delta), self.plans[0].price.unit)
 
     def run(self, block: CodedRows, coins: Coins) -> Forecast:
         """One split, one model and one noisy accuracy per epsilon. The caller has charged the price."""
@@ -280,10 +293,10 @@ def _noisy_share(right: int, rows: int, epsilon: Fraction, rows_per_unit: int, c
     return min(max((right + int(noise[0])) / max(1, size), 0.0), 1.0), min(1.0, 3 * float(scale) / max(1.0, float(size)))
 
 
-def score_price(epsilon: Number, rows_per_unit: int) -> Price:
+def score_price(epsilon: Number, rows_per_unit: int) -> PrivacyCost:
     """What `noisy_accuracy` costs."""
     unit = "one record" if rows_per_unit == 1 else f"one person with at most {rows_per_unit} records"
-    return Price(cost_ceiling(budget_floor(epsilon, "score_epsilon")), 0.0, unit)
+    return PrivacyCost(cost_ceiling(budget_floor(epsilon, "score_epsilon")), 0.0, unit)
 
 
 def noisy_accuracy(right: int, rows: int, epsilon: Number, rows_per_unit: int, coins: Coins) -> float:
@@ -304,12 +317,5 @@ def private_forecast(
     require_small_delta(codebook, delta, rows)
     known = codebook.expected_rows if rows is None else rows
     train = None if known is None else max(1, round((1 - TEST_SHARE) * known))
-    return PrivateForecast(_plans(codebook, epsilons, delta, train, rows_per_unit, max_read), rows_per_unit)
-
-
-def _plans(
-    codebook: Codebook, epsilons: Sequence[Number], delta: float, rows: int | None, each: int, most: int | None
-) -> tuple[FitPlan, ...]:
-    """What a fit would plan for each epsilon; `each`: rows per unit, `most`: rows that are read again."""
-    given: dict[str, Any] = {"delta": delta, "rows": rows, "rows_per_unit": each, "max_read": most}
-    return tuple(plan_fit(codebook, epsilon=epsilon, select_model=True, **given) for epsilon in epsilons)
+    plans = plan_fits(codebook, epsilons, delta=delta, rows=train, rows_per_unit=rows_per_unit, max_read=max_read)
+    return PrivateForecast(plans, rows_per_unit)

@@ -26,11 +26,11 @@ from typing import Any, TypeAlias
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.accounting.statement import PrivacyStatement
+from blindbayes.dp.accounting.statement import PrivacyStatement, Setting
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.dp.noise.knorm_histograms import NUMBER_VARIANCE
-from blindbayes.dp.noise.mechanisms import Price
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release import constants as tuned
 from blindbayes.dp.release.cells import CellShape, fine_codebook, is_cut, likely_shape, public_shape
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms, plan_histograms
@@ -87,20 +87,21 @@ def plan_fit(
         return FitPlan(expected, fine_codebook(codebook), budget, declared, selects, limit, mechanism is None)
 
     plan = staged(delta)
-    if plan.rows is None:
+    size = plan.rows
+    if size is None:
         return plan
-    if (stages := plan.stages(plan.rows)).rules_alone:  # class counts need no delta
+    if (stages := plan.stages(size)).rules_alone:  # class counts need no delta
         left = plan.epsilon - stages.reserved
         plan = staged(0.0)
         last = plan.tables(left, None, likely_shapes(codebook), frozenset())
         return replace(plan, expected=replace(last, reasons=(*plan.expected.reasons[:1], *last.reasons[1:])))
     if mechanism is None and plan.price.delta:  # selected features may be few enough for pure noise
         pure = staged(0.0)
-        selection = pure.stages(plan.rows).feature_selection
+        selection = pure.stages(size).feature_selection
         if selection is not None and selection.keep <= tuned.MAX_PURE_PART * len(selection.features):
             likely = pure.likely_encodings
             ours, other = (
-                signal_of(replace(each.expected, encodings=likely), plan.rows, average_cell=True) for each in (pure, plan)
+                signal_of(replace(each.expected, encodings=likely), size, average_cell=True) for each in (pure, plan)
             )
             return pure if ours > other else plan
     return plan
@@ -163,9 +164,9 @@ class FitPlan:
         return str(self.expected.describe()["sampler"])
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """Privacy loss of all stages together; only the tables have a delta."""
-        return Price(cost_ceiling(self.epsilon), self.expected.price.delta, self.expected.unit)
+        return PrivacyCost(cost_ceiling(self.epsilon), self.expected.price.delta, self.expected.unit)
 
     @property
     def declared(self) -> Codebook:
@@ -457,13 +458,15 @@ class FitPlan:
             "has one number per feature and class, each moved at most by its bound; and the epsilons of the stages add up to "
             "the price"
         )
-        return PrivacyStatement.of(
+        return PrivacyStatement.for_release(
             self,
             sensitivity=sensitivity,
             codebook=self.declared.sha256,
             data_domain=data_domain(self.declared) + persons_domain(self.expected.rows_per_unit, bounded),
-            composition=composition or ALONE,
             tuning=tuning,
+            setting=Setting(
+                composition=composition or ALONE,
+            ),
         )
 
 

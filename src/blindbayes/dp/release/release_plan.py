@@ -18,7 +18,7 @@ from blindbayes.dp.accounting.sensitivity import ADJACENCY, Sensitivity, Sensiti
 from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import cost_ceiling, require_delta
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise, ReleasePart
-from blindbayes.dp.noise.mechanisms import Mechanism, Price, laplace_variance, make
+from blindbayes.dp.noise.mechanisms import Mechanism, PrivacyCost, laplace_variance, make
 from blindbayes.dp.release import postprocess
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import Statistics
@@ -174,10 +174,10 @@ class ReleasePlan:
         return self.delta if self.mechanism in WITH_DELTA else 0.0
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PrivacyCost:
         """What the release costs."""
         if isinstance(self.noise, Centred):
-            return Price(cost_ceiling(self.epsilon), self.noise.delta, self.unit, rho=self.noise.rho)
+            return PrivacyCost(cost_ceiling(self.epsilon), self.noise.delta, self.unit, rho=self.noise.rho)
         return self.noise.price
 
     @property

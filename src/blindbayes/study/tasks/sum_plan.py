@@ -11,7 +11,7 @@ import numpy as np
 
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.distributed.noise_shares import DistributedNoise, dishonest
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit, dishonest
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocols import registry
@@ -186,7 +186,5 @@ def _plan(study: Study, setting: registry.SumSetup) -> NoisySum | None:
         honest=honest,
         parties=len(setting.contributors),
         rows=privacy.expected_rows,
-        unit=privacy.unit,
-        party_rows=privacy.party_rows,
-        rows_per_person=privacy.rows_per_person,
+        unit=PrivacyUnit.declared(privacy.unit, privacy.party_rows, privacy.rows_per_person),
     )
