@@ -116,8 +116,8 @@ class _Noise:
             tuning=study.privacy.tuning_note,
             setting=Setting(
                 trust_model=f"At least {study.privacy.honest_fraction:.0%} of the parties follow the protocol, add their noise "
-                f"and keep it to themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share off what is "
-                "opened counts among the others. The others may bring what they like; the two computing parties follow the "
+                f"and keep it to themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share "
+                "off what is opened counts among the others. The others may bring what they like; the two computing parties follow the "
                 "protocol and do not collude. That nothing but noisy numbers is seen is computational: it rests on the "
                 "protocol's cryptography",
                 not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",

@@ -51,7 +51,7 @@ _GRAIN = 1 << 24  # rational parameters that come from floating point are rounde
 def dishonest(parties: int, honest_fraction: float) -> int:
     """Return the maximum number of dishonest parties."""
     if not 0 < honest_fraction <= 1:
-        raise ConfigError("gamma, the honest fraction, lies above 0 and at most 1")
+        raise ConfigError("honest_fraction must be above 0 and at most 1")
     return parties - math.ceil(Fraction(honest_fraction).limit_denominator(10**6) * parties)
 
 
@@ -63,7 +63,7 @@ def honest_survivors(parties: int, quorum: int, honest_fraction: float) -> int:
     """
     left = quorum - dishonest(parties, honest_fraction)
     if left < 1:
-        raise ConfigError("the quorum could consist of dishonest parties only: raise the quorum or gamma")
+        raise ConfigError("the quorum could consist of dishonest parties only: raise the quorum or honest_fraction")
     return left
 
 
