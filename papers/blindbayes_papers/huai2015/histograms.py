@@ -27,7 +27,7 @@ from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics, ReleasePlan
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
-from blindbayes.naive_bayes.model_file import ModelRecord
+from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_training.columns import require_holders
@@ -179,7 +179,7 @@ class NoisyColumns:
         """Return what the miner makes of it."""
         study, noisy, plain = self.study, self.noisy(released), all(each.counted for each in self.study.codebook.features)
         statistics = _margins(noisy) if plain else noisy.statistics
-        settings = {"alpha": study.estimation.alpha, "var_smoothing": study.estimation.var_smoothing, "named": False}
+        settings = ModelSettings(alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing)
         parameters = (
             estimate(statistics, alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing)
             if plain

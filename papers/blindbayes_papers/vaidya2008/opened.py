@@ -27,7 +27,7 @@ from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.private_fit import data_domain
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.naive_bayes.model_file import ModelRecord
+from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import SumSetup
@@ -117,9 +117,9 @@ class _Noise:
             setting=Setting(
                 trust_model=f"At least {study.privacy.honest_fraction:.0%} of the parties follow the protocol, add their noise "
                 f"and keep it to themselves: calibrated to {self.law.honest} honest shares; a party that takes its own share "
-                "off what is opened counts among the others. The others may bring what they like; the two computing parties follow the "
-                "protocol and do not collude. That nothing but noisy numbers is seen is computational: it rests on the "
-                "protocol's cryptography",
+                "off what is opened counts among the others. The others may bring what they like; the two computing "
+                "parties follow the protocol and do not collude. That nothing but noisy numbers is seen is computational: it "
+                "rests on the protocol's cryptography",
                 not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
                 model="Federated",
             ),
@@ -272,7 +272,7 @@ def _model(ratios: PrivateRatioSetup, opened: tuple[int, ...], promise: PrivacyS
     if promise is not None:
         privacy = {"mechanism": promise.mechanism, "epsilon": promise.epsilon, "delta": promise.delta}
         privacy["statement"] = promise.to_dict()
-    settings = {"alpha": alpha, "var_smoothing": 0.0, "named": False}
+    settings = ModelSettings(alpha=alpha)
     record = ModelRecord(_parameters(ratios, opened), None, "text", settings, privacy)
     return estimators.from_record(record)
 

@@ -29,7 +29,7 @@ from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.estimator import NaiveBayes
-from blindbayes.naive_bayes.model_file import ModelRecord, dump_model
+from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings, dump_model
 from blindbayes.naive_bayes.release import model_files, run_files
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
@@ -135,7 +135,7 @@ class PrintedRows(RunResult):
     @property
     def model(self) -> NaiveBayes:
         """The model of the announced ratios. Its counts are not in it, though they follow."""
-        settings = {"alpha": float(self.plan.alpha), "var_smoothing": 0.0, "named": False}
+        settings = ModelSettings(alpha=float(self.plan.alpha))
         record = ModelRecord(self.parameters(), None, "text", settings, None)
         return NaiveBayes(self.plan.codebook, alpha=float(self.plan.alpha))._restore(record)
 

@@ -21,7 +21,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.naive_bayes.explain import Explanation, explain
 from blindbayes.naive_bayes.inputs import by_label, native_labels, split_columns
-from blindbayes.naive_bayes.model_file import ModelRecord, dump_model, parse_model
+from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings, dump_model, parse_model
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval
 from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Words
@@ -189,13 +189,11 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # -- files and copies --------------------------------------------------------------------------------------------
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> ModelSettings:
         """Return the settings that the model file stores."""
-        settings: dict[str, Any] = {"alpha": float(self.alpha), "var_smoothing": 0.0}
-        settings["named"] = hasattr(self, "feature_names_in_")
-        if self.priors is not None or self.class_weight is not None:
-            settings["priors"] = np.exp(self._parameters().log_prior).tolist()
-        return settings
+        declared = self.priors is not None or self.class_weight is not None
+        priors = np.exp(self._parameters().log_prior).tolist() if declared else None
+        return ModelSettings(alpha=float(self.alpha), named=hasattr(self, "feature_names_in_"), priors=priors)
 
     def _record(self) -> ModelRecord:
         statistics, privacy = getattr(self, "statistics_", None), getattr(self, "privacy_", None)
@@ -244,10 +242,10 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _restore(self, record: ModelRecord) -> Self:
         codebook = record.parameters.codebook
         self._adopt_codebook(codebook, record.label_kind)
-        if record.settings.get("named"):
+        if record.settings.named:
             self.feature_names_in_ = np.array(codebook.names, dtype=object)
-        if "priors" in record.settings:
-            self.priors, self.class_weight = record.settings["priors"], None
+        if record.settings.priors is not None:
+            self.priors, self.class_weight = record.settings.priors, None
         self._publish(record.parameters, record.statistics)
         return self
 

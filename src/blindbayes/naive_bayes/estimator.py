@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import msgspec
 import pyarrow as pa
 from sklearn.utils.validation import check_consistent_length
 
@@ -17,6 +18,7 @@ from blindbayes.dp.release.cells import fine_codebook, is_cut
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.naive_bayes.base import ROWS_PER_BLOCK, BaseNaiveBayes
 from blindbayes.naive_bayes.inputs import infer, labels_apart, plain_labels, require_alone, split_columns, whole_weights
+from blindbayes.naive_bayes.model_file import ModelSettings
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.histograms import histograms
 from blindbayes.statistics.parameters import estimate
@@ -166,8 +168,6 @@ class NaiveBayes(BaseNaiveBayes):
             return {}
         return {each.name: each.spacing for each in self.codebook.features if isinstance(each, Numeric) and is_cut(each)}
 
-    def _settings(self) -> dict[str, Any]:
-        settings = {**super()._settings(), "var_smoothing": float(self.var_smoothing)}
-        if spacings := self._spacings():
-            settings["numeric"] = spacings
-        return settings
+    def _settings(self) -> ModelSettings:
+        smoothing = float(self.var_smoothing)
+        return msgspec.structs.replace(super()._settings(), var_smoothing=smoothing, numeric=self._spacings())

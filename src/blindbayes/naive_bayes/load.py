@@ -47,9 +47,9 @@ def from_record(record: ModelRecord) -> NaiveBayes | PrivateNaiveBayes:
         if "statement" in record.privacy:
             statement = PrivacyStatement.from_dict(record.privacy["statement"])
             epsilon, delta = statement.epsilon, statement.delta
-        private = PrivateNaiveBayes(codebook, epsilon=epsilon, delta=delta, alpha=settings["alpha"])
+        private = PrivateNaiveBayes(codebook, epsilon=epsilon, delta=delta, alpha=settings.alpha)
         return private._restore(record)
-    spacings = settings.get("numeric", {})
+    spacings = settings.numeric
     declared = codebook.with_features(
         msgspec.structs.replace(each, bins=None, edges=(), spacing=spacings[each.name])
         if isinstance(each, Numeric) and each.name in spacings
@@ -59,7 +59,7 @@ def from_record(record: ModelRecord) -> NaiveBayes | PrivateNaiveBayes:
     if spacings and fine_codebook(declared) != codebook:
         raise ConfigError("the model file's cells are not those of this version")
     numeric = "histogram" if spacings else "gaussian"
-    model = NaiveBayes(declared, alpha=settings["alpha"], var_smoothing=settings["var_smoothing"], numeric=numeric)
+    model = NaiveBayes(declared, alpha=settings.alpha, var_smoothing=settings.var_smoothing, numeric=numeric)
     return model._restore(record)
 
 

@@ -44,7 +44,7 @@ from blindbayes.naive_bayes.inputs import (
 from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.statistics.intervals import NoiseInterval
-from blindbayes.statistics.parameters import FloatArray
+from blindbayes.statistics.parameters import FloatArray, Parameters
 
 _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
@@ -89,7 +89,9 @@ class PrivateNaiveBayes(BaseNaiveBayes):
     statistics_ : Statistics
         The noisy integer statistics.
     classes_, class_count_, class_log_prior_, n_features_in_, feature_names_in_
-        As in scikit-learn.
+        As in scikit-learn; counts and class shares are noisy.
+    class_log_offset_ : array
+        What rules and feature weights add to the score of each class, beside its share.
     parameters_ : Parameters
         Log-probabilities, means and variances by feature.
     privacy_ : dict
@@ -286,6 +288,14 @@ class PrivateNaiveBayes(BaseNaiveBayes):
             return interval
         declared = np.broadcast_to(self._parameters().log_prior, interval.log_prior.shape)  # without noise
         return replace(interval, log_prior=declared)
+
+    def _publish(self, parameters: Parameters, statistics: Statistics | None) -> Self:
+        super()._publish(parameters, statistics)
+        if statistics is not None and self.priors is None and self.class_weight is None:
+            counts = np.maximum(self.class_count_, 0.5)
+            self.class_log_prior_ = np.log(counts / counts.sum())
+        self.class_log_offset_ = self.parameters_.log_prior - self.class_log_prior_
+        return self
 
     def _restore(self, record: ModelRecord) -> Self:
         self.privacy_ = dict(record.privacy or {})

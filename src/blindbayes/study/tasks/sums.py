@@ -18,7 +18,7 @@ from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.distributed.plausibility import require_possible
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
-from blindbayes.naive_bayes.model_file import ModelRecord
+from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
@@ -228,7 +228,7 @@ class SumTask(CountingTask):
         parameters, statistics, released = plan.fit(
             words, shares=shares, alpha=study.estimation.alpha, min_cell=study.limits.min_cell
         )
-        settings = {"alpha": study.estimation.alpha, "var_smoothing": study.estimation.var_smoothing, "named": False}
+        settings = ModelSettings(alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing)
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
