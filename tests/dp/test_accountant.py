@@ -27,7 +27,7 @@ def pld() -> None:
 
 
 def test_basic_sums_are_exact() -> None:
-    account = Account(ADJACENCY).add(*[Spend.of(make("discrete_laplace", ONE, 0.1)) for _ in range(10)])
+    account = Account(ADJACENCY).add(*[Spend.for_release(make("discrete_laplace", ONE, 0.1)) for _ in range(10)])
     assert account.basic() == (1, 0)
     assert account.fits(1, 0)
     assert not account.fits("0.9999999999", 0)
@@ -70,7 +70,7 @@ def test_compositions_are_ordered_and_agree_with_dp_accounting(pld: None) -> Non
     """k Gaussian releases: sums >= zCDP >= privacy loss distributions >= the truth (one Gaussian with k times the rho)."""
     from scipy.stats import norm
 
-    one, k, delta = Spend.of(make("discrete_gaussian", FOUR, 0.2, 1e-7)), 12, 1e-5
+    one, k, delta = Spend.for_release(make("discrete_gaussian", FOUR, 0.2, 1e-7)), 12, 1e-5
     sums, zcdp, losses = (Account(ADJACENCY, c).add(*[one] * k).epsilon(delta) for c in ("basic", "zcdp", "pld"))  # type: ignore[arg-type]
     assert sums > zcdp > losses
     assert one.rho is not None
@@ -97,7 +97,7 @@ def test_pure_releases_under_pld_match_the_optimal_composition(pld: None) -> Non
 def test_wide_gaussian_uses_a_safe_margin(pld: None) -> None:
     uneven = Sensitivity((SensitivityBlock("n", 2), SensitivityBlock("sum", 2, 1000)))
     mechanism = make("discrete_gaussian", uneven, 1, 1e-6)
-    account = Account(ADJACENCY, "pld").add(Spend.of(mechanism))
+    account = Account(ADJACENCY, "pld").add(Spend.for_release(mechanism))
     assert 1e-6 < account.delta(1) < 1.1e-6
 
 

@@ -65,7 +65,7 @@ def test_ten_tenths_fit_and_the_eleventh_is_refused(path: Path) -> None:
 def test_calibrated_epsilon_never_exceeds_what_is_charged() -> None:
     for epsilon in (0.1, 0.3, 0.7, 1e-3, 2.5, 1 / 3):
         mechanism = make("discrete_laplace", ONE, epsilon)
-        assert mechanism.epsilon <= Spend.of(mechanism).epsilon
+        assert mechanism.epsilon <= Spend.for_release(mechanism).epsilon
         assert mechanism.epsilon <= Fraction(epsilon)
 
 

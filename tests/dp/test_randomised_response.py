@@ -37,9 +37,9 @@ class Words:
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 1.0, 2.0, 6.0, 12.0])
 def test_whole_weights_stay_below_epsilon_and_close_to_it(epsilon, classes):
     law = RandomisedLabels.make(epsilon, classes)
-    assert 0.985 * epsilon < math.log(Fraction(law.kept, law.other)) <= epsilon
-    assert law.kept > law.other > 0
-    assert law.whole == law.kept + (classes - 1) * law.other
+    assert 0.985 * epsilon < math.log(Fraction(law.keep, law.other)) <= epsilon
+    assert law.keep > law.other > 0
+    assert law.whole == law.keep + (classes - 1) * law.other
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
@@ -49,7 +49,7 @@ def test_the_law_of_a_randomised_label_is_exact(classes):
     for label in range(classes):
         found = law.draw(np.full(law.whole, label), Words(range(law.whole)))
         counts = np.bincount(found, minlength=classes)
-        assert counts[label] == law.kept
+        assert counts[label] == law.keep
         assert set(np.delete(counts, label)) == {law.other}
 
 
@@ -64,7 +64,7 @@ def test_words_beyond_the_last_whole_period_are_drawn_again():
 def test_drawn_labels_fit_their_law_and_no_other():
     law = RandomisedLabels.make(1.0, 3)
     found = np.bincount(law.draw(np.ones(60_000, dtype=np.int64), coins("law")), minlength=3)
-    weights = np.array([law.other, law.kept, law.other])
+    weights = np.array([law.other, law.keep, law.other])
     assert chisquare(found, 60_000 * weights / law.whole).pvalue > ALPHA
     for wrong in (1, -1):
         off = weights + np.array([0, wrong, 0])
@@ -82,7 +82,7 @@ def test_debiasing_is_unbiased_over_all_draws_of_a_table(classes):
         weight = 1
         for true, label, value in zip(truth, drawn, values, strict=False):
             sums[label] += value
-            weight *= law.kept if true == label else law.other
+            weight *= law.keep if true == label else law.other
         mean += weight * Guard(odds=law.odds).debiased(sums)
     expected = [sum(v for t, v in zip(truth, values, strict=False) if t == k) for k in range(classes)]
     assert list(mean) == [law.units * total * law.whole ** len(truth) for total in expected]

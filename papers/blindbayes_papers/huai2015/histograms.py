@@ -281,7 +281,7 @@ class HistogramTask(CountingTask):
 
     def cost(self, party: str) -> Charge | None:
         mechanism = self.noisy.mechanisms[party]
-        return Charge(Spend.of(mechanism), mechanism.price.unit, mechanism=mechanism.name)
+        return Charge(Spend.for_release(mechanism), mechanism.price.unit, mechanism=mechanism.name)
 
     def read(self) -> None:
         if self.site.name in self.noisy.names:

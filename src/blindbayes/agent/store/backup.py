@@ -118,7 +118,7 @@ def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = No
 
 def _pack(tar: tarfile.TarFile, home: SiteFolder) -> int:
     ledger = home.ledger.path.resolve()
-    with home.audit.locked() as log, home.ledger.held() as spent:
+    with home.audit.locked() as log, home.ledger.locked() as spent:
         count = _add(tar, "audit.log", log) + _add(tar, home.config.ledger, spent)
     for path in sorted(home.folder.rglob("*")):
         if _belongs(path, home.folder) and path.resolve() != ledger:

@@ -156,7 +156,7 @@ class SiteFolder:
             Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
         else:
             facts["succeeds"] = read_card(succeeds.folder / "card.toml").identity.hex()
-            with sole_agent(succeeds.folder), succeeds.audit.locked() as log, succeeds.ledger.held() as spent:
+            with sole_agent(succeeds.folder), succeeds.audit.locked() as log, succeeds.ledger.locked() as spent:
                 write_whole(home.audit.path, log, replace=False)
                 write_whole(home.ledger.path, spent, replace=False)
                 (succeeds.folder / "site.toml").rename(succeeds.folder / "site.toml.succeeded")

@@ -1,12 +1,12 @@
-"""What several releases cost together.
+"""The privacy loss of several releases together.
 
 An account names its adjacency and one way of composing, fixed when it is opened:
 
 * `basic`: epsilons and deltas add up. Exact, in rational numbers.
-* `zcdp`: zero-concentrated budgets add up (a pure epsilon is epsilon^2 / 2), and are turned into (epsilon, delta) at the end.
-  Releases that are neither pure nor Gaussian keep their (epsilon, delta), which is added on top.
-* `pld`: privacy loss distributions, by Google's dp-accounting (install `blindbayes[accounting]`). For parameters chosen before
-  the first release.
+* `zcdp`: zero-concentrated budgets add up (a pure epsilon counts as epsilon^2 / 2) and are converted to (epsilon, delta) at
+  the end. Releases that are neither pure nor Gaussian keep their (epsilon, delta), which is added on top.
+* `pld`: privacy loss distributions, by Google's dp-accounting (install `blindbayes[accounting]`). Valid for parameters that
+  were chosen before the first release.
 
 Releases on disjoint parts of the records compose in *parallel*: the dearest part counts, not the sum.
 """
@@ -34,7 +34,7 @@ _MARGIN = 1 - 2.0**-10
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """One release, as far as its cost goes. `partition` and `part` name a disjoint part of the records, if it was one."""
+    """The booked privacy loss of one release. `partition` and `part` name the disjoint part that it read, if any."""
 
     epsilon: Fraction
     delta: Fraction = Fraction(0)
@@ -50,8 +50,8 @@ class Spend:
             raise ConfigError("a part of the records needs the name of its partition, and a partition a part")
 
     @classmethod
-    def of(cls, mechanism: Priced, *, partition: str | None = None, part: str | None = None) -> Spend:
-        """The cost of one release by this mechanism."""
+    def for_release(cls, mechanism: Priced, *, partition: str | None = None, part: str | None = None) -> Spend:
+        """Return the privacy loss of one release by this mechanism."""
         gaussian = None
         if isinstance(mechanism, DiscreteGaussian) and mechanism.sensitivity.rows_per_unit == 1:
             gaussian = (float(mechanism.variance), mechanism.reach, len(mechanism.sensitivity.blocks))
@@ -65,7 +65,7 @@ def pure_rho(epsilon: float) -> float:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon found at which a rho-zCDP release is (epsilon, delta)-private."""
+    """Return the smallest epsilon, by bisection, at which a rho-zCDP release is (epsilon, delta)-private."""
     if rho == 0:
         return 0.0
     low, high = 0.0, rho + 2 * math.sqrt(rho * math.log(1 / delta))  # Bun and Steinke's simple bound
@@ -92,12 +92,11 @@ class Account:
             need("dp_accounting.pld.privacy_loss_distribution")
 
     def add(self, *spends: Spend) -> Account:
-        """Count these too."""
         self.spends.extend(spends)
         return self
 
     def with_(self, spend: Spend) -> Account:
-        """A copy that counts one more."""
+        """Return a copy with one more release."""
         return Account(self.adjacency, self.composition, [*self.spends, spend])
 
     def condensed(self) -> Account:
@@ -114,7 +113,7 @@ class Account:
         return Account(self.adjacency, self.composition, [*summed, *rest])
 
     def basic(self) -> tuple[Fraction, Fraction]:
-        """Sums of epsilons and deltas, the dearest part of each partition; valid whatever the composition."""
+        """Return the sums of epsilons and deltas, with the dearest part of each partition; valid for every composition."""
         epsilon = delta = Fraction(0)
         for parts in _partitions(self.spends):
             sums = [(sum((s.epsilon for s in part), Fraction(0)), sum((s.delta for s in part), Fraction(0))) for part in parts]
@@ -123,7 +122,7 @@ class Account:
         return epsilon, delta
 
     def rho(self) -> tuple[float, Fraction, Fraction]:
-        """Total zCDP of pure and Gaussian releases, and the epsilon and delta of the others."""
+        """Return the total zCDP of pure and Gaussian releases, and the epsilon and delta of the others."""
         rho, epsilon, delta = 0.0, Fraction(0), Fraction(0)
         for parts in _partitions(self.spends):
             totals = [_concentrated(part) for part in parts]
@@ -133,7 +132,7 @@ class Account:
         return rho, epsilon, delta
 
     def delta(self, epsilon: Number) -> float:
-        """The delta at which all releases together are (epsilon, delta)-private; 1 if this composition gives none."""
+        """Return the delta at which all releases together are (epsilon, delta)-private; 1 if this composition gives none."""
         exact = as_decimal(epsilon)
         if not self.spends:
             return 0.0
@@ -148,7 +147,7 @@ class Account:
         return float(self._distribution().get_delta_for_epsilon(float(exact)))
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon at which all releases together are (epsilon, delta)-private; infinity if this composition gives none."""
+        """Return the epsilon at which all releases are (epsilon, delta)-private; infinity if this composition gives none."""
         if not self.spends:
             return 0.0
         if self.composition == "basic":
@@ -161,14 +160,13 @@ class Account:
         return float(self._distribution().get_epsilon_for_delta(delta))
 
     def fits(self, epsilon: Number, delta: Number) -> bool:
-        """Whether all releases together stay within a budget."""
+        """Return True if all releases together stay within a budget."""
         if self.composition == "basic":
             total, used = self.basic()
             return total <= as_decimal(epsilon) and used <= as_decimal(delta)
         return self.delta(epsilon) <= float(as_decimal(delta))
 
     def _distribution(self) -> Any:
-        """The composed privacy loss distribution."""
         pld = need("dp_accounting.pld.privacy_loss_distribution")
         if any(spend.partition is not None for spend in self.spends):
             raise ConfigError("parts of the records are composed by `basic` or `zcdp`, not by `pld`")
@@ -196,7 +194,7 @@ def _loss(pld: Any, spend: Spend) -> Any:
 
 
 def _partitions(spends: Iterable[Spend]) -> list[list[list[Spend]]]:
-    """Per partition the spends of each part; a release on all records is a partition of its own, with one part."""
+    """Group spends by partition and part; a release on all records is a partition of its own, with one part."""
     whole: list[list[list[Spend]]] = []
     parts: dict[str, dict[str, list[Spend]]] = {}
     for spend in spends:

@@ -1,8 +1,8 @@
 """The ledger: a site's own record of privacy spent and runs approved. Append-only, fsynced, hash-chained, locked by the OS.
 
-A ledger is a path. What a process remembers of it only saves time (`storage.chain`), so that no copy of an estimator, no
-second process and no restart can spend the same budget twice. Every charge is on disk before the release that it pays for.
-The first line fixes budget, unit, adjacency and composition. A write that was cut short is recorded as `torn`, never dropped.
+A ledger is a path. A process caches it only to save time (`io.chain`), so that no copy of an estimator, no second process and
+no restart can spend the same budget twice. Every charge is on disk before the release that it pays for. The first line fixes
+budget, unit, adjacency and composition. A write that was cut short is recorded as `torn`, never dropped.
 
 **Truncation.** A chain does not show what was cut off its end. `head` is the number and hash of the last entry: keep it
 elsewhere (the other parties of a study countersign it) and pass it to `verify`. Nor does a chain stop its owner from writing
@@ -51,7 +51,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last entry's number and hash: what others countersign."""
+    """Number and hash of the last entry, which others countersign."""
 
     n: int
     hash: str
@@ -61,16 +61,16 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """From `str(head)`."""
-        found = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text)
-        if not found:
+        """Parse `str(head)`."""
+        match = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text)
+        if not match:
             raise ConfigError("a ledger head is written NUMBER:SHA256")
-        return cls(int(found[1]), found[2])
+        return cls(int(match[1]), match[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Budget and what is spent of it, under the ledger's composition."""
+    """A budget and the part of it that is spent, under the ledger's composition."""
 
     epsilon: Fraction
     delta: Fraction
@@ -99,7 +99,7 @@ class Balance:
 
 
 class Ledger:
-    """The ledger at a path. What it remembers of the file saves time and is no substitute for it."""
+    """The ledger at a path. The file is authoritative; what is cached of it only saves time."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -122,7 +122,7 @@ class Ledger:
         composition: Composition = "basic",
         owner: str = "",
     ) -> Ledger:
-        """Open a new ledger with its budget. Refuses a path where something stands."""
+        """Create a ledger with its budget. Refuses a path that exists."""
         ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
         if ceiling <= 0 or not 0 <= failure < 1:
             raise ConfigError("a budget has an epsilon above zero and a delta from 0 to below 1")
@@ -147,11 +147,10 @@ class Ledger:
     # -- reading ---------------------------------------------------------------------------------------------------------
 
     def entries(self) -> tuple[LedgerEntry, ...]:
-        """All entries, verified."""
+        """Return all entries, verified."""
         return self._ledger(self._chain.entries())
 
     def _ledger(self, lines: list[Line]) -> tuple[LedgerEntry, ...]:
-        """The entries, if the first is a ledger's."""
         entries = tuple(_entry(line) for line in lines)
         if not all(isinstance(text, str) for entry in entries for text in (entry.time, entry.kind)):
             raise LedgerError(f"{self.path.name}: an entry of the ledger has no time, or no kind")
@@ -165,16 +164,16 @@ class Ledger:
         last = self.entries()[-1]
         return Head(last.n, last.hash)
 
-    def held(self) -> contextlib.AbstractContextManager[bytes]:
-        """The file's bytes; nobody writes meanwhile."""
+    def locked(self) -> contextlib.AbstractContextManager[bytes]:
+        """Lock the file against writers and return its bytes."""
         return self._chain.locked()
 
     def hash_at(self, number: int) -> str | None:
-        """The hash of an entry; None: there is none."""
+        """Return the hash of an entry, or None if it does not exist."""
         return self._chain.hash_at(number)
 
     def verify(self, head: Head | None = None) -> Head:
-        """Check every line, the chain, and that it still holds `head`. Raises `LedgerError`; returns the head of now."""
+        """Check every line, the chain, and that it still contains `head`. Raises `LedgerError`; returns the current head."""
         entries = self._ledger(self._chain.verify())
         if head is not None:
             if head.n >= len(entries):
@@ -186,17 +185,17 @@ class Ledger:
         return Head(entries[-1].n, entries[-1].hash)
 
     def balance(self) -> Balance:
-        """Budget and spending."""
+        """Return budget and spending."""
         return _balance(self.entries())
 
     def after(self, epsilon: float, delta: float, runs: int = 1) -> Balance:
-        """The balance as it would be after so many more charges, by their texts alone."""
+        """Return the balance as it would be after `runs` more charges of this size."""
         spend = Spend(Fraction(str(epsilon)), Fraction(str(delta)))
         return _balance(self.entries(), [spend] * runs if epsilon or delta else ())
 
     def timeline(self, last: int = 200) -> list[dict[str, Any]]:
-        """Budgets, charges and exact sums, oldest first, the last `last`: for what, what was spent and left after it."""
-        entries, found = self.entries(), []
+        """Return the last budgets, charges and exact sums, oldest first, with the purpose of each and the balance after it."""
+        entries, timeline = self.entries(), []
         shown = [each for each in entries if each.kind in ("budget", "charge", EXACT)][-last:]
         account = _account(entries[: max(1, shown[0].n)])[0].condensed()  # not one sum over all entries per line
         budget = [each for each in entries[: shown[0].n + 1] if each.kind == "budget"][-1].fields
@@ -207,8 +206,8 @@ class Ledger:
             now = _balance_of(account, budget)
             about = {name: entry.fields.get(name) for name in ("epsilon", "delta", "purpose", "reason", "run", "study")}
             amounts = {"spent": now.spent_epsilon, "left": now.left, "budget": float(now.epsilon)}
-            found.append({"n": entry.n, "time": entry.time, "kind": entry.kind, **about, **amounts})
-        return found
+            timeline.append({"n": entry.n, "time": entry.time, "kind": entry.kind, **about, **amounts})
+        return timeline
 
     # -- writing ---------------------------------------------------------------------------------------------------------
 
@@ -224,9 +223,9 @@ class Ledger:
     ) -> LedgerEntry:
         """Pay for one release before it is made. Raises `PrivacyError`, and writes nothing, if the budget would be exceeded.
 
-        `unit` says whom the release protects; a `Spend` does not know it, so it must be said. A release that protects all
-        rows of a party protects a record and a person too. `partition` and `part` declare that the release reads only one of
-        several disjoint parts of the records. `facts` are further public facts to keep (codebook hash, study hash, run).
+        `unit` names what the release protects; it is required for a `Spend`, which does not know it. A release that protects
+        all rows of a party protects a record and a person too. `partition` and `part` declare that the release reads only one
+        of several disjoint parts of the records. `facts` are further public facts to store (codebook hash, study hash, run).
         """
         details: dict[str, Any] = {}
         if isinstance(cost, Spend):
@@ -238,7 +237,7 @@ class Ledger:
         else:
             details["mechanism"] = cost.name
             unit = cost.price.unit
-            spend = Spend.of(cost, partition=partition, part=part)
+            spend = Spend.for_release(cost, partition=partition, part=part)
         if not purpose.strip():
             raise ConfigError("a charge says what it is for")
         with self._chain.writing() as writer:
@@ -272,7 +271,7 @@ class Ledger:
             return _entry(writer.append("charge", entry))
 
     def book(self, epsilon: float, delta: float, *, purpose: str) -> LedgerEntry:
-        """Count as spent what may have been, even if that is all there is."""
+        """Count an amount as spent that may have been, even beyond the budget."""
         with self._chain.writing() as writer:
             unit = _account(self._ledger(writer.entries()))[1]["unit"]
             amounts = {"epsilon": _text(Fraction(str(epsilon))), "delta": _text(Fraction(str(delta)))}
@@ -287,7 +286,7 @@ class Ledger:
             return _entry(writer.append(kind, fields))
 
     def set_budget(self, *, epsilon: Number, delta: Number, reason: str) -> LedgerEntry:
-        """A new ceiling, with its reason, from now on. Earlier charges keep counting."""
+        """Set a new budget, with its reason. Earlier charges keep counting."""
         ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
         if ceiling <= 0 or not 0 <= failure < 1 or not reason.strip():
             raise ConfigError("a new budget has an epsilon above zero, a delta from 0 to below 1 and a reason")
@@ -311,7 +310,7 @@ def _entry(fields: Mapping[str, Any]) -> LedgerEntry:
 
 
 def _text(value: Fraction) -> str:
-    """A fraction as text that reads back exactly: decimal where it ends, else numerator/denominator."""
+    """Return a fraction as text that reads back exactly: as a decimal if it is finite, else numerator/denominator."""
     for digits in range(19):
         if (value * 10**digits).denominator == 1:
             sign, whole = ("-", -value) if value < 0 else ("", value)
@@ -338,7 +337,7 @@ def _spend(entry: LedgerEntry) -> Spend:
 
 @contextlib.contextmanager
 def _amounts() -> Iterator[None]:
-    """Where they are added up: the hashes fit, so if they cannot be, whoever made it wrote no ledger."""
+    """Turn errors of malformed amounts into `LedgerError`: the hashes fit, so the file was never a ledger."""
     try:
         yield
     except (KeyError, ValueError, TypeError, IndexError, ArithmeticError):

@@ -1,7 +1,6 @@
-"""An estimate of how many identifiers two parties have in common: each feeds noise of its own into the circuit
-that counts them.
+"""Noise for an estimate of how many identifiers two parties have in common; each feeds its own into the counting circuit.
 
-Either could take its own noise off again, so each alone adds as much as its own people need.
+Either party could subtract its own noise again, so each alone adds as much as its own records need.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class OverlapNoise:
 
     @property
     def scale(self) -> Fraction:
-        """Of the discrete Laplace law: one identifier, with all its rows, moves the number by at most one."""
+        """Scale of the discrete Laplace law: one identifier, with all its rows, moves the number by at most one."""
         return 1 / self.epsilon
 
     @property
@@ -48,9 +47,8 @@ class OverlapNoise:
 
     @property
     def price(self) -> PrivacyCost:
-        """What the party's ledger pays, for all its joins. One record is protected, and so are all records of an identifier."""
+        """Privacy loss of all joins of the party, for one record and for all records of an identifier."""
         return PrivacyCost(cost_ceiling(self.joins * self.epsilon), 0.0, "one record")
 
     def draw(self, coins: Coins) -> int:
-        """The noise of one estimate."""
         return int(discrete_laplace(coins, self.scale, 1)[0])

@@ -1,6 +1,6 @@
 """Gaussian noise for tables of counts by class, on centred histograms.  [quotient]
 
-**What is released** is what `privacy.classwise` releases: per class the class count, each histogram up to a constant, each
+**What is released** is what `knorm_histograms` releases: per class the class count, each histogram up to a constant, each
 centred moment. Neighbours are tables of which one has one record more, or all records of one person, at most R.
 
 **Noise.** Part j lies on a grid of s_j points per count, and every cell gets independent discrete Gaussian noise of one
@@ -77,7 +77,7 @@ class CentredGaussian(Centred):
 
     @cached_property
     def variance(self) -> int:
-        """Of the noise in every cell, in grid points."""
+        """Variance of the noise in every cell, in grid points."""
         reach = self.rows_per_unit**2 * self.squared_length
         return gaussian.ROUNDING + math.ceil(reach / Fraction(self._length) ** 2)
 

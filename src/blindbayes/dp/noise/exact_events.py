@@ -37,7 +37,7 @@ _PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d{1,1300}/\d{1,1300}|(?:\d{1,1300}\.?\d
 
 
 def fraction(value: Number, name: str = "value") -> Fraction:
-    """The exact rational value; a float is taken at its exact binary value, so never rounded up."""
+    """Return the exact rational value; a float is taken at its exact binary value, so never rounded up."""
     if isinstance(value, str | Decimal) and not _PLAIN_NUMBER.fullmatch(str(value)):  # 1e999999999 would fill the memory
         raise ConfigError(f"{name} must be a finite number of ordinary size")
     try:
@@ -47,14 +47,14 @@ def fraction(value: Number, name: str = "value") -> Fraction:
 
 
 def as_decimal(value: Number, name: str = "value") -> Fraction:
-    """The number as a person writes it: a float counts as its shortest decimal form (0.1 is one tenth). For ledgers."""
+    """Return the number as a person writes it: a float counts as its shortest decimal form (0.1 is one tenth)."""
     return fraction(repr(float(value)) if isinstance(value, float) else value, name)  # NumPy's floats have another repr
 
 
 def budget_floor(value: Number, name: str = "epsilon") -> Fraction:
-    """A budget for calibrating noise: a float is taken as the smaller of its binary and its decimal value.
+    """Return a budget for calibrating noise: a float is taken as the smaller of its binary and its decimal value.
 
-    So noise never costs more than either the number given or the number `as_decimal` to a ledger.
+    So noise never costs more than the number given, nor than the number that a ledger books (`as_decimal`).
     """
     exact = min(positive(value, name), as_decimal(value, name))
     if not SMALLEST_BUDGET <= exact <= LARGEST_BUDGET:
@@ -63,7 +63,7 @@ def budget_floor(value: Number, name: str = "epsilon") -> Fraction:
 
 
 def require_delta(delta: float, rows: int, *, declared: bool) -> None:
-    """Refuse a delta above one over the number of rows: publishing one record in full at random would be allowed by it."""
+    """Refuse a delta above one over the number of rows: it would allow publishing a random record in full."""
     if not 0 <= delta < 1:
         raise PrivacyError("delta lies between 0 and 1")
     if delta * rows > 1:
@@ -72,15 +72,15 @@ def require_delta(delta: float, rows: int, *, declared: bool) -> None:
 
 
 def cost_ceiling(value: Fraction) -> float:
-    """The least float found that, as `as_decimal` to a ledger, is not below the exact cost: rounding never undercharges."""
-    found = float(value)
-    while as_decimal(found) < value:
-        found = math.nextafter(found, math.inf)
-    return found
+    """Return the smallest float whose decimal value, which a ledger books, is not below the exact cost."""
+    cost = float(value)
+    while as_decimal(cost) < value:
+        cost = math.nextafter(cost, math.inf)
+    return cost
 
 
 def positive(value: Number, name: str) -> Fraction:
-    """`fraction(value)`, refused unless above zero."""
+    """Return `fraction(value)`; raise unless it is above zero."""
     exact = fraction(value, name)
     if exact <= 0:
         raise ConfigError(f"{name} must be above zero")
@@ -88,7 +88,7 @@ def positive(value: Number, name: str) -> Fraction:
 
 
 def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
-    """Integers low <= 2**bits * e**-x <= high, for x >= 0. They differ by one or two units."""
+    """Return integers low <= 2**bits * e**-x <= high, for x >= 0. They differ by one or two units."""
     halvings = (x.numerator // x.denominator).bit_length() + 6
     work = bits + 2 * halvings + 16
     numerator, denominator = x.numerator, x.denominator << halvings  # y = x / 2**halvings < 2**-6
@@ -107,7 +107,7 @@ def exp_minus(x: Fraction, bits: int) -> tuple[int, int]:
 
 
 def _agreed(bounds: Callable[[int], tuple[int, int]], bits: int) -> int:
-    """The leading digits on which both ends of an enclosure agree, at whatever working precision that takes."""
+    """Return the leading digits on which both ends of an enclosure agree, raising the working precision as needed."""
     extra = 32
     while True:
         low, high = bounds(bits + extra)
@@ -144,36 +144,36 @@ def _odds_digits(x: Fraction, bound: Fraction, bits: int) -> int:
 
 
 def rational(p: Fraction) -> Digits:
-    """The digits of a rational probability."""
+    """Return the digits of a rational probability."""
     if not 0 <= p <= 1:
         raise ConfigError("a probability lies between 0 and 1")
     return lambda bits: (p.numerator << bits) // p.denominator
 
 
 def exponential(x: Fraction) -> Digits:
-    """The digits of e**-x, x >= 0."""
+    """Return the digits of e**-x, x >= 0."""
     if x < 0:
         raise ConfigError("the exponent must not be negative")
     return partial(_exp_digits, x)
 
 
 def logistic(x: Fraction) -> Digits:
-    """The digits of e**-x / (1 + e**-x), x > 0."""
+    """Return the digits of e**-x / (1 + e**-x), x > 0."""
     return partial(_logistic_digits, x)
 
 
 def twice_logistic(x: Fraction) -> Digits:
-    """The digits of 2 e**-x / (1 + e**-x), x > 0."""
+    """Return the digits of 2 e**-x / (1 + e**-x), x > 0."""
     return lambda bits: _logistic_digits(x, bits + 1)
 
 
 def odds(x: Fraction, bound: Fraction) -> Digits:
-    """The digits of 1 / (e**x - 1) / bound, for x > 0 and a bound that makes it a probability."""
+    """Return the digits of 1 / (e**x - 1) / bound, for x > 0 and a bound that makes it a probability."""
     return partial(_odds_digits, x, bound)
 
 
 def happens(coins: Coins, chances: Sequence[Digits], size: int) -> Bools:
-    """Independent events: row j of the result holds `size` draws, each true with probability `chances[j]`."""
+    """Draw independent events: row j of the result holds `size` draws, each true with probability `chances[j]`."""
     thresholds = np.array([digits(FIRST_BITS) for digits in chances], dtype=np.uint32)
     out = np.empty((len(chances), size), dtype=np.bool_)
     for start in range(0, size, _CHUNK):
@@ -190,16 +190,16 @@ def happens(coins: Coins, chances: Sequence[Digits], size: int) -> Bools:
 
 
 def _undecided(coins: Coins, digits: Digits, bits: int) -> bool:
-    """U and p agree on `bits` digits: draw on until they differ."""
+    """Draw more digits of U, which agrees with p on `bits` digits, until they differ."""
     while True:
         bits += MORE_BITS
-        drawn, wanted = coins.bits(MORE_BITS), digits(bits) & ((1 << MORE_BITS) - 1)
-        if drawn != wanted:
-            return drawn < wanted
+        more, wanted = coins.bits(MORE_BITS), digits(bits) & ((1 << MORE_BITS) - 1)
+        if more != wanted:
+            return more < wanted
 
 
 def below(coins: Coins, bounds: Integers) -> Integers:
-    """Uniform integers in [0, bound) for each bound, by rejection under the next power of two."""
+    """Draw a uniform integer in [0, bound) for each bound, by rejection under the next power of two."""
     if bounds.size and int(bounds.min()) <= 0:
         raise ConfigError("bounds must be positive")
     masks = bounds.astype(np.uint64) - np.uint64(1)
@@ -208,15 +208,15 @@ def below(coins: Coins, bounds: Integers) -> Integers:
     out = np.empty(bounds.shape, dtype=np.int64)
     todo = np.arange(bounds.size)
     while todo.size:
-        drawn = (coins.words(todo.size) & masks[todo]).astype(np.int64)
-        good = drawn < bounds[todo]
-        out[todo[good]] = drawn[good]
+        draws = (coins.words(todo.size) & masks[todo]).astype(np.int64)
+        good = draws < bounds[todo]
+        out[todo[good]] = draws[good]
         todo = todo[~good]
     return out
 
 
 def survives(coins: Coins, exponents: npt.NDArray[Any], unit: Fraction) -> Bools:
-    """Independent events of probability e**-(n * unit), one for each integer n >= 0 of `exponents`.
+    """Draw independent events of probability e**-(n * unit), one for each integer n >= 0 of `exponents`.
 
     e^-(n unit) is the product of e^-(2^j unit) over the bits j of n, so one common chance is drawn for each bit that is set.
     """

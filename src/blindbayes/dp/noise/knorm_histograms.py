@@ -20,7 +20,7 @@ points of Z^r / 1 of norm <= k are represented once each by the x whose lower me
 coordinate 0, r - h coordinates >= 0, h = ceil(r / 2), sum |x_i| <= k. The roles "low", "middle", "high" are dealt by a
 uniform permutation, and r - 1 absolute values of sum <= k are uniform on C(k + r - 1, r - 1) points; so each x comes once
 for every way to deal the roles that fits it. Only zeros can play several roles; keeping the one deal in which the roles of
-the zeros do not fall (low, middle, high) in index order leaves weight one. The radius is drawn as [radius] has it.
+the zeros do not fall (low, middle, high) in index order leaves weight one. The radius is drawn as in [radius].
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ IntTable = npt.NDArray[Any]  # int64, or Python integers
 FloatTable = npt.NDArray[np.float64]
 SHARE_GRID = 1 << 20
 MOMENT_STEP = 1 << 20
-_LEAST_STEP = 64
+_MIN_STEP = 64
 CELLS = 1 << 18
 """Coordinates drawn at a time."""
 
@@ -53,7 +53,7 @@ CELLS = 1 << 18
 def _simplex(coins: Coins, radius: int | Integers, sizes: Integers, owner: Integers, starts: Integers) -> Integers:
     """In each block, uniform integers >= 0 of sum <= radius: the gaps of a uniform d-subset of {0, ..., radius + d - 1}.
 
-    `radius` is that of each block, or one for all.
+    `radius` has one entry per block, or is the same for all.
     """
     bounds = (radius + sizes)[owner]
     marks = below(coins, bounds)
@@ -103,8 +103,8 @@ def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int)
     while filled < count:
         tries = min(count - filled, max(1, CELLS // cells))
         radius = geometric(coins, exact, tries * (dimension + 1)).reshape(tries, -1).sum(axis=1)
-        kept = (below(coins, (radius[:, None] + index).ravel()).reshape(tries, -1) < radius[:, None] + place).all(axis=1)
-        radius = radius[kept]
+        accepted = (below(coins, (radius[:, None] + index).ravel()).reshape(tries, -1) < radius[:, None] + place).all(axis=1)
+        radius = radius[accepted]
         rows = np.arange(radius.size)[:, None]
         value = np.zeros((radius.size, cells), dtype=np.int64)
         value[:, slot] = _simplex(
@@ -128,7 +128,7 @@ def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int)
 
 
 def _permutations(coins: Coins, owner: Integers) -> Integers:
-    """Positions, permuted uniformly within each block: sorted by 64-bit keys, all drawn afresh if two are equal."""
+    """Permute positions uniformly within each block: sort by 64-bit keys, drawn afresh if two are equal."""
     sizes = np.bincount(owner)
     alike = bool(sizes.size) and bool((sizes == sizes[0]).all())  # then they are rows of a table
     while True:
@@ -160,7 +160,7 @@ NUMBER_VARIANCE = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class ReleasePart:
-    """A part of the release: a histogram (`size` cells) or a number per class (`size` 2). `weight`: what an error costs."""
+    """A part of the release: a histogram (`size` cells) or a number per class (`size` 2). `weight` is the cost of an error."""
 
     name: str
     size: int
@@ -220,20 +220,22 @@ class Centred(ABC):
 
     @property
     def rho(self) -> float | None:
-        """Its zero-concentrated privacy, if it has one of its own."""
+        """Zero-concentrated privacy loss, if the noise has a form of its own."""
         return None
 
     def release(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins) -> list[FloatTable]:
-        """The noisy parts. `tables[i]` holds part i: (classes, cells), or (classes, 1) for a number with its largest step
-        `bounds[i]`. A histogram comes back with the mean of its cells taken off: a function of its point in the quotient.
+        """Return the noisy parts.
+
+        `tables[i]` is part i: (classes, cells), or (classes, 1) for a number that one record moves by at most `bounds[i]`. A
+        histogram comes back with the mean of its cells subtracted: a function of its point in the quotient.
         """
         return [table[0] for table in self.releases(tables, bounds, coins, 1)]
 
     def releases(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins, count: int) -> list[FloatTable]:
-        """`count` independent releases, along the first axis: for audits. Each costs the price."""
+        """Return `count` independent releases, along the first axis; audits ask for many. Each costs epsilon."""
         out = [np.zeros((count, *table.shape)) for table in tables]
-        for index, drawn, step in self.noise(coins, count * tables[0].shape[0]):
-            noise, exact = drawn.reshape(count, -1, drawn.shape[1]), tables[index].astype(object)
+        for index, points, step in self.noise(coins, count * tables[0].shape[0]):
+            noise, exact = points.reshape(count, -1, points.shape[1]), tables[index].astype(object)
             if self.parts[index].number:
                 # round(value step / bound)
                 exact = (2 * exact * step + bounds[index]) // (2 * bounds[index])
@@ -286,7 +288,7 @@ class Classwise(Centred):
             epsilon, dimension = share * self.epsilon, int(dims[stop] - dims[start])
             squares = sum((self.parts[index].size - 1) ** 2 for index in members)
             need = 4 * max(dimension, squares / dimension) * epsilon / self.rows_per_unit
-            step = MOMENT_STEP if any(self.parts[index].moment for index in members) else _LEAST_STEP
+            step = MOMENT_STEP if any(self.parts[index].moment for index in members) else _MIN_STEP
             while step < need:
                 step *= 2
             out.append(NoiseGroup(members, epsilon, step, dimension, self.rows_per_unit))

@@ -207,7 +207,7 @@ class DiscreteLaplace(Mechanism):
 
 
 def laplace_variance(scale: float) -> float:
-    """Of discrete Laplace noise."""
+    """Return the variance of discrete Laplace noise."""
     half = np.sinh(0.5 / scale)
     return float(0.5 / half**2)
 

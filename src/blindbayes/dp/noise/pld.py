@@ -1,7 +1,7 @@
-"""Privacy loss of integer noise, from its probability mass function: what a shift in several cells costs together.
+"""Privacy loss distributions of integer noise, from its probability mass function, for shifts in several cells together.
 
-Used to calibrate Skellam noise and to say what remains of distributed noise when parties withhold or reveal theirs. All
-roundings go against us: losses up to the next grid point, the mass outside the table and where the shifted law has no
+Used to calibrate Skellam noise and to compute what remains of distributed noise when parties withhold or reveal theirs. All
+roundings are conservative: losses up to the next grid point, the mass outside the table and where the shifted law has no
 mass counted as a certain distinction, and a bound on the error of the Fourier transform added to delta.
 """
 
@@ -24,12 +24,12 @@ Floats = npt.NDArray[np.float64]
 FOURIER_ERROR = 1e-11
 SMALLEST_DELTA = 1e-9
 """Below this delta the table is not used: the transform's error would dominate."""
-_LEAST_VARIANCE = 2.0**-30
+_MIN_VARIANCE = 2.0**-30
 _GRID = 400  # grid points per (epsilon / count): the rounding costs at most count * grid = epsilon / 400
 
 
 def skellam_table(variance: float) -> Floats:
-    """P(k) for k = -K..K of the difference of two Poisson variables of mean `variance` / 2; the tail is below 1e-15."""
+    """Return P(k) for k = -K..K of the difference of two Poisson variables of mean `variance` / 2; the tail is below 1e-15."""
     reach = _require_reach(tail_skellam(variance, 1e-15))
     half = special.ive(np.arange(reach + 1), variance)
     return np.concatenate([half[:0:-1], half])
@@ -42,13 +42,13 @@ def _require_reach(reach: float) -> int:
 
 
 def tail_skellam(variance: float, probability: float) -> float:
-    """B with P(|X| > B) <= probability (Bernstein's bound for a sum of jumps of size 1)."""
+    """Return B with P(|X| > B) <= probability (Bernstein's bound for a sum of jumps of size 1)."""
     log = math.log(2 / probability)
     return log / 3 + math.sqrt(log * log / 9 + 2 * variance * log)
 
 
 def binomial_table(shape: float, decay: float) -> Floats:
-    """P(k), k = -K..K, of X - Y with X, Y independent NegativeBinomial(shape, exp(-decay)); the tail is below 1e-14."""
+    """Return P(k), k = -K..K, of X - Y with X, Y independent NegativeBinomial(shape, exp(-decay)); the tail is below 1e-14."""
     ratio = math.exp(-decay)
     reach = _require_reach(2 / decay * (shape * math.log(2) + math.log(1e15)))
     k = np.arange(reach + 1)
@@ -64,13 +64,13 @@ def binomial_table(shape: float, decay: float) -> Floats:
 
 
 def composed_delta(table: Floats, shift: int, count: int, epsilon: float) -> float:
-    """An upper bound on delta at `epsilon` when `count` independent cells with noise `table` are each moved by `shift`.
+    """Return an upper bound on delta at `epsilon` when `count` independent cells with noise `table` are each moved by `shift`.
 
     One direction suffices for symmetric noise.
     """
     p, q = table[shift:], table[: len(table) - shift]
     both = (p > 0) & (q > 0)
-    if not both.any():  # every outcome tells the two apart, or the table cannot be worked out
+    if not both.any():  # every outcome distinguishes the two, or the table cannot be worked out
         return 1.0
     certain = 1.0 - float(p[both].sum())
     losses = np.log(p[both]) - np.log(q[both])
@@ -88,7 +88,7 @@ def composed_delta(table: Floats, shift: int, count: int, epsilon: float) -> flo
 
 
 def composed_epsilon(table: Floats, shift: int, count: int, delta: float, *, ceiling: float = 64.0) -> float:
-    """The smallest epsilon (to 0.1%) at which `composed_delta` is at most `delta`; infinity past `ceiling`."""
+    """Return the smallest epsilon (to 0.1%) at which `composed_delta` is at most `delta`; infinity past `ceiling`."""
     if composed_delta(table, shift, count, ceiling) > delta:
         return math.inf
     low, high = 0.0, ceiling
@@ -102,7 +102,7 @@ def composed_epsilon(table: Floats, shift: int, count: int, delta: float, *, cei
 
 
 def renyi_bound(variance: float, l1: float, l2_squared: float, order: int) -> float:
-    """Renyi divergence of Skellam noise under any integer move of these norms, at most (Agarwal, Kairouz and Liu 2021).
+    """Bound the Renyi divergence of Skellam noise under any integer move of these norms (Agarwal, Kairouz and Liu 2021).
 
     Proved there for one cell; divergences of independent cells add, and a sum of minima is at most the minimum of the sums.
     """
@@ -111,7 +111,7 @@ def renyi_bound(variance: float, l1: float, l2_squared: float, order: int) -> fl
 
 
 def renyi_log_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -> float:
-    """ln delta of Skellam noise by `renyi_bound` and Canonne, Kamath and Steinke (2020), Proposition 12."""
+    """Return ln delta of Skellam noise by `renyi_bound` and Canonne, Kamath and Steinke (2020), Proposition 12."""
     best = 0.0
     for order in [*range(2, 64), *range(64, 1024, 8), *range(1024, 65536, 512)]:
         divergence = renyi_bound(variance, l1, l2_squared, order)
@@ -122,7 +122,7 @@ def renyi_log_delta(variance: float, l1: float, l2_squared: float, epsilon: floa
 
 @lru_cache(maxsize=256)
 def skellam_variance(count: int, reach: int, epsilon: float, delta: float) -> float:
-    """The smallest variance (to 0.2%) such that moving `count` cells, each by at most `reach`, is (epsilon, delta) private.
+    """Return the smallest variance (to 0.2%) such that moving `count` cells by at most `reach` each is (epsilon, delta)-DP.
 
     For reach 1 the loss is computed from the law itself, for a move by 1 in every one of the cells: Skellam noise is
     log-concave, so a smaller move in any of them is dominated by that one (also under composition). A party's `reach` rows
@@ -142,7 +142,7 @@ def skellam_variance(count: int, reach: int, epsilon: float, delta: float) -> fl
     low = high / 64
     while is_private(low):
         high, low = low, low / 4
-        if high < _LEAST_VARIANCE:  # hardly any noise at all: nothing to search for
+        if high < _MIN_VARIANCE:  # hardly any noise at all: nothing to search for
             return high
     while high - low > 0.002 * high:
         middle = math.sqrt(low * high)

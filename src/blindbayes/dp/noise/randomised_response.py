@@ -52,56 +52,56 @@ class RandomisedLabels:
 
     epsilon: Fraction
     classes: int
-    kept: int  # a
+    keep: int  # a
     other: int  # b
 
     @classmethod
     def make(cls, epsilon: Number, classes: int) -> RandomisedLabels:
-        """The smallest whole weights whose odds are at most e^epsilon and cost at least 99% of epsilon."""
+        """Return the smallest integer weights whose odds are at most e^epsilon and cost at least 99% of epsilon."""
         exact = budget_floor(epsilon, "label_epsilon")
         if not SMALLEST <= exact <= LARGEST:
             raise PrivacyError(
                 f"label_epsilon lies between {float(SMALLEST):g} and {LARGEST}: below, nothing is left to learn from labels; "
                 "above, they are not protected. false counts labels as they are"
             )
-        most, least = _exp_floor(exact), _exp_floor(exact * _CLOSE)
+        high, low = _exp_floor(exact), _exp_floor(exact * _CLOSE)
         other = 1
-        while (kept := other * most.numerator // most.denominator) < other * least or kept == other:
+        while (keep := other * high.numerator // high.denominator) < other * low or keep == other:
             other += 1
-        return cls(exact, classes, kept, other)
+        return cls(exact, classes, keep, other)
 
     @property
     def odds(self) -> tuple[int, int]:
-        """a and b."""
-        return self.kept, self.other
+        """Weights (a, b) of the own class and of each other one."""
+        return self.keep, self.other
 
     @property
     def whole(self) -> int:
         """a + (K - 1) b: what the weights of all classes add up to."""
-        return self.kept + (self.classes - 1) * self.other
+        return self.keep + (self.classes - 1) * self.other
 
     @property
     def units(self) -> int:
-        """What one row counts after `debiased`."""
-        return self.kept - self.other
+        """Weight of one row after `debiased`."""
+        return self.keep - self.other
 
     @cached_property
     def keeps(self) -> float:
         """The probability that a label stays as it is."""
-        return self.kept / self.whole
+        return self.keep / self.whole
 
     # -- drawing ---------------------------------------------------------------------------------------------------------
 
     def randomise(self, labels: Labels, codebook: Codebook, secret: bytes, people: bytes = b"") -> DrawnLabels:
-        """The labels of a whole table, by the coins of this secret and these labels. Classes count by their names.
+        """Randomise the labels of a whole table, with coins keyed by the secret and the labels; classes are ordered by name.
 
-        `people`: whose labels they are, in the order of the rows, where rows have identifiers.
+        `people` are the identifiers in the order of the rows, if rows have them.
         """
         order = np.argsort(np.array(codebook.classes, dtype=object)).astype(np.int64)  # classes in the order of their names
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         named = place[labels]
-        facts = repr((codebook.target, sorted(codebook.classes), self.kept, self.other, len(labels))).encode()
+        facts = repr((codebook.target, sorted(codebook.classes), self.keep, self.other, len(labels))).encode()
         digest = hashlib.blake2b(key=secret[:64], digest_size=64, person=b"bb labels")
         digest.update(len(facts).to_bytes(8, "big") + facts)
         digest.update(np.ascontiguousarray(named, dtype="<i8").data)
@@ -110,18 +110,18 @@ class RandomisedLabels:
         return DrawnLabels(order[self.draw(named, Coins.seeded(seed))], name)
 
     def draw(self, labels: Labels, coins: Coins) -> Labels:
-        """Each label kept or turned, by its own coin."""
+        """Keep or change each label, by its own coin."""
         if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
             raise LocalProtocolError("every row needs one of the classes")
-        found = np.empty_like(labels)
+        out = np.empty_like(labels)
         for low in range(0, len(labels), _AT_ONCE):
             part = labels[low : low + _AT_ONCE]
-            turned = self._uniform(coins, len(part)) - self.kept  # below 0: kept
-            found[low : low + len(part)] = (part + np.where(turned < 0, 0, 1 + turned // self.other)) % self.classes
-        return found
+            turned = self._uniform(coins, len(part)) - self.keep  # below 0: kept
+            out[low : low + len(part)] = (part + np.where(turned < 0, 0, 1 + turned // self.other)) % self.classes
+        return out
 
     def _uniform(self, coins: Coins, count: int) -> Labels:
-        """Whole numbers below `whole`, uniform: words in the last, incomplete stretch are drawn again."""
+        """Draw uniform integers below `whole`; words in the last, incomplete stretch are drawn again."""
         limit = (1 << 64) // self.whole * self.whole
         words = coins.words(count)
         while (again := np.flatnonzero(words > np.uint64(limit - 1))).size:
@@ -130,9 +130,9 @@ class RandomisedLabels:
 
 
 def _exp_floor(exact: Fraction) -> Fraction:
-    """A number just below e^exact: its series, cut off."""
-    term, found = Fraction(1), Fraction(1)
+    """Return a number just below e^exact: its truncated series."""
+    term, total = Fraction(1), Fraction(1)
     for at in range(1, _TERMS):
         term = Fraction(term.numerator * exact.numerator, term.denominator * exact.denominator * at)
-        found += term
-    return Fraction(found.numerator * (1 << 80) // found.denominator, 1 << 80)
+        total += term
+    return Fraction(total.numerator * (1 << 80) // total.denominator, 1 << 80)

@@ -1,6 +1,6 @@
 """Exact samplers of integer noise. Parameters are rational, randomness is a stream of uniform bits, arithmetic is on integers.
 
-Given uniform bits every law here is exact: no tail is cut, no probability rounded (`chance` says how). Proofs are in
+Given uniform bits every law here is exact: no tail is cut, no probability rounded (see `exact_events`). Proofs are in
 PROOFS.md under the names in brackets. Time depends on the noise drawn, never on the data it is added to.
 """
 
@@ -103,16 +103,16 @@ def discrete_gaussian(coins: Coins, variance: Number, size: int) -> Integers:
     out = np.empty(size, dtype=np.int64)
     filled = 0
     while filled < size:
-        drawn = discrete_laplace(coins, scale, min(_CHUNK, (size - filled) * 3 // 2 + 8))
-        d = np.abs(drawn) - middle
+        draws = discrete_laplace(coins, scale, min(_CHUNK, (size - filled) * 3 // 2 + 8))
+        d = np.abs(draws) - middle
         if int(np.abs(d).max()) < 1 << 31:
-            kept = drawn[survives(coins, d * (d - 1) // 2, 1 / exact)]
+            accepted = draws[survives(coins, d * (d - 1) // 2, 1 / exact)]
         else:  # squares beyond 64 bits: Python's integers
             wide = d.astype(object)
-            kept = drawn[survives(coins, wide * (wide - 1) // 2, 1 / exact)]
-        kept = kept[: size - filled]
-        out[filled : filled + kept.size] = kept
-        filled += kept.size
+            accepted = draws[survives(coins, wide * (wide - 1) // 2, 1 / exact)]
+        accepted = accepted[: size - filled]
+        out[filled : filled + accepted.size] = accepted
+        filled += accepted.size
     return out
 
 
@@ -177,22 +177,22 @@ def poisson(coins: Coins, mean: Number, size: int) -> Integers:
     if not 0 < exact <= MAX_MEAN:
         raise ConfigError("a Poisson mean lies between 0 and 2**32: coarsen the grid of the statistics")
     first, low, high = _poisson_words(exact)
-    drawn = coins.words(size)
-    late, early = np.searchsorted(low, drawn, side="right"), np.searchsorted(high, drawn, side="right")
+    draws = coins.words(size)
+    late, early = np.searchsorted(low, draws, side="right"), np.searchsorted(high, draws, side="right")
     out = first + late.astype(np.int64)
     doubtful = (late != early) | (late == low.size) | ((late == 0) & (first > 0))
     for index in np.flatnonzero(doubtful):
-        out[index] = _poisson_doubt(coins, exact, int(drawn[index]))
+        out[index] = _poisson_doubt(coins, exact, int(draws[index]))
     return out
 
 
-def _poisson_doubt(coins: Coins, mean: Fraction, drawn: int) -> int:
+def _poisson_doubt(coins: Coins, mean: Fraction, word: int) -> int:
     bits = 64
     while True:
         bits += 64
-        drawn = drawn << 64 | coins.bits(64)
+        word = word << 64 | coins.bits(64)
         table = _poisson_table(mean, bits)
-        late, early = bisect_right(table.low, drawn), bisect_right(table.high, drawn)
+        late, early = bisect_right(table.low, word), bisect_right(table.high, word)
         if late == early < len(table.low) and (late > 0 or table.first == 0):
             return table.first + late
 
@@ -219,7 +219,7 @@ def negative_binomial(coins: Coins, rate: Number, parts: int, size: int, *, top:
     for octave in range(top):
         _add_points(coins, out, np.repeat(np.arange(size), poisson(coins, Fraction(1, parts), size)), octave, exact)
     # Octave top + i keeps a point with probability at most b^(1+i), b = e^-(2^top rate): all of them together are drawn as
-    # points of rate c / parts, c a power of two not below the sum b / (1 - b); nearly always there is none.
+    # points of rate c / parts, c a power of two not below the sum b / (1 - b); nearly always there are no such points.
     reach = exact * (1 << top)
     bound = _power_above(reach)
     for owner in np.repeat(np.arange(size), poisson(coins, bound / parts, size)):
@@ -231,10 +231,10 @@ def negative_binomial(coins: Coins, rate: Number, parts: int, size: int, *, top:
 def _add_points(coins: Coins, out: Integers, owners: npt.NDArray[np.intp], octave: int, rate: Fraction) -> None:
     """Points of one octave: k uniform in [2^octave, 2^(octave+1)), kept with probability (2^octave / k) e^-(k rate)."""
     k = (1 << octave) + below(coins, np.full(owners.size, 1 << octave, dtype=np.int64))
-    kept = below(coins, k) < 1 << octave
-    owners, k = owners[kept], k[kept]
-    kept = survives(coins, k, rate)
-    np.add.at(out, owners[kept], k[kept])
+    accepted = below(coins, k) < 1 << octave
+    owners, k = owners[accepted], k[accepted]
+    accepted = survives(coins, k, rate)
+    np.add.at(out, owners[accepted], k[accepted])
 
 
 def _power_above(reach: Fraction) -> Fraction:

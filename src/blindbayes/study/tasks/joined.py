@@ -131,7 +131,7 @@ def overlap_charge(join: JoinSetup, party: str) -> Charge | None:
     """What a party pays for its estimates; None if the study has none. One identifier with all its rows is a record and a
     person."""
     law = overlap_noise(join, party)
-    return None if law is None else Charge(Spend.of(law), UNIT, ("one record", "one person"), law.name)
+    return None if law is None else Charge(Spend.for_release(law), UNIT, ("one record", "one person"), law.name)
 
 
 def _counted(join: JoinSetup, source: ColumnSource, digests: Digests) -> ColumnSource:

@@ -67,7 +67,7 @@ class ShareTask(StudyTask):
     def cost(self, party: str) -> Charge | None:
         """Return the cost of the noise in the shares and of the class holder's randomised labels. Answers cost no more."""
         noise = noise_of(self.study, self.setup)
-        charge = None if noise is None else Charge(Spend.of(noise), UNIT, mechanism=noise.name)
+        charge = None if noise is None else Charge(Spend.for_release(noise), UNIT, mechanism=noise.name)
         return with_labels(charge, self.study) if party == self.columns.class_holder else charge
 
     def overlap_partners(self, party: str) -> tuple[str, ...]:
