@@ -108,8 +108,8 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
     return check
 
 
-def number(text: str, rule: str) -> float:
-    """Return a finite number; `rule` is the error for anything else."""
+def number(text: str, rule: str = "give a number") -> float:
+    """Parse a finite number; `rule` is the error for anything else."""
     try:
         value = float(text)
     except ValueError:
@@ -117,17 +117,6 @@ def number(text: str, rule: str) -> float:
     if not math.isfinite(value):
         raise ConfigError(rule)
     return value
-
-
-def positive(rule: str) -> Callable[[str], float]:
-    """Check for a positive number; `rule` is the error for anything else."""
-
-    def check(text: str) -> float:
-        if (value := number(text, rule)) <= 0:
-            raise ConfigError(rule)
-        return value
-
-    return check
 
 
 def duration(text: str) -> float:
@@ -174,6 +163,20 @@ def some_columns(book: Codebook, left: Sequence[str], last: bool, min_count: int
         if last and (missing := [word for word in left if word not in chosen]):
             raise ConfigError(f"no site holds {missing[0]!r}: every column of the codebook needs a holder")
         return [word for word in left if word in chosen]
+
+    return check
+
+
+def identifier(book: Codebook) -> Callable[[str], tuple[str, ...]]:
+    """Return a check for the names of identifier columns."""
+
+    def check(text: str) -> tuple[str, ...]:
+        columns = tuple(column for column in re.split(r"[\s,]+", text) if column)
+        if not columns or len(set(columns)) < len(columns):
+            raise ConfigError("name at least one column, each once")
+        if clash := [column for column in columns if column in book.names or column == book.target]:
+            raise ConfigError(f"{clash[0]!r} is a column of the codebook; the identifier must not be one")
+        return columns
 
     return check
 

@@ -50,7 +50,7 @@ def option(path: str, *names: str, **more: Any) -> Callable[[Any], Any]:
         kind: Any = field.type
         plain = next((each for each in get_args(kind) if each is not type(None)), kind) if default is None else kind
         more = {"type": click.Choice(get_args(plain)) if get_origin(plain) is Literal else plain}
-        more |= {} if default is None else {"default": default, "show_default": True}
+        more |= {} if default is None else {"show_default": str(default)}
     flags = names or ("--" + name.replace("_", "-"),)
     return click.option(*flags, **more, help=SETTINGS[path].sentence)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from blindbayes.cli import options as shared
 from blindbayes.cli.answers import new_file
@@ -27,22 +26,31 @@ from blindbayes.study.tasks.traits import ModelForm
 
 _OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
 _OF_ROWS = {"without_rows", "quorum", "min_parties"}
+_NEEDED = {"path", "title", "codebook", "cards"}
 _GROUPS: dict[str, type[msgspec.Struct]] = {"privacy": Privacy, "limits": Limits, "estimation": Estimation}
+_SETTINGS = (
+    *("study.privacy.epsilon", "study.privacy.delta", "study.privacy.expected_rows", "study.columns.n_rows"),
+    *("study.limits.quorum", "study.limits.min_parties", "study.limits.min_rows", "study.limits.min_cell"),
+)
+
+
+def _settings(command: Any) -> Any:
+    """Add an option for each setting that `study init` takes by its own name, and for the deadlines."""
+    for name in reversed(Deadlines.__struct_fields__):
+        command = option(f"study.deadlines.{name}", f"--{name}-seconds", name)(command)
+    for path in reversed(_SETTINGS):
+        command = option(path)(command)
+    return command
 
 
 @click.command()
 @click.argument("path", metavar="STUDY", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--ask", is_flag=True, help="Ask for whatever is not given; so it does on a terminal if something needed is missing."
-)
+@click.option("--ask", is_flag=True, help="Ask for what is not given, as on a terminal if something needed is missing.")
 @option("study.title")
 @option("study.codebook", type=click.Path(exists=True, dir_okay=False))
 @click.option("--card", "cards", multiple=True, type=shared.FILE, help="A site's card; once per site.")
 @click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
-@option(
-    "study.protocol",
-    type=click.Choice(sorted({*tasks.known("rows"), *tasks.known("columns")})),
-)
+@option("study.protocol", type=click.Choice(sorted({*tasks.known("rows"), *tasks.known("columns")})))
 @click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
 @option("study.columns.labelled", multiple=True)
 @option("study.key", multiple=True)
@@ -51,19 +59,9 @@ _GROUPS: dict[str, type[msgspec.Struct]] = {"privacy": Privacy, "limits": Limits
 @option("study.reveal_to")
 @option("study.duplicates")
 @option("study.options", "--option", "options", multiple=True, metavar="NAME=VALUE")
-@option("study.privacy.epsilon")
-@option("study.privacy.delta")
-@option("study.privacy.expected_rows")
-@option("study.columns.n_rows")
-@option("study.limits.quorum")
-@option("study.limits.min_parties")
-@option("study.limits.min_rows")
-@option("study.limits.min_cell")
-@option("study.deadlines.step", "--step-seconds", "step", type=float, default=60.0, show_default=True)
-@option("study.deadlines.join", "--join-seconds", "join", type=float, default=600.0, show_default=True)
-@option("study.deadlines.run", "--run-seconds", "run", type=float, default=3600.0, show_default=True)
+@_settings
 @click.pass_context
-def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -> None:
+def init(context: click.Context, /, ask: bool, **given: Any) -> None:
     r"""Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
 
     Example:
@@ -75,85 +73,89 @@ def init(context: click.Context, /, path: Path | None, ask: bool, **said: Any) -
     """
     from blindbayes.cli.commands import wizard
 
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = {name: value for name, value in context.params.items() if sources[name] is ParameterSource.COMMANDLINE}
+    given = {name: value for name, value in given.items() if value is not None and value != ()}
     missing = [each for each in context.command.params if each.name in _NEEDED and each.name not in given]
     if ask or (missing and wizard.on_terminal()):
         wizard.Wizard(given).run()
         return
     if missing:
-        raise click.MissingParameter(ctx=context, param=missing[0])
-    over_rows = not (said["holds"] or said["labelled"])
-    if wrong := sorted(set(given) & (_OF_COLUMNS if over_rows else _OF_ROWS)):
-        kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
-        raise ConfigError(
-            f"--{wrong[0].replace('bounds', 'bound').replace('_', '-')} is for studies over {kind}, or leave it out"
-        )
-    rows_task = tasks.task_class(said["protocol"] or "masked_sum")
-    if over_rows and "queries" in given and rows_task.model is ModelForm.OPENED:
-        raise ConfigError("--queries is for studies over columns, and for other models in shares; leave it out")
-    cards = [read_card(card) for card in said["cards"]]
-    study = make_study(said["title"], Codebook.from_toml(said["codebook"]), cards, said if over_rows else given)
+        raise click.UsageError(f"Missing {', '.join(each.get_error_hint(context) for each in missing)}.")
+    if problems := _problems(given):
+        raise ConfigError("; ".join(problems))
+    cards = [read_card(card) for card in given["cards"]]
+    study = make_study(given["title"], Codebook.from_toml(given["codebook"]), cards, given)
     answers = study.task.disclosure.answers
     if answers is not None and answers.queries is None:
         raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
-    target = new_file(str(path))
-    target.write_text(study.to_toml(), encoding="utf-8")
-    click.echo(f"Wrote {path}. sha256 {study.sha256}")
+    new_file(str(given["path"])).write_text(study.to_toml(), encoding="utf-8")
+    click.echo(f"Wrote {given['path']}. sha256 {study.sha256}")
 
 
-_NEEDED = {"path", "title", "codebook", "cards"}
+def _problems(given: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the options together: those that are for another kind of study."""
+    over_rows = not _over_columns(given)
+    kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
+    problems = [
+        f"--{name.replace('bounds', 'bound').replace('_', '-')} is for studies over {kind}, or leave it out"
+        for name in sorted(set(given) & (_OF_COLUMNS if over_rows else _OF_ROWS))
+    ]
+    opened = tasks.task_class(given.get("protocol", "masked_sum")).model is ModelForm.OPENED
+    if over_rows and "queries" in given and opened:
+        problems.append("--queries is for studies over columns, and for other models in shares; leave it out")
+    return problems
 
 
-def make_study(title: str, book: Codebook, cards: Sequence[Card], said: Mapping[str, Any]) -> StudyFile:
+def _over_columns(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("holds") or given.get("labelled"))
+
+
+def make_study(title: str, book: Codebook, cards: Sequence[Card], given: Mapping[str, Any]) -> StudyFile:
     """Return the study that the options of `study init` describe, under the names of its parameters.
 
-    Besides them `said` may hold any setting of `Privacy`, `Limits` and `Estimation`, and `hosts`. Over columns rows line up if
-    `n_rows` is given, else keys match them, and without an epsilon small counters are set to 0: sites ask for it.
+    Besides them `given` may hold any setting of `Privacy`, `Limits` and `Estimation`, and `hosts`. Over columns rows line up if
+    `n_rows` is given, else an identifier matches them, and without an epsilon small counters are set to 0, as sites ask.
     """
-    options = {name: _value(text) for name, text in _pairs("--option", said.get("options", ()))}
-    if said.get("queries") is not None:
-        options["queries"] = said["queries"]
-    if said.get("bounds"):
-        options["bounds"] = {name: _value(text) for name, text in _pairs("--bound", said["bounds"])}
-    deadlines = Deadlines(**{each: said[each] for each in Deadlines.__struct_fields__ if each in said})
-    protocol = said.get("protocol")
-    if not (said.get("holds") or said.get("labelled")):
-        study = RowStudy(book, protocol=protocol or "masked_sum", options=options, **_groups(said))
-        without = said.get("without_rows", ())
+    options = {name: _value(text) for name, text in _pairs("--option", given.get("options", ()))}
+    if given.get("queries") is not None:
+        options["queries"] = given["queries"]
+    if given.get("bounds"):
+        options["bounds"] = {name: _value(text) for name, text in _pairs("--bound", given["bounds"])}
+    deadlines = Deadlines(**{each: given[each] for each in Deadlines.__struct_fields__ if each in given})
+    if not _over_columns(given):
+        study = RowStudy(book, protocol=given.get("protocol", "masked_sum"), options=options, **_groups(given))
+        without = given.get("without_rows", ())
         parties = [
             Party(each.name, each.identity.hex(), each.name not in without, each.agreement.hex() or None) for each in cards
         ]
-        return StudyFile.make(study, title, tuple(parties), hosts=said.get("hosts"), deadlines=deadlines)
-    holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", said.get("holds", ()))}
-    held = Holdings(holds, tuple(said.get("labelled", ())), said.get("n_rows"))
+        return StudyFile.make(study, title, tuple(parties), hosts=given.get("hosts"), deadlines=deadlines)
+    holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.get("holds", ()))}
+    held = Holdings(holds, tuple(given.get("labelled", ())), given.get("n_rows"))
     parties = [Party(each.name, each.identity.hex()) for each in cards]
-    over_columns = _over_columns(book, held, options, protocol, said)
+    over_columns = _columns_study(book, held, options, given)
     return StudyFile.make(over_columns, title, tuple(parties), columns=held, deadlines=deadlines)
 
 
-def _groups(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The groups of settings, without what was not said."""
+def _groups(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: kind(**{each: said[each] for each in kind.__struct_fields__ if said.get(each) is not None})
+        name: kind(**{each: given[each] for each in kind.__struct_fields__ if given.get(each) is not None})
         for name, kind in _GROUPS.items()
     }
 
 
-def _over_columns(
-    book: Codebook, held: Holdings, options: dict[str, Any], protocol: str | None, said: Mapping[str, Any]
+def _columns_study(
+    book: Codebook, held: Holdings, options: dict[str, Any], given: Mapping[str, Any]
 ) -> ColumnStudy | JoinStudy:
-    """A study with what sites ask for by default."""
-    task = tasks.task_class(protocol or ("joined_sums" if held.n_rows is None else "class_sums"))
-    exact = said.get("epsilon") is None
-    groups = _groups({"min_cell": Policy().min_cell if task.model is ModelForm.SHARED and exact else 0, **said})
-    own = {"options": options, **{name: said[name] for name in ("protocol", "reveal_to") if said.get(name) is not None}}
+    """Return a study over columns with what sites ask for by default."""
+    task = tasks.task_class(given.get("protocol") or ("joined_sums" if held.n_rows is None else "class_sums"))
+    exact = given.get("epsilon") is None
+    groups = _groups({"min_cell": Policy().min_cell if task.model is ModelForm.SHARED and exact else 0, **given})
+    own = {"options": options, **{name: given[name] for name in ("protocol", "reveal_to") if name in given}}
     if task.aligned:
         return ColumnStudy(book, **own, **groups)
     options.setdefault("min_overlap", Policy().min_overlap)
     one_record = groups["limits"].min_cell or not exact  # an identifier stands for one record then
-    duplicates: Duplicates = said.get("duplicates") or ("first" if one_record else "join")
-    return JoinStudy(book, key=tuple(said.get("key", ())), duplicates=duplicates, **own, **groups)
+    duplicates: Duplicates = given.get("duplicates") or ("first" if one_record else "join")
+    return JoinStudy(book, key=tuple(given.get("key", ())), duplicates=duplicates, **own, **groups)
 
 
 def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -164,7 +166,6 @@ def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _value(text: str) -> Any:
-    """A number or a truth value where the text is one."""
     for kind in (int, float):
         try:
             return kind(text)

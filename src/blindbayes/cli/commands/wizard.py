@@ -1,7 +1,7 @@
-"""The questions of `blindbayes study init`, with a default where there is a sensible one.
+"""The questions of `blindbayes study init`.
 
-An answer is an option of the command: the study that the answers so far describe is made at once, and what it refuses is asked
-again. An option given on the command line is not asked for. Nothing is written before the last answer.
+An answer is an option of the command. The study that the answers describe is made at once, and what it refuses is asked again.
+An option given on the command line is not asked for. Nothing is written before the last answer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from blindbayes.cli.answers import (
     asked,
     cards_of,
     duration,
+    identifier,
     new_file,
     number,
     one_of,
-    positive,
     printable,
     some_columns,
     whole,
@@ -47,29 +47,31 @@ from blindbayes.study.tasks.traits import ModelForm, Standing, Support
 _NOBODY = ("-", "--", "---")  # no site has such a name
 _COLUMNS = {"holds", "labelled", "key", "bounds", "queries", "reveal_to", "duplicates", "options", "n_rows"}
 _ROWS = {"without_rows", "protocol", "epsilon", "quorum", "min_cell"}
+_FLOATS = {"alpha", "var_smoothing", "delta", "honest_fraction"}  # the study refuses what is out of bounds
+_DURATIONS = {"step", "join", "run"}
 
 
 def on_terminal() -> bool:
-    """Whether there is somebody to ask."""
+    """Return True if there is somebody to ask."""
     return sys.stdin.isatty()
 
 
 class Wizard:
-    """One conversation. `given` holds the options that stood on the command line."""
+    """One conversation. `given` holds the options of the command line."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
-        self._said: dict[str, Any] = {}  # the answers, under the names of the options
+        self._answers: dict[str, Any] = {}  # by the names of the options
         self._advanced = False  # whether the rarer questions are asked
         self._cards: list[Card] = []
 
     def run(self) -> None:
         """Ask, show what follows from the answers, and write."""
         click.echo("Return takes the answer in brackets; Ctrl-C stops, and then nothing is written.\n")
-        path = self._ask("path", new_file, "study.toml", trial=False, text="Study file", before="")
-        self._ask("title", printable, trial=False)
+        path = self._ask("path", "study.toml", new_file, trial=False, text="Study file", before="")
+        self._ask("title", check=printable, trial=False)
         self._known = ask_codebook(path, self._given.get("codebook"))
-        paths = self._ask_cards()
+        cards = self._ask_cards()
         study: StudyFile | None = None
         if not self._over_columns():
             study = self._ask_rows()
@@ -78,7 +80,7 @@ class Wizard:
             study = self._ask_columns()
         if study is not None:
             _tell(study)
-        self._write(path, paths, study)
+        self._write(path, cards, study)
 
     def _write(self, path: Path, cards: Sequence[Path], study: StudyFile | None) -> None:
         known = self._known
@@ -97,29 +99,30 @@ class Wizard:
             click.echo("what is missing. Then run `blindbayes study init` again, and say who holds which of them.")
         else:
             click.echo("what is missing. Then this writes the study from your answers:")
-            click.echo("  " + command_line(init, {**self._said, "codebook": known.path, "cards": cards}))
+            click.echo("  " + command_line(init, {**self._answers, "codebook": known.path, "cards": cards}))
 
     # -- one question ------------------------------------------------------------------------------------------------------
 
     def _study(self, **more: Any) -> StudyFile:
-        """The study as far as it is known."""
-        return make_study(self._said["title"], self._known.book, self._cards, {**self._given, **self._said, **more})
+        """Make the study that the answers describe."""
+        return make_study(self._answers["title"], self._known.book, self._cards, {**self._given, **self._answers, **more})
 
     def _ask(
         self,
         name: str,
-        check: Callable[[str], Any],
         default: str | None = None,
+        check: Callable[[str], Any] | None = None,
         *,
         rarer: bool = False,
         trial: bool = True,
         text: str | None = None,
         before: str | None = None,
     ) -> Any:
-        """Ask for an option, unless it is given; return and keep the first answer that `check` and the study take.
+        """Ask for an option, unless it is given; store and return the first answer that `check` and the study accept.
 
-        A rarer question gets its default unless more is to be asked. Without `trial` the study is still to be described.
+        A rarer question gets its default unless more is to be asked. Without `trial` the study cannot be made yet.
         """
+        check = check or (duration if name in _DURATIONS else number if name in _FLOATS else whole(0))
 
         def checked(answer: str) -> Any:
             value = check(answer)
@@ -129,22 +132,21 @@ class Wizard:
 
         if name in self._given:
             value = self._given[name]
-            self._said[name] = checked(" ".join(value) if isinstance(value, tuple) else str(value))
+            self._answers[name] = checked(" ".join(value) if isinstance(value, tuple) else str(value))
         elif rarer and not self._advanced:
-            self._said[name] = check(default or "")
+            self._answers[name] = check(default or "")
         else:
             if before := STUDY[name].before if before is None else before:
                 click.echo("\n" + before)
-            self._said[name] = asked(text or STUDY[name].question, checked, default)
-        return self._said[name]
+            self._answers[name] = asked(text or STUDY[name].question, checked, default)
+        return self._answers[name]
 
     def _ask_for_more(self, what: str) -> None:
-        """One question for all the rarer ones."""
         click.echo("")
         self._advanced = click.confirm(f"More settings ({what})?", default=False)
 
     def _require_floor(self) -> None:
-        """Ask for the least variance, if the codebook needs one and is not yet on disk."""
+        """Ask for the variance floor, if the codebook needs one and is not yet on disk."""
         known = self._known
         gaussian = [each.name for each in known.book.features if isinstance(each, Numeric) and each.bins is None]
         if not gaussian or known.book.variance_floor is not None:
@@ -155,11 +157,11 @@ class Wizard:
                 "over columns need: add a line such as variance_floor = 0.01 (in squared units), or give the column bins"
             )
         click.echo("\nWithout bins a number is scored by mean and variance. No variance is taken to be below this one.")
-
-        def floored(text: str) -> Codebook:
-            return msgspec.structs.replace(known.book, variance_floor=number(text, "give a positive number"))
-
-        book = asked("Least variance, in squared units", floored, "0.01")
+        book = asked(
+            "Least variance, in squared units",
+            lambda text: msgspec.structs.replace(known.book, variance_floor=number(text)),
+            "0.01",
+        )
         self._known = replace(known, book=book, text=book.to_toml())
 
     # -- who ---------------------------------------------------------------------------------------------------------------
@@ -171,17 +173,17 @@ class Wizard:
         paths: list[Path] = []
 
         def add(text: str) -> bool:
-            found = cards_of(Path(text.strip())) if text.strip() else []
-            for _, card in found:
+            cards = cards_of(Path(text.strip())) if text.strip() else []
+            for _, card in cards:
                 if any(card.name == other.name or card.identity == other.identity for other in self._cards):
                     raise ConfigError(f"{card.name} takes part already")
-            for path, card in found:
+            for path, card in cards:
                 paths.append(path)
                 self._cards.append(card)
                 click.echo(f"  {card.name}: {card.words}")
-            if not found and len(self._cards) < 2:
+            if not cards and len(self._cards) < 2:
                 raise ConfigError("a study has at least two sites (three, if sums are exact); give the cards of all, yours too")
-            return bool(found)
+            return bool(cards)
 
         for path in self._given.get("cards", ()):
             add(str(path))
@@ -197,7 +199,7 @@ class Wizard:
         return tuple(card.name for card in self._cards)
 
     def _over_columns(self) -> bool:
-        """Whether the sites hold different columns; an option that is for one of them says it."""
+        """Ask whether the sites hold different columns, unless an option that is for one of the two is given."""
         if set(self._given) & (_COLUMNS | _ROWS):
             return bool(set(self._given) & _COLUMNS)
         click.echo("\n" + STUDY["kind"].before)
@@ -207,36 +209,39 @@ class Wizard:
 
     def _ask_rows(self) -> StudyFile:
         brings = STUDY["contributes"]
-        without = self._ask("without_rows", among(self._names), "", trial=False, text=brings.question, before=brings.before)
+        without = self._ask("without_rows", "", among(self._names), trial=False, text=brings.question, before=brings.before)
         count = len(self._names) - len(without)
         offered = tasks.known("rows", (Standing.OFFERED,))
         lines = [STUDY["protocol"].before, *(f"  {name}: {tasks.task_class(name).description}" for name in offered)]
-        protocol = self._ask("protocol", self._protocol, "masked_sum", trial=False, before="\n".join(lines))
-        self._said |= {"min_parties": self._given.get("min_parties", min(3, count)), "min_rows": 10}
-        self._ask_privacy(count)
-        private = self._said["epsilon"] is not None
+        protocol = self._ask("protocol", "masked_sum", self._protocol, trial=False, before="\n".join(lines))
+        self._answers |= {"min_parties": self._given.get("min_parties", min(3, count)), "min_rows": 10}
+        exact = "exact: the sum is opened as it is; who knows all records of a cell but one can compute the last."
+        self._ask("epsilon", "exact" if count >= 3 else "1", _epsilon, before=f"{exact}\n{STUDY['epsilon'].before}")
+        private = self._answers["epsilon"] is not None
+        if private:
+            self._ask("expected_rows", "", lambda text: whole(1)(text) if text.strip() else None)
         if tasks.task_class(protocol).model is ModelForm.SHARED and not private:
-            self._ask("queries", whole(1), "1000")
-        self._ask_for_more("thresholds, noise, hosts, model, deadlines")
-        self._ask("min_parties", whole(2, count), str(min(3, count)), rarer=True)
+            self._ask("queries", "1000", whole(1))
+        self._ask_for_more("limits, noise, hosts, model, deadlines")
+        self._ask("min_parties", str(min(3, count)), whole(2, count), rarer=True)
         asks = " (sites ask for 10 unless they say otherwise)"
-        self._ask("min_rows", whole(0), "10", rarer=True, text=STUDY["min_rows"].question + asks)
+        self._ask("min_rows", "10", rarer=True, text=STUDY["min_rows"].question + asks)
         if private:
             self._ask_noise()
         self._ask_quorum(protocol, count)
         if private or "min_cell" in self._given:
-            self._ask("min_cell", whole(0), "0", rarer=True)
+            self._ask("min_cell", "0", rarer=True)
         if self._known.complete and self._advanced:  # a template is finished by a call, which has fewer options
             self._ask_hosts()
-            self._ask("alpha", positive("give a positive number"), "1.0", before=STUDY["var_smoothing"].before)
-            self._ask("var_smoothing", positive("give a positive number"), "1e-09", before="")
+            self._ask("alpha", "1.0", before=STUDY["var_smoothing"].before)
+            self._ask("var_smoothing", "1e-09", before="")
         self._ask_deadlines()
         return self._study()
 
     def _protocol(self, text: str) -> str:
         standing = None if "protocol" in self._given else (Standing.OFFERED,)  # given by name, any protocol
         name = one_of(tasks.known("rows", standing))(text)
-        count = len(self._names) - len(self._said["without_rows"])
+        count = len(self._names) - len(self._answers["without_rows"])
         if count < (minimum := read_spec(name).table.get("minimum", 2)):
             raise ConfigError(f"{name} needs at least {minimum} sites that bring rows; there are {count}")
         book = Codebook("class", ("a", "b"), (STAND_IN,))
@@ -245,37 +250,21 @@ class Wizard:
             raise ConfigError(f"a site is called {clash[0]!r}, which {name} keeps for a role; take another protocol")
         return name
 
-    def _ask_privacy(self, count: int) -> None:
-        def epsilon(text: str) -> float | None:
-            return (
-                None if text.strip().lower() == "exact" else positive("epsilon is a positive number, or the word exact")(text)
-            )
-
-        exact = "exact: the sum is opened as it is; who knows all records of a cell but one can compute the last."
-        before = f"{exact}\n{STUDY['epsilon'].before}"
-        self._ask("epsilon", epsilon, "exact" if count >= 3 else "1", before=before)
-        if self._said["epsilon"] is not None:
-            self._ask("expected_rows", lambda text: whole(1)(text) if text.strip() else None, "")
-
     def _ask_noise(self) -> None:
-        """The rarer settings of a private study."""
-        self._ask("delta", lambda text: number(text, "delta is a number from 0 to below 1"), "0", rarer=True)
+        self._ask("delta", "0", rarer=True)
         if not (self._advanced and self._known.complete):
             return
         click.echo("\n" + STUDY["unit"].before)
         units = ("record", "party") if self._known.book.identifier is None else ("record", "person", "party")
         unit = asked(STUDY["unit"].question, one_of(units), "record")
         if unit == "party":
-            self._said["unit"] = "party"
-            self._ask("party_rows", whole(1))
+            self._answers["unit"] = "party"
+            self._ask("party_rows", check=whole(1))
         elif unit == "person":
-            self._ask("rows_per_person", whole(1))
+            self._ask("rows_per_person", check=whole(1))
         usual = Privacy().honest_fraction
-
-        def fraction(text: str) -> float:
-            return usual if text == str(round(usual, 4)) else number(text, "give a number above 0, at most 1")
-
-        self._ask("honest_fraction", fraction, str(round(usual, 4)))
+        shown = str(round(usual, 4))
+        self._ask("honest_fraction", shown, lambda text: usual if text == shown else number(text))
 
     def _ask_quorum(self, protocol: str, count: int) -> None:
         loses = Support.DROPOUT in tasks.task_class(protocol).supports
@@ -289,35 +278,35 @@ class Wizard:
                 raise ConfigError(f"{protocol} needs every site: leave the quorum out")
             return None if value == usual else value
 
-        self._ask("quorum", quorum, str(usual), rarer=True)
+        self._ask("quorum", str(usual), quorum, rarer=True)
 
     def _ask_hosts(self) -> None:
         usual = self._study().hosts
         if usual:
             click.echo("\n" + STUDY["hosts"].before)
         hosts: dict[str, str] = {}
-        for seat, host in usual.items():
+        for role, host in usual.items():
 
-            def checked(text: str, seat: str = seat) -> str:
+            def checked(text: str, role: str = role) -> str:
                 name = one_of(self._names)(text)
                 if len(hosts) == len(usual) - 1:  # the last answer settles whether roles lie apart that must
-                    self._study(hosts={**hosts, seat: name})
+                    self._study(hosts={**hosts, role: name})
                 return name
 
-            hosts[seat] = asked(STUDY["hosts"].question.format(seat=seat), checked, host)
-        self._said["hosts"] = hosts
+            hosts[role] = asked(STUDY["hosts"].question.format(seat=role), checked, host)
+        self._answers["hosts"] = hosts
 
     def _ask_deadlines(self) -> None:
-        step = self._ask("step", duration, "60", rarer=True, trial=False)
-        join = self._ask("join", duration, "10 min", rarer=True, trial=False)
-        longest = max(step, join)
+        longest = max(
+            self._ask(name, default, rarer=True, trial=False) for name, default in (("step", "60"), ("join", "10 min"))
+        )
 
         def run(text: str) -> float:
             if (seconds := duration(text)) < longest:
                 raise ConfigError(f"the whole run is not shorter than its parts: at least {longest:g} seconds")
             return seconds
 
-        self._ask("run", run, "1 h" if longest <= 3600 else f"{longest:g}", rarer=True)
+        self._ask("run", "1 h" if longest <= 3600 else f"{longest:g}", run, rarer=True)
 
     # -- columns -----------------------------------------------------------------------------------------------------------
 
@@ -333,44 +322,42 @@ class Wizard:
             return names if one_of((*names, "all"))(text) == "all" else (text.strip(),)
 
         click.echo("")
-        who = STUDY["labelled"].question.format(target=book.target)
-        holders = self._ask("labelled", labelled, names[0], trial=False, text=who)
+        question = STUDY["labelled"].question.format(target=book.target)
+        holders = self._ask("labelled", names[0], labelled, trial=False, text=question)
         acts = holders[0] if len(holders) == 1 else "all"
         self._ask_holds(acts, holds)
         aligned = acts == "all" or self._aligned()
         if aligned:
-            self._ask("n_rows", whole(1, book.max_rows), trial=False)
+            self._ask("n_rows", check=whole(1, book.max_rows), trial=False)
         else:
             self._ask_join(bounds)
         click.echo(
             "\nNobody gets the model: it stays in shares, one per site. Scoring somebody takes all sites, and opens the class."
         )
-        self._ask("reveal_to", one_of(("all", *names)), acts, trial=False)
-        self._ask("queries", whole(1), "10000")
-        self._ask_for_more("thresholds, duplicates, model, deadlines")
+        self._ask("reveal_to", acts, one_of(("all", *names)), trial=False)
+        self._ask("queries", "10000", whole(1))
+        self._ask_for_more("limits, duplicates, model, deadlines")
         if self._advanced:
             if not aligned:
                 self._ask_matches()
-            self._ask("min_rows", whole(0), "0")
-            self._ask(
-                "alpha", positive("alpha is a positive number"), "1.0", before="The model: alpha is added to every count."
-            )
+            self._ask("min_rows", "0")
+            self._ask("alpha", "1.0", before="The model: alpha is added to every count.")
         self._ask_deadlines()
         return self._study()
 
     def _by_site(self, option: str) -> dict[str, str]:
-        """What `--holds SITE=...` or `--bound SITE=...` says of each site."""
-        found = {}
+        """Return what `--holds SITE=...` or `--bound SITE=...` says of each site."""
+        values = {}
         for text in self._given.get(option, ()):
             site, sign, value = text.partition("=")
             if not sign or site not in self._names:
                 wanted = f"say SITE=..., with a site among {', '.join(self._names)}"
                 raise ConfigError(f"--{option.removesuffix('s')} {text!r}: {wanted}")
-            found[site] = value
-        return found
+            values[site] = value
+        return values
 
     def _ask_holds(self, labelled: str, given: Mapping[str, str]) -> None:
-        book, held = self._known.book, {}
+        book, holds = self._known.book, {}
         click.echo(f"Who holds which of the columns {', '.join(book.names)}?")
         left = list(book.names)
         for name in self._names:
@@ -379,9 +366,9 @@ class Wizard:
             note = " (Return: the rest)" if last else " (Return: none)" if free else ""
             check = some_columns(book, left, last, 0 if free else 1)
             text = STUDY["holds"].question.format(name=name) + note
-            held[name] = check(given[name]) if name in given else asked(text, check, usual)
-            left = [column for column in left if column not in held[name]]
-        self._said["holds"] = tuple(f"{name}={','.join(columns)}" for name, columns in held.items())
+            holds[name] = check(given[name]) if name in given else asked(text, check, usual)
+            left = [column for column in left if column not in holds[name]]
+        self._answers["holds"] = tuple(f"{name}={','.join(columns)}" for name, columns in holds.items())
 
     def _aligned(self) -> bool:
         if set(self._given) & {"n_rows", "key", "bounds"}:
@@ -390,35 +377,34 @@ class Wizard:
         return click.confirm("Do the rows line up?", default=False)
 
     def _ask_join(self, given: Mapping[str, str]) -> None:
-        """The identifier, and the number of identifiers of each site."""
-        book = self._known.book
-
-        def key(text: str) -> tuple[str, ...]:
-            columns = tuple(column.strip() for column in text.replace(" ", ",").split(",") if column.strip())
-            if not columns or len(set(columns)) < len(columns):
-                raise ConfigError("name at least one column, each once")
-            if clash := [column for column in columns if column in book.names or column == book.target]:
-                raise ConfigError(f"{clash[0]!r} is a column of the codebook; the identifier must not be one")
-            return columns
-
-        if book.identifier is None:
-            self._ask("key", key, "id", trial=False)
+        if self._known.book.identifier is None:
+            self._ask("key", "id", identifier(self._known.book), trial=False)
         else:
             click.echo("Rows are matched by the identifier that the codebook describes.")
         click.echo("\n" + STUDY["bounds"].before)
-        bounds = {}
-        for name in self._names:
-            check, text = whole(MIN_BOUND), STUDY["bounds"].question.format(name=name)
-            bounds[name] = check(given[name]) if name in given else asked(text, check, str(MIN_BOUND))
-        self._said["bounds"] = tuple(f"{name}={bound}" for name, bound in bounds.items())
+        check, question = whole(MIN_BOUND), STUDY["bounds"].question
+        bounds = {
+            name: check(given[name]) if name in given else asked(question.format(name=name), check, str(MIN_BOUND))
+            for name in self._names
+        }
+        self._answers["bounds"] = tuple(f"{name}={bound}" for name, bound in bounds.items())
 
     def _ask_matches(self) -> None:
         rows = "Several rows of one identifier: first takes the first, reject stops the run."
-        self._ask("duplicates", one_of(("first", "reject")), "first", before=rows)
+        self._ask("duplicates", "first", one_of(("first", "reject")), before=rows)
         overlap, usual = STUDY["min_overlap"], str(Policy().min_overlap)
         self._ask(
-            "options", lambda text: (f"min_overlap={whole(0)(text)}",), usual, text=overlap.question, before=overlap.before
+            "options", usual, lambda text: (f"min_overlap={whole(0)(text)}",), text=overlap.question, before=overlap.before
         )
+
+
+def _epsilon(text: str) -> float | None:
+    if text.strip().lower() == "exact":
+        return None
+    value = number(text, rule := "epsilon is a positive number, or the word exact")
+    if value <= 0:
+        raise ConfigError(rule)
+    return value
 
 
 def _tell(study: StudyFile) -> None:
