@@ -32,7 +32,6 @@ class ColumnReport:
     unmapped_codes: Counter[str] = field(default_factory=Counter, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Counts only."""
         names = ("name", "missing", "unmapped", "unreadable", "out_of_bounds", "problem")
         return {name: getattr(self, name) for name in names}
 
@@ -50,7 +49,6 @@ class CheckReport:
         return not any(column.problem for column in self.columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Counts only."""
         return {"rows": self.rows, "ok": self.ok, "columns": [column.to_dict() for column in self.columns]}
 
 
