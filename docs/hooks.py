@@ -44,7 +44,7 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
 
 
 def on_post_template(output_content: str, template_name: str, config: Any) -> str:
-    """The same, for pages without a source."""
+    """Replace the shim on pages without a source."""
     return output_content.replace(SHIM, "worker.js")
 
 
@@ -70,7 +70,7 @@ def protocol_index() -> str:
 
 
 def protocol_page(spec: Spec) -> str:
-    """The SPEC.md, and the closing box that every protocol has."""
+    """Return the SPEC.md with the closing box of every protocol."""
     return f"{_spaced(spec.prose).rstrip()}\n\n{closing_box(spec)}\n"
 
 

@@ -12,7 +12,7 @@ NAMES = ("hospitals", "census", "columns")
 
 
 def notebook(markdown: str) -> str:
-    """A tutorial as a notebook: python blocks become code cells, bash blocks become cells with `!`."""
+    """Convert a tutorial to a notebook: python blocks become code cells, bash blocks become cells with `!`."""
     cells: list[dict[str, Any]] = []
     for part in re.split(r"(^```(?:python|bash)\n.*?^```$)", markdown, flags=re.DOTALL | re.MULTILINE):
         block = re.fullmatch(r"```(python|bash)\n(.*?)```", part, flags=re.DOTALL)
@@ -34,7 +34,7 @@ def notebook(markdown: str) -> str:
 
 
 def made(name: str) -> str:
-    """The notebook of one tutorial."""
+    """Return the notebook of one tutorial."""
     return notebook((HERE / "tutorials" / f"{name}.md").read_text(encoding="utf-8"))
 
 

@@ -182,7 +182,7 @@ def write_duckdb(path: Path, tables: Mapping[str, pa.Table]) -> str:
 
 
 def joined_in_clear(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The plain join on the normalised address, first rows alone, which nobody may make: to compare with."""
+    """Return the plain join on the normalised address, of first rows only, which no party may compute: for comparison."""
     first, second = tables[HOLDER], tables[OTHER]
     row_of: dict[str, int] = {}
     for at, text in enumerate(second.column("email").to_pylist()):

@@ -24,7 +24,7 @@ META = {"name": "blindbayes", "resource_spec": {}, "min_clients": 2, "deploy_map
 
 
 def flare(folder: Path) -> None:
-    """A job folder for `submit_job`."""
+    """Write a job folder for `submit_job`."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
     (config / "config_fed_client.json").write_text(json.dumps(CLIENT, indent=2))
@@ -59,7 +59,7 @@ seconds = 86400
 
 
 def flower(folder: Path) -> None:
-    """An app folder for `flwr run`."""
+    """Write an app folder for `flwr run`."""
     folder.mkdir(parents=True)
     (folder / "pyproject.toml").write_text(FLOWER)
 
@@ -68,7 +68,7 @@ KINDS = {"flare": flare, "flower": flower}
 
 
 def main(arguments: list[str]) -> int:
-    """The command."""
+    """Run the command line."""
     if len(arguments) != 2 or arguments[0] not in KINDS or Path(arguments[1]).exists():
         sys.stderr.write(f"usage: python -m blindbayes_engines {'|'.join(KINDS)} FOLDER (a new one)\n")
         return 2

@@ -56,7 +56,7 @@ class _Peer(threading.Thread):
         self.queue.put(None)
 
     def _gather(self) -> list[bytes]:
-        """What waits, at most a batch; nothing, for a ping, if nothing comes for a while."""
+        """Return the waiting records, at most a batch; none, for a ping, after a while without records."""
         frames: list[bytes] = []
         try:
             frame = self.queue.get(timeout=_IDLE) if self._up else self.queue.get_nowait()
@@ -150,7 +150,7 @@ class Carry(Executor):
             agent.close()
 
     def tell(self, kind: int, site: str, body: bytes = b"") -> bool:
-        """A record to the agent, if there is one."""
+        """Send a record to the agent, if there is one."""
         agent = self._agent
         try:
             if agent is not None:
@@ -160,7 +160,7 @@ class Carry(Executor):
             return False
 
     def _arrived(self, topic: str, request: Shareable, fl_ctx: Any) -> Shareable:
-        """Called on FLARE's threads. What is no message of ours is answered, and gone."""
+        """Handle a message on one of FLARE's threads; foreign messages are answered and dropped."""
         try:
             sender = request.get_peer_props()[ReservedKey.IDENTITY_NAME]
             life, number, frames = request["life"], request["number"], records.split(request["frames"])

@@ -102,7 +102,7 @@ def _letter(node: int, names: dict[int, str], mail: dict[int, list[bytes]]) -> M
 def _sort(
     node: int, reply: Message, names: dict[int, str], mail: dict[int, list[bytes]], rests: dict[int, tuple[float, float]]
 ) -> None:
-    """A site's answer: who it is, and what goes to whom."""
+    """Return a site's answer: its name, and its messages by receiver."""
     try:
         site, letters = str(reply.content[_RECORD]["site"]), list(_pairs(reply.content[_RECORD]["mail"]))
     except Exception:  # no mail of ours

@@ -60,7 +60,7 @@ class Agent:
                 raise
 
     def records(self, until: float | None = None) -> Iterator[tuple[int, str, bytes] | None]:
-        """What the agent says; None when `until` seconds passed without a word. Ends when the agent does."""
+        """Yield records of the agent, or None after `until` seconds without one; end with the agent."""
         held = b""
         while True:
             while len(held) >= _HEAD.size:
@@ -82,7 +82,7 @@ class Agent:
             held += got
 
     def close(self) -> None:
-        """The agent sees all its sites go down."""
+        """Close the connection; to the agent all its sites go down."""
         self._socket.close()
 
 
@@ -92,7 +92,7 @@ def join(frames: Iterable[bytes]) -> bytes:
 
 
 def split(raw: object) -> list[bytes]:
-    """The frames of such a value. Raises `Broken` for anything else."""
+    """Return the frames of a value, or raise `Broken` if it is malformed."""
     if not isinstance(raw, bytes):
         raise Broken("no frames")
     found, at = [], 0
@@ -109,5 +109,5 @@ def split(raw: object) -> list[bytes]:
 
 
 def taken(count: int) -> bytes:
-    """The body of a TAKEN record."""
+    """Return the body of a TAKEN record."""
     return _SIZE.pack(count)
