@@ -210,7 +210,7 @@ def _classes(path: Path, target: str) -> list[str]:
 @click.option("--rows", type=click.IntRange(1000, 200_000), default=4000, show_default=True, help="Customers of each.")
 @click.option("--scored", type=click.IntRange(10, 5000), default=1500, show_default=True, help="New customers to score.")
 def bank_telecom(as_json: bool, out: str | None, rows: int, scored: int) -> None:
-    """A bank and a telecom train on the customers they share; neither learns who they are.
+    """Train a model of a bank and a telecom on the customers they share; neither learns who they are.
 
     The customer lists do not line up: addresses in different spellings, some misspelt beyond repair, some twice, some absent,
     18% in common. Each company is a process of its own with its own DuckDB file, keys and policy; they talk over mutual TLS
