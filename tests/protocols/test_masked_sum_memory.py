@@ -1,0 +1,40 @@
+"""A simulated masked sum of many parties holds little for each."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+
+from blindbayes.crypto.coins import Coins
+from blindbayes.protocols import registry
+from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.secure_sum.keys import BOX_BYTES, CHECK_BYTES, SECRET_BYTES
+from blindbayes.wire.transcript import Keep
+
+NEIGHBOURS = 100
+
+
+def peak_of(parties: int) -> int:
+    """Return the most bytes that a run takes at once, with 100 neighbours for each party."""
+    coins = Coins.seeded(bytes(32))
+    names = tuple(f"p{at}" for at in range(parties))
+    setting = registry.SumSetup(names, 10, parties - parties // 20, options={"neighbours": NEIGHBOURS})
+    protocol = registry.load("masked_sum")
+    runs = local_runs(protocol.roster(setting), coins=coins)
+    vectors = {name: np.ones(10, np.uint64) for name in names}
+    tracemalloc.start()
+    try:
+        outcome = run_in_memory(registry.simulate_roles(protocol, runs, setting, vectors, coins), keep=Keep.COUNTS)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert outcome.outputs["server"].words.tolist() == [parties] * 10
+    return peak
+
+
+def test_a_party_takes_little_more_than_twice_its_largest_message() -> None:
+    dealt = NEIGHBOURS * (BOX_BYTES + SECRET_BYTES + CHECK_BYTES)  # which the server collects from all parties
+    peak_of(120)  # fills caches
+    each = (peak_of(360) - peak_of(120)) / 240
+    assert each < 2.5 * dealt
