@@ -174,7 +174,7 @@ def test_the_trial_runs_on_a_read_only_root_with_a_temporary_folder_without_exec
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, **ports, "TRIAL": str(DEPLOY / "trial.sh"), "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     environment["ROOM"] = str(tmp_path)
-    environment["BLINDBAYES_SITE__LEAST_FREE_MB"] = "1"
+    environment["BLINDBAYES_SITE__MIN_FREE_MB"] = "1"
     found = subprocess.run(
         ["unshare", "-rm", "sh", "-c", _BARE], env=environment, capture_output=True, text=True, timeout=200, check=False
     )

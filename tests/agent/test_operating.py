@@ -162,7 +162,7 @@ def test_old_releases_go_and_nothing_begins_on_a_full_disk(tmp_path: Path, monke
             assert home.audit.where("event", "release removed")[-1]["run"] == "a" * 32
             full = shutil.disk_usage(home.folder)._replace(free=1024)
             monkeypatch.setattr("blindbayes.agent.store.folder.shutil.disk_usage", lambda _: full)
-            with pytest.raises(ConfigError, match="least_free_mb"):
+            with pytest.raises(ConfigError, match="min_free_mb"):
                 office.agents["north"].begin(study.sha256)
 
     bounded(test)
@@ -170,5 +170,5 @@ def test_old_releases_go_and_nothing_begins_on_a_full_disk(tmp_path: Path, monke
 
 def test_a_folder_opens_with_overrides_of_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     office = Office(tmp_path, NAMES)
-    monkeypatch.setenv("BLINDBAYES_SITE__LEAST_FREE_MB", "1")
-    assert SiteFolder.open(office.net.sites["north"].home.folder).config.least_free_mb == 1
+    monkeypatch.setenv("BLINDBAYES_SITE__MIN_FREE_MB", "1")
+    assert SiteFolder.open(office.net.sites["north"].home.folder).config.min_free_mb == 1

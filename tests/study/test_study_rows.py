@@ -148,9 +148,9 @@ def test_exact_sums_of_two_parties_are_refused() -> None:
     for protocol in ROWS_PROTOCOLS:
         with pytest.raises(PrivacyError):
             RowStudy(CODEBOOK, protocol=protocol).simulate(two)
-        with pytest.raises(PrivacyError, match="tells each the other"):
+        with pytest.raises(PrivacyError, match="reveals to each the other"):
             RowStudy(CODEBOOK, protocol=protocol, limits=Limits(min_parties=2)).simulate(two)
-    with pytest.raises(PrivacyError, match="tells each the other"):
+    with pytest.raises(PrivacyError, match="reveals to each the other"):
         RowStudy(CODEBOOK, limits=Limits(quorum=2)).simulate(split(WHOLE, 3))
 
 

@@ -155,7 +155,7 @@ class OpenedRatioTask(RatioTask):
         self.setting = SumSetup(self.names, ratios.lanes, noisy=self.noise is not None)  # depends on everybody's counts
 
     def cost(self, party: str) -> Charge | None:
-        return None if self.noise is None else Charge.of(self.noise.price)
+        return None if self.noise is None else Charge.from_cost(self.noise.price)
 
     def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
         own, (first, second) = coins.derive("role"), self.computing

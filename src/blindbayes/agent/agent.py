@@ -81,7 +81,7 @@ class Agent:
         interrupted = self.home.runs.interrupted()
         log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
         for run_id in self.home.history.stopped_runs():
-            self._burn(run_id, "it was stopped by its people", state="stopped", exit_code=RunStopped.code)
+            self._burn(run_id, "it was stopped by staff", state="stopped", exit_code=RunStopped.code)
             interrupted = [each for each in interrupted if each != run_id]
         for run_id in self.home.history.unended():
             if run_id not in interrupted:  # what it opened is not known, and it can never be
@@ -155,7 +155,7 @@ class Agent:
         if (restored := self.home.history.behind()) is not None:
             raise PrivacyError(
                 f"this site came back from a backup of {restored['of']}, and what it spent since is not known: nothing runs "
-                "until its people say `blindbayes site acknowledge`"
+                "until its staff say `blindbayes site acknowledge`"
             )
         if self.name not in study.names:
             raise ConfigError("this site is no party of the study")
@@ -391,8 +391,6 @@ class Agent:
             self.router.detach(old.run_id)
             for seat in old.seats.values():
                 asyncio.get_running_loop().create_task(seat.close())
-
-    # -- for people ----------------------------------------------------------------------------------------------------
 
     def show(self) -> dict[str, Any]:
         return show_site(self)

@@ -1,4 +1,4 @@
-"""The operator's side of the operator's port."""
+"""A client of the operator's port."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from blindbayes.io.untrusted import read_json
 
 
 def substance(text: str) -> str:
-    """A line of progress without its clock: what is new when this is new."""
+    """Return a line of progress without its clock."""
     return re.sub(r", \d+ (s|min) to deadline", "", text)
 
 
 class OperatorClient:
-    """Talks to the agent of a site's folder."""
+    """A client of the agent of a site's folder."""
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "operator.token").exists():
@@ -29,16 +29,16 @@ class OperatorClient:
         self.address, _, self._token = read_private(folder / "operator.token").decode().partition(" ")
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """One call of the site's API; the decoded answer. What the agent refused has `state` refused."""
+        """Call the site's API and return the decoded answer. A refused run has the `state` refused."""
         payload = None if body is None else json.dumps(body)
         status, text = self._exchange(method, f"/api{path}", payload, {"Authorization": f"Bearer {self._token}"})
-        found = read_json(text, "the agent's answer")
-        if status != 200 and (not isinstance(found, dict) or found.get("state") != "refused"):
-            raise ConfigError(f"the agent refused: {found.get('message', status)}")
-        return found
+        answer = read_json(text, "the agent's answer")
+        if status != 200 and (not isinstance(answer, dict) or answer.get("state") != "refused"):
+            raise ConfigError(f"the agent refused: {answer.get('message', status)}")
+        return answer
 
     def ready(self) -> str | None:
-        """None, or why the agent is not ready: for probes, which wait five seconds."""
+        """Return None, or why the agent is not ready. For probes, which wait five seconds."""
         status, text = self._exchange("GET", "/readyz", None, {}, timeout=5)
         return None if status == 200 else text
 
@@ -57,7 +57,7 @@ class OperatorClient:
             connection.close()
 
     def follow(self, run: dict[str, Any], tell: Any = None) -> dict[str, Any]:
-        """Wait for the end of a run; `tell` gets every line of progress that says something new."""
+        """Wait for the end of a run. Every new line of progress is passed to `tell`."""
         text = ""
         while run["state"] not in ("done", "failed", "refused"):
             if substance(run["text"]) != substance(text):

@@ -1,4 +1,4 @@
-"""`site.toml`: what the agent listens on, where the rows are, what is allowed."""
+"""`site.toml`: settings, where the rows are, policy; with values from files and environment variables."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MAX_BYTES = 64 * 1024
 
 
 def expanded(value: Any, folder: Path) -> Any:
-    """The same table with every `${env:..}` and `${file:..}` replaced; a file's last line break is left out."""
+    """Replace every `${env:..}` and `${file:..}` in a table; the last line break of a file is dropped."""
     if isinstance(value, dict):
         return {name: expanded(each, folder) for name, each in value.items()}
     if isinstance(value, list):
         return [expanded(each, folder) for each in value]
-    return _NAMED.sub(lambda found: _named(found[1], found[2], folder), value) if isinstance(value, str) else value
+    return _NAMED.sub(lambda match: _named(match[1], match[2], folder), value) if isinstance(value, str) else value
 
 
 def _named(kind: str, name: str, folder: Path) -> str:
@@ -43,7 +43,7 @@ def _named(kind: str, name: str, folder: Path) -> str:
 
 
 def overridden(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with what BLINDBAYES_SITE__LISTEN, BLINDBAYES_SITE__POLICY__MIN_ROWS and so on say: a TOML value, or a text."""
+    """Override settings by variables such as BLINDBAYES_SITE__POLICY__MIN_ROWS: a TOML value, or text."""
     for variable in sorted(name for name in os.environ if name.startswith(_PREFIX)):
         *above, last = variable.removeprefix(_PREFIX).lower().split("__")
         inner = table
@@ -63,10 +63,10 @@ def _value(text: str) -> Any:
 
 
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the rows are: a path, or a database URL with `table`. Relative paths start at the site's folder.
+    """The source of the rows: a path relative to the site's folder, or a database URL with `table`.
 
-    `map` makes columns of the codebook from the table's own; what is None of a text file is decided by its header. `spark`
-    holds settings of the session that is begun for a table of Spark.
+    `map` computes columns of the codebook from the table's own. For text files, what is None is inferred from the header.
+    `spark` holds settings of the Spark session.
     """
 
     source: str
@@ -87,14 +87,14 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RelayUse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The relay's card, and the sites that are reached through it."""
+    """A relay: its card, and the sites that are reached through it."""
 
     card: str
     sites: tuple[str, ...]
 
 
 class Carrier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine that carries the frames: where its process meets the agent, and what the engine calls the other sites."""
+    """An engine that carries the frames: its socket, and the engine's names of the other sites."""
 
     socket: str = "carrier.sock"
     latency: Literal["milliseconds", "seconds"] = "seconds"
@@ -102,14 +102,14 @@ class Carrier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AddedCourier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A courier that an installed package adds (`extensions`), and what it is told."""
+    """A courier of an installed package (`_extensions`), and its options."""
 
     name: str
     options: dict[str, Any] = {}
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """PEM files: the authority's certificates, and the chain that it made for this site's key (`blindbayes site request`)."""
+    """PEM files: the authority's certificates, and the chain for this site's key (`blindbayes site request`)."""
 
     authority: str
     certificate: str
@@ -130,7 +130,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ledger: str = "ledger.jsonl"
     journal_quota_mb: int = 4096
     proxy: str | None = None
-    least_free_mb: int = 256
+    min_free_mb: int = 256
     keep_releases_days: int | None = None
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class SiteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from None
 
     def to_toml(self, name: str) -> bytes:
-        """The file of a new site."""
+        """Return the annotated file of a new site."""
         fields = no_none(msgspec.to_builtins(self))
         document = tomlkit.document()
         document.add(tomlkit.comment(f"site {name}; see `blindbayes site --help`"))

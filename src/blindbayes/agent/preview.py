@@ -1,4 +1,4 @@
-"""What a study says, what it would open, and what it would cost this site: facts for the command line, the API and pages."""
+"""Previews of a study: what it says, what it would disclose, what it would cost this site."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blindbayes.study.tasks.task import State
 
 
 def check(study: StudyFile) -> dict[str, Any]:
-    """What the study says, who signed it, what would be opened and to whom. Raises if it cannot run."""
+    """Return what the study says, who signed it, and what would be opened to whom. Raises if it cannot run."""
     signed = study.require_signatures()
     study.task.require_runnable()
     return {
@@ -32,7 +32,7 @@ def check(study: StudyFile) -> dict[str, Any]:
 
 
 def verdict(home: SiteFolder, study: StudyFile) -> list[str]:
-    """Why this site's policy would refuse the study; empty if it would not."""
+    """Return why this site would refuse the study; empty if it would not."""
     try:
         require_study(home.config.policy, study)
         require_set(home, study)
@@ -53,12 +53,15 @@ def require_set(home: SiteFolder, study: StudyFile) -> None:
 
 
 def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
-    """What would leave this site, by kind of cell, and why it would be refused. Reads the rows; run it in a thread."""
+    """Return what would leave this site, and why it would be refused. Reads the rows, so run it in a thread."""
     problems = verdict(home, study)
-    found, lines = study.task.at(FolderSite(home, name, study), "0" * 32).dry_run()
-    told = {"study": study.sha256, "title": study.title, "protocol": study.protocol, **found}
-    return told | {
-        "refused_because": problems + found["refused_because"],
+    facts, lines = study.task.at(FolderSite(home, name, study), "0" * 32).dry_run()
+    return {
+        "study": study.sha256,
+        "title": study.title,
+        "protocol": study.protocol,
+        **facts,
+        "refused_because": problems + facts["refused_because"],
         "cost": cost(home, study),
         "past": again(home, study),
         "approval": approval_of(study).to_dict(),
@@ -67,29 +70,29 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
 
 
 def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]:
-    """What runs of a study would cost this site's ledger at the most, and what they would leave."""
+    """Return what runs of a study would cost this site's ledger at most, and what would be left."""
     opens = study.task.disclosure
-    told: dict[str, Any] = {"runs": runs, "epsilon": opens.epsilon, "delta": opens.delta}
+    facts: dict[str, Any] = {"runs": runs, "epsilon": opens.epsilon, "delta": opens.delta}
     try:
         before = home.ledger.balance()
         after = home.ledger.after(opens.epsilon, opens.delta, runs)
     except (ConfigError, LedgerError) as error:
-        return told | {"problem": str(error)}
+        return facts | {"problem": str(error)}
     fits = after.spent_epsilon <= float(after.epsilon) and after.spent_delta <= float(after.delta)
-    return told | {"budget": float(before.epsilon), "left": before.left, "left_after": after.left, "fits": fits}
+    return facts | {"budget": float(before.epsilon), "left": before.left, "left_after": after.left, "fits": fits}
 
 
 def again(home: SiteFolder, study: StudyFile) -> list[str]:
-    """What an earlier run means for the next one, in sentences: said before people approve it."""
+    """Return sentences on what earlier runs mean for the next one, for the person who approves it."""
     starts, left = len(home.history.starts(study.sha256)), home.approvals.runs_left(study.sha256)
-    told = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
+    lines = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
     opens = study.task.disclosure
     if not opens.epsilon and opens.row_sum is not None:
-        told.append(one_set.sentence)
+        lines.append(one_set.sentence)
         if not home.config.policy.changed_data:
-            told.append(changed_data.sentence)
+            lines.append(changed_data.sentence)
     if starts and opens.epsilon:
-        told.append(
+        lines.append(
             f"Each run is charged to this site's ledger, at most epsilon {opens.epsilon:g}; with --base it may be less."
         )
-    return told
+    return lines

@@ -75,7 +75,7 @@ class PeerLogHeads:
             kind = "older" if now <= before else "other"
             raise PeerProtocolError(
                 f"shows an {kind} {name} than it showed before (entry {before}, now {now}): it came back from a backup, or "
-                f"runs twice. Ask its people; `blindbayes site forget {site}` if all agree to go on",
+                f"runs twice. Ask its staff; `blindbayes site forget {site}` if all agree to go on",
                 party=site,
             )
         self._home.audit.append(
@@ -112,7 +112,7 @@ class PeerLogHeads:
         return sorted(older, key=lambda each: -each[1])
 
     def seen(self, site: str) -> bytes:
-        """Return the newest heads that another site showed, with its signature; empty if there are none."""
+        """Return the newest heads that another site showed, with its signature; empty before the first."""
         shown = [entry for entry, _ in self._home.history.witnessed(site) if "seat" in entry]
         if site == self._identity.name or not shown:
             return b""
@@ -136,7 +136,7 @@ class PeerLogHeads:
                 raise LedgerError(
                     f"this site's {name} lacks entry {number}, which {site} has seen with this site's signature: the folder "
                     "came back from a backup, or another copy of it runs. Nothing is spent; stop the other copy, or bring back "
-                    f"the newest folder, or ask the people of {site} to `blindbayes site forget` this site"
+                    f"the newest folder, or ask the staff of {site} to `blindbayes site forget` this site"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Start an agent from its folder and keep it running until it is told to stop."""
+"""Start an agent from its folder, and run it until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MALLOPT = {-3: 32 << 20, -1: 256 << 20}  # glibc's M_MMAP_THRESHOLD and M_TRIM_
 
 
 def _reuse_memory() -> None:
-    """Let the allocator keep the pages of messages, which the kernel would else clear anew for each: a third of a transfer."""
+    """Let the allocator reuse the pages of messages. Clearing new ones took a third of a transfer."""
     with contextlib.suppress(AttributeError, OSError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         for option, size in _MALLOPT.items():
@@ -35,7 +35,7 @@ def _reuse_memory() -> None:
 
 
 class Port(Protocol):
-    """Where this site's own people reach the agent: `console.port.ConsolePort`."""
+    """The port for this site's own staff: `console.port.ConsolePort`."""
 
     address: str
 
@@ -49,7 +49,7 @@ async def _reload(agent: Agent) -> None:
 
 
 def make_courier(home: SiteFolder, identity: Identity) -> Courier:
-    """The courier that site.toml asks for."""
+    """Return the courier that site.toml asks for."""
     if (named := home.config.courier) is not None:
         make = extensions.load(extensions.COURIERS, named.name).courier
         known = list(inspect.signature(make).parameters)[3:]
@@ -77,7 +77,7 @@ async def serve(
     ready: Callable[[str, int], None] = lambda operator, port: None,
     timing: Timing | None = None,
 ) -> None:
-    """Run the agent until SIGTERM or SIGINT. Runs under way are kept in their journals and taken up at the next start."""
+    """Run the agent until SIGTERM or SIGINT. Open runs remain in their journals and are resumed at the next start."""
     _reuse_memory()
     stop, reloading = asyncio.Event(), set[asyncio.Task[None]]()
     loop = asyncio.get_running_loop()
@@ -91,7 +91,7 @@ async def serve(
         await agent.start()
         try:
             await port.start()
-            gc.freeze()  # what was loaded until now stays, and need not be looked through in every run
+            gc.freeze()  # what is loaded now stays loaded: the collector need not scan it
             ready(port.address, getattr(courier, "port", 0))
             await stop.wait()
         finally:

@@ -16,9 +16,9 @@ from blindbayes.errors import BlindbayesError
 
 
 def numbers(agent: Agent) -> dict[str, float]:
-    """By name; the unit is the name's last word. No value of a row, and nothing that is not in the site's own log."""
+    """Return metrics by name; the last part of a name is the unit. No value comes from a row."""
     home = agent.home
-    found: dict[str, float] = {
+    metrics: dict[str, float] = {
         "disk_free_bytes": shutil.disk_usage(home.folder).free,
         "audit_log_bytes": home.audit.path.stat().st_size,
         "proposed_studies": len(agent.proposed_studies),
@@ -30,26 +30,26 @@ def numbers(agent: Agent) -> dict[str, float]:
     }
     if backups := home.audit.where("event", "backed up"):
         made = calendar.timegm(time.strptime(backups[-1]["time"], "%Y-%m-%dT%H:%M:%SZ"))
-        found["backup_age_seconds"] = max(0.0, time.time() - made)
+        metrics["backup_age_seconds"] = max(0.0, time.time() - made)
     try:
         balance = home.ledger.balance()
-        found |= {"budget_epsilon": float(balance.epsilon), "budget_left_epsilon": balance.left}
-    except BlindbayesError:  # a ledger that cannot be read is what `/readyz` says
+        metrics |= {"budget_epsilon": float(balance.epsilon), "budget_left_epsilon": balance.left}
+    except BlindbayesError:  # `/readyz` reports a ledger that cannot be read
         pass
-    return found
+    return metrics
 
 
 _KEEP_SHOWN = 16
 
 
 def show_site(agent: Agent) -> dict[str, Any]:
-    """The state of the site."""
+    """Return the state of the site."""
     home, board = agent.home, agent.router
     return {
         "site": agent.name,
         "fingerprint": agent.identity.card.words,
         "peers": {name: board.courier.is_up(name) for name in sorted(home.peers())},
-        "versions": {agent.name: dict(VERSIONS)} | {name: dict(told) for name, told in sorted(board.versions.items())},
+        "versions": {agent.name: dict(VERSIONS)} | {name: dict(versions) for name, versions in sorted(board.versions.items())},
         "approved": [
             {"study": study.sha256, "title": study.title, "roster": study.roster.sha256} for study in home.approvals.all()
         ],

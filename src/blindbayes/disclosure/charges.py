@@ -16,7 +16,7 @@ from blindbayes.dp.noise.mechanisms import PrivacyCost
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a party's ledger pays for its part of a run."""
+    """A charge to a party's ledger, for its part of a run."""
 
     spend: Spend
     unit: str  # whom it protects
@@ -26,8 +26,8 @@ class Charge:
     repeat: Spend | None = None  # the cost if the ledger has paid for that draw already
 
     @classmethod
-    def of(cls, price: PrivacyCost) -> Charge:
-        return cls(Spend(as_decimal(price.epsilon), as_decimal(price.delta)), price.unit)
+    def from_cost(cls, cost: PrivacyCost) -> Charge:
+        return cls(Spend(as_decimal(cost.epsilon), as_decimal(cost.delta)), cost.unit)
 
     def plus(self, other: Charge) -> Charge:
         """Return one charge for both."""

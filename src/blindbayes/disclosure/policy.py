@@ -67,7 +67,7 @@ def _require_sum(policy: Policy, opens: Disclosure, row_sum: RowSum) -> None:
     if not opens.epsilon and not policy.exact_sums:  # also for sums in shares, which answers reveal
         raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
     if row_sum.form is SumForm.EXACT and row_sum.quorum_size < 3:
-        raise PrivacyError("an exact sum of two sites tells each the other's statistics")
+        raise PrivacyError("an exact sum of two sites reveals to each the other's statistics")
     if row_sum.quorum_size < policy.min_parties:
         raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
 
@@ -108,7 +108,7 @@ def _require_overlap(policy: Policy, overlap: Overlap) -> None:
             f"{policy.min_overlap}"
         )
     if overlap.min_overlap and policy.max_overlap_bits_per_day < 1:
-        raise PrivacyError("this site does not tell whether enough identifiers match; its policy allows no such study")
+        raise PrivacyError("this site does not reveal whether enough identifiers match; its policy allows no such study")
     if overlap.epsilon > policy.max_epsilon_per_run:
         raise PrivacyError(f"this site allows an overlap_epsilon of at most {policy.max_epsilon_per_run:g}")
     if overlap.matches_to:
@@ -126,8 +126,8 @@ def require_matches_revealed(policy: Policy) -> None:
     """Raise unless another site may learn which of its own people this site has too."""
     if not policy.reveal_matches:
         raise PrivacyError(
-            "the asking site would learn whom of its people the others have too (scope shared, or reveal = 'matching'); this "
-            "site does not allow that: reveal_matches under [policy] in site.toml"
+            "the asking site would learn which of its identifiers the others have too (scope shared, or reveal = 'matching'); "
+            "this site does not allow that: reveal_matches under [policy] in site.toml"
         )
 
 
@@ -152,8 +152,8 @@ def require_overlap_bits(policy: Policy, revealed: Iterable[tuple[float, str]], 
     today = [partner for at, partner in revealed if at > now - 86400]
     if any(today.count(partner) >= policy.max_overlap_bits_per_day for partner in partners):
         raise PrivacyError(
-            f"this site tells another at most {policy.max_overlap_bits_per_day} times a day whether enough identifiers match; "
-            "wait until tomorrow"
+            f"this site reveals to another at most {policy.max_overlap_bits_per_day} times a day whether enough identifiers "
+            "match; wait until tomorrow"
         )
 
 

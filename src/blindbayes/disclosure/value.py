@@ -11,7 +11,7 @@ from enum import Enum
 
 
 class SumForm(Enum):
-    """How a sum over the rows of several sites becomes known."""
+    """The form in which a sum over the rows of several sites becomes known."""
 
     EXACT = "exact"  # opened without noise
     NOISY = "noisy"  # opened with noise that the sites add together
@@ -38,7 +38,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What a join by identifiers reveals about whom the parties share."""
+    """The part of a join by identifiers that shows whom the parties share."""
 
     min_overlap: int  # one bit per pair of parties: whether at least this many identifiers match; 0: no bit is opened
     epsilon: float = 0.0  # privacy cost of a noisy count of the matches; 0: no count is opened
@@ -55,7 +55,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosure:
-    """What a run opens, to whom, under which assumptions, at what privacy cost, and what a deviating party gets."""
+    """The outputs of a run: to whom, under which assumptions, at what privacy cost, and what a deviating party gets."""
 
     protocol: str
     summary: str  # who learns what, in one line
@@ -75,5 +75,5 @@ class Disclosure:
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """The names of the outputs; "nothing" if there are none."""
+        """The names of the outputs; or "nothing"."""
         return tuple(output.name for output in self.outputs) or ("nothing",)

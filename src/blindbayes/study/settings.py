@@ -64,7 +64,7 @@ SETTINGS = {
     "site.ledger": Setting("the site's own record of privacy spent"),
     "site.journal_quota_mb": Setting("how much a run may keep on disk"),
     "site.proxy": Setting("host:port of an HTTP proxy through which other sites, or the relay, are dialled"),
-    "site.least_free_mb": Setting("no run begins with less free space than this for the site's folder"),
+    "site.min_free_mb": Setting("no run begins with less free space than this for the site's folder"),
     "site.keep_releases_days": Setting("releases older than this are removed, and the log says so; none keeps all"),
     "site.rows.source": Setting(
         "a path (relative to the site's folder): CSV, TSV (packed or not), Parquet or Excel; or a database URL, "

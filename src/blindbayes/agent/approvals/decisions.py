@@ -1,7 +1,8 @@
-"""What a site's people decide about a study: yes for so many runs and days, no with a reason, or no longer; all in the log.
+"""Decisions of a site's staff about studies: approved for a number of runs and days, refused with a reason, or revoked.
 
-A yes may take several stewards (`approvers` in the policy): the first is written down and waits, the last makes the approval.
-A no is signed and told to those parties of the study that ask for a run of it; nobody else hears anything.
+An approval may take several stewards (`approvers` in the policy): the log records each, and the last one completes it. The
+audit log also names the roster that was approved and the last day: a file with another roster, such as one from a backup,
+counts as not approved. A refusal is signed and sent only to parties of the study that ask for a run of it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from blindbayes.study.file import StudyFile
 
 
 def today() -> date:
-    """The day in UTC: an approval counts to the end of its last one."""
+    """Return the day in UTC: an approval counts to the end of its last day."""
     return datetime.now(UTC).date()
 
 
@@ -36,9 +37,9 @@ class Approvals:
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
 
     def approve(self, study: StudyFile, *, runs: int | None = None, until: date | None = None, who: str | None = None) -> None:
-        """Say yes to a study with its newest roster, for a number of runs from now on, to the end of a day.
+        """Approve a study with its newest roster, for a number of runs from now on, to the end of a day.
 
-        Without a number: one more, and without a day: for good; if only the roster is new, as many and as long as was left.
+        The defaults are one run more and no last day; if only the roster is new, the runs and the day that were left.
         """
         self.require_next(study)
         folder, path = make_private_folder(self.folder), self.folder / f"{study.sha256}.runs"
@@ -51,9 +52,9 @@ class Approvals:
         self.audit.append("approved", study=study.sha256, runs=runs, until=day, roster=now.sha256, change=now.number, who=who)
 
     def runs_left(self, sha256: str) -> int:
-        """How many more runs of a study are approved."""
-        found = self.find(sha256)
-        return 0 if found is None or self.is_over(sha256) else max(0, found[1] - self._used(sha256))
+        """Return how many more runs of a study are approved."""
+        approved = self.find(sha256)
+        return 0 if approved is None or self.is_over(sha256) else max(0, approved[1] - self._used(sha256))
 
     def _used(self, sha256: str) -> int:
         return sum(entry["study"] == sha256 for entry in self.audit.where("event", "computing"))
@@ -68,12 +69,12 @@ class Approvals:
         return next((entry for entry in reversed(self.audit.where("event", "approved")) if entry["study"] == study), None)
 
     def roster_of(self, study: str) -> str | None:
-        """The hash of the roster of a study that was approved last, by the audit log."""
+        """Return the hash of the roster of a study that was approved last, by the audit log."""
         last = self._last(study)
         return None if last is None else str(last.get("roster", study))
 
     def until(self, study: str) -> date | None:
-        """The last day of a study's approval; None: it has none."""
+        """Return the last day of a study's approval, or None."""
         day = (self._last(study) or {}).get("until")
         return None if day is None else date.fromisoformat(day)
 
@@ -86,20 +87,20 @@ class Approvals:
         require_in_time(self.until(study), today())
 
     def require_standing(self, study: str) -> None:
-        """Raise unless a study is approved, whatever runs are left: its model may be asked."""
+        """Raise unless a study is approved; no run need be left to classify with its model."""
         if self.find(study) is None:
             raise PrivacyError("the study's approval was taken back")
         self.require_in_time(study)
 
     def approved_runs(self, study: StudyFile) -> ApprovedRuns | None:
-        """Return the approval of a study in the roster of this file; None: it was taken back, or the roster is another."""
+        """Return the approval of a study; None if it was revoked, or is for a roster that does not contain this one."""
         approved = self.find(study.sha256)
         if approved is None or approved[0].at(study.roster.sha256) is None:
             return None
         return ApprovedRuns(approved[1], self.until(study.sha256))
 
     def require_next(self, study: StudyFile) -> None:
-        """Refuse a roster that is not signed, or does not go on from the one that was approved last."""
+        """Raise if the roster is not signed, or does not extend the one that was approved last."""
         study.require_changes()
         last = self.roster_of(study.sha256)
         if last is None or study.at(last) is not None:
@@ -110,15 +111,15 @@ class Approvals:
                 "this file has an older roster than the one approved here, or another one: ask the others for the file with "
                 "all changes"
             )
-        at = next(n for n, roster in enumerate(known.rosters) if study.rosters[n].sha256 != roster.sha256)
-        both = sorted(set(known.changes[at - 1].signatures) & set(study.changes[at - 1].signatures))
+        number = next(n for n, roster in enumerate(known.rosters) if study.rosters[n].sha256 != roster.sha256)
+        both = sorted(set(known.changes[number - 1].signatures) & set(study.changes[number - 1].signatures))
         raise ConfigError(
-            f"change {at} of the roster in this file is another one than the change {at} that is approved here: the roster has "
-            f"two futures, and {', '.join(both) or 'nobody'} signed both. Nothing was approved; talk to the others"
+            f"change {number} of the roster in this file is another one than the change {number} that is approved here: the "
+            f"roster has two futures, and {', '.join(both) or 'nobody'} signed both. Nothing was approved; talk to the others"
         )
 
     def revoke(self, sha256: str, *, who: str | None = None, why: str | None = None) -> None:
-        """Take an approval back."""
+        """Revoke an approval."""
         path = self.folder / f"{sha256}.toml"
         if not _is_hash(sha256) or not path.exists():
             raise ConfigError("no study of that hash is approved here")
@@ -127,24 +128,23 @@ class Approvals:
         self.audit.append("revoked", study=sha256, who=who, why=why)
 
     def find(self, sha256: str) -> tuple[StudyFile, int] | None:
-        """The approved study of that hash and for how many runs in all, or None. Unknown and unapproved are one."""
+        """Return an approved study and its number of runs in all; None for unknown and for unapproved studies alike."""
         study, runs = self.stored(sha256), self._runs(sha256)
         if study is None or runs is None or study.roster.sha256 != self.roster_of(sha256):
             return None
         return study, runs
 
     def find_roster(self, roster: str) -> tuple[StudyFile, int] | None:
-        """The approved study whose newest roster has that hash."""
-        found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
-        return next((each for each in found if each is not None and each[0].roster.sha256 == roster), None)
+        """Return the approved study whose newest roster has this hash, as `find` does."""
+        return next((each for each in self._all() if each[0].roster.sha256 == roster), None)
 
     def stored(self, sha256: str) -> StudyFile | None:
-        """The study in the folder, whether or not its roster is the approved one."""
+        """Return the study in the folder, whether or not its roster is the approved one."""
         if not _is_hash(sha256):
             return None
         path = self.folder / f"{sha256}.toml"
         try:
-            if path.name not in os.listdir(path.parent):  # a name that was there once may be cached: ask for none
+            if path.name not in os.listdir(path.parent):  # on some file systems a removed name is still cached
                 return None
             changed = path.stat().st_mtime_ns
             if self._read.get(sha256, (None,))[0] != changed:
@@ -157,12 +157,15 @@ class Approvals:
         return study if study.sha256 == sha256 else None
 
     def all(self) -> list[StudyFile]:
-        found = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
-        return [each[0] for each in found if each is not None]
+        return [study for study, _ in self._all()]
+
+    def _all(self) -> list[tuple[StudyFile, int]]:
+        approved = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
+        return [each for each in approved if each is not None]
 
 
 def _is_hash(text: str) -> bool:
-    """True for 64 hexadecimal digits: a hash becomes the name of a file."""
+    # A hash becomes the name of a file.
     return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
@@ -170,13 +173,12 @@ _ANSWERS = ("approved", "revoked", "study refused")
 
 
 def _asked(study: StudyFile, runs: int | None, until: date | None) -> dict[str, str | int | None]:
-    """What a yes is to, as the log says it."""
     return {"roster": study.roster.sha256, "runs": runs, "until": None if until is None else until.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """How an approval stands: for how many runs from now on, who said yes, and how many more must."""
+    """The state of an approval: runs from now on, who approved, and how many more must."""
 
     runs_left: int
     by: tuple[str, ...]
@@ -197,10 +199,7 @@ class Decisions:
     def approve(
         self, study: StudyFile, *, runs: int | None = None, until: date | None = None, who: str | None = None
     ) -> Decided:
-        """Say yes to a study with its newest roster, for so many runs from now on, to the end of a day (UTC).
-
-        Policy is asked now and before every run.
-        """
+        """Approve a study with its newest roster. The policy is checked now and before every run."""
         by = self.people.require("approve", who)
         eyes = self.config.policy.approvers
         self.people.require_eyes(eyes)
@@ -221,7 +220,7 @@ class Decisions:
         return Decided(self.approvals.runs_left(study.sha256), names)
 
     def _half(self, study: StudyFile, runs: int | None, until: date | None) -> list[str]:
-        """Who has said yes to the same roster for as many runs and as long since the last answer."""
+        """Return the stewards who approved the same roster, runs and day since the last decision."""
         names, same = list[str](), _asked(study, runs, until)
         for entry in self.audit.where("study", study.sha256):
             if entry["event"] in _ANSWERS:
@@ -232,7 +231,7 @@ class Decisions:
         return [name for name in names if name in stewards]
 
     def waiting(self) -> list[dict[str, Any]]:
-        """Approvals that wait for another steward: study, roster, runs, who said yes first."""
+        """Return the log entries of approvals that wait for another steward."""
         last: dict[str, dict[str, Any]] = {}
         for event in ("approval asked", *_ANSWERS):
             for entry in self.audit.where("event", event):
@@ -241,12 +240,12 @@ class Decisions:
         return [entry for entry in last.values() if entry["event"] == "approval asked"]
 
     def revoke(self, sha256: str, *, why: str | None = None, who: str | None = None) -> None:
-        """Take an approval back."""
+        """Revoke an approval."""
         by = self.people.require("revoke", who)
         self.approvals.revoke(sha256, who=by, why=None if why is None else require_reason(why))
 
     def refuse(self, study: StudyFile, why: str, *, who: str | None = None) -> None:
-        """Say no to a study: an approval ends, and whichever party of it asks for a run is told why, signed by this site."""
+        """Refuse a study. An approval ends, and parties of it that ask for a run get the reason, signed by this site."""
         by, reason = self.people.require("refuse", who), require_reason(why)[:300]
         study.require_signatures()
         study.require_changes()
@@ -256,13 +255,13 @@ class Decisions:
         self.audit.append("study refused", study=study.sha256, roster=study.roster.sha256, who=by, why=reason)
 
     def refusal(self, roster: str) -> tuple[StudyFile, str] | None:
-        """The refused study whose roster has that hash, and why."""
+        """Return the refused study whose roster has this hash, and the reason."""
         entry = next((e for e in reversed(self.audit.where("event", "study refused")) if e["roster"] == roster), None)
         path = None if entry is None else self.folder / f"{entry['study']}.toml"
         if entry is None or path is None or not path.exists():
             return None
         changed = path.stat().st_mtime_ns
         if self._read.get(roster, (None,))[0] != changed:
-            self._read = {roster: (changed, StudyFile.from_toml(path))}  # whoever asks again costs no parsing
+            self._read = {roster: (changed, StudyFile.from_toml(path))}  # repeated requests cost no parsing
         study = self._read[roster][1]
         return (study, entry["why"]) if study.roster.sha256 == roster else None

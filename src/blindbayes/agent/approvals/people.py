@@ -1,8 +1,8 @@
-"""Who may decide at a site: `people.toml`, each by name and role. Where nobody was ever named, every account that can write
-the folder may decide, and the log names that account. Once people were named, the file must name a steward.
+"""The people who may decide at a site: `people.toml`, each by name and role.
 
-The names are for the log and for rules such as two stewards for one approval. They keep nobody out who can write the folder:
-whoever can do that can be anybody. The console asks for a secret; the command line takes the account's word.
+As long as nobody was ever named, every account that can write the folder may decide, and the log names that account. Once
+people were named, the file must name a steward. The names serve the log and rules such as two stewards for one approval. They
+are no access control: an account that can write the folder can claim any name. The console asks for a secret.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MAY: dict[Act, tuple[str, ...]] = {
     "revoke": ("steward", "officer"),
     "run": ("steward", "analyst"),
     "stop": ROLES,
-    "check": ("steward", "officer"),  # hold the table against any study's codebook: it counts rows
+    "check": ("steward", "officer"),  # comparing the table with a codebook counts rows
     "manage": ("steward",),  # settings, pins, people
 }
-_MOST_NAME = 80
+_MAX_NAME = 80
 
 
 class Person(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One of the site's people. `secret` is a salted hash that only the console reads."""
+    """A person of the site. `secret` is a salted hash that only the console reads."""
 
     name: str
     role: PersonRole
@@ -51,7 +51,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def account() -> str:
-    """The account of the operating system that this process runs under."""
+    """Return the operating system account of this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's number without a name
@@ -60,16 +60,16 @@ def account() -> str:
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """See the module's docstring."""
+    """The file `people.toml`."""
 
     path: Path
     audit: AuditLog
 
     def all(self) -> tuple[Person, ...]:
-        """Return the people in the file, none without one.
+        """Return the people in the file; an empty tuple without a file.
 
-        Raises `ConfigError` for a file without a steward where the log knows that people were added: the last steward cannot
-        be removed, so the file was emptied or lost, and everybody could decide.
+        Raises `ConfigError` if the file names no steward although the log knows of people: the last steward cannot be removed,
+        so the file was emptied or lost, and everybody could decide.
         """
         people: tuple[Person, ...] = ()
         with contextlib.suppress(FileNotFoundError):
@@ -85,19 +85,19 @@ class People:
         return next((each for each in self.all() if each.name == name), None)
 
     def name_of(self, name: str | None = None) -> str:
-        """Return a person's name for the log: the one given, or that of the person with this account, or the account's own."""
+        """Return a name for the log: the one given, else that of the person with this account, else the account's."""
         own = account()
         return require_name(next((each.name for each in self.all() if each.account == own), own) if name is None else name)
 
     def require(self, act: Act, name: str | None = None) -> str:
-        """Return the name that the log gets for this act (see `name_of`). Raises unless the person may do it."""
+        """Return the name for the log (see `name_of`). Raises unless the person may do this."""
         people, name = self.all(), self.name_of(name)
         if not people:
             return name
         person = next((each for each in people if each.name == name), None)
         if person is None:
             raise PrivacyError(
-                f"{name!r} is none of this site's people: say who you are with --as, or let a steward add you "
+                f"{name!r} is not in this site's people.toml: say who you are with --as, or let a steward add you "
                 "(`blindbayes site people`)"
             )
         if person.role not in MAY[act]:
@@ -105,7 +105,7 @@ class People:
         return name
 
     def require_eyes(self, number: int) -> None:
-        """Enough stewards for a rule that asks for so many."""
+        """Raise unless the site has this number of stewards."""
         if number > 1 and sum(each.role == "steward" for each in self.all()) < number:
             raise ConfigError(
                 f"the policy asks for {number} stewards (approvers), and the site's people.toml names fewer: "
@@ -113,7 +113,7 @@ class People:
             )
 
     def add(self, person: Person, *, who: str | None = None) -> None:
-        """One more, or another role for one. Into an empty file anybody may write the first steward."""
+        """Add a person, or change their role. Anybody may add the first steward to an empty file."""
         by = self.require("manage", who)
         require_name(person.name)
         if not self.all() and person.role != "steward":
@@ -122,14 +122,14 @@ class People:
         self.audit.append("person added", person=person.name, role=person.role, who=by)
 
     def remove(self, name: str, *, who: str | None = None) -> None:
-        """One less. The last steward stays."""
+        """Remove a person. The last steward cannot be removed."""
         by = self.require("manage", who)
-        left = tuple(each for each in self.all() if each.name != name)
-        if len(left) == len(self.all()):
-            raise ConfigError(f"{name!r} is none of this site's people")
-        if not any(each.role == "steward" for each in left):
+        remaining = tuple(each for each in self.all() if each.name != name)
+        if len(remaining) == len(self.all()):
+            raise ConfigError(f"{name!r} is not in this site's people.toml")
+        if not any(each.role == "steward" for each in remaining):
             raise ConfigError(f"{name} is the last steward here: add another first")
-        self._write(left)
+        self._write(remaining)
         self.audit.append("person removed", person=name, who=by)
 
     def _write(self, people: tuple[Person, ...]) -> None:
@@ -137,14 +137,14 @@ class People:
 
 
 def require_name(name: str) -> str:
-    """A person's name, fit for a log and a screen."""
-    if not 0 < len(name.strip()) <= _MOST_NAME or "\n" in name:
-        raise ConfigError(f"a person's name has 1 to {_MOST_NAME} characters")
+    """Return a person's name. Raises `ConfigError` unless it is fit for a log and a screen."""
+    if not 0 < len(name.strip()) <= _MAX_NAME or "\n" in name:
+        raise ConfigError(f"a person's name has 1 to {_MAX_NAME} characters")
     return require_seen(name.strip(), "a person's name")
 
 
 def require_reason(why: str) -> str:
-    """Why people decided as they did, fit for a log."""
+    """Return the reason of a decision, on one line. Raises `ConfigError` if it is empty."""
     if not why.strip():
-        raise ConfigError("a reason is needed: whoever reads the log later has nothing else")
+        raise ConfigError("a reason is needed: readers of the log have nothing else")
     return require_seen(" ".join(why.split())[:500], "a reason")

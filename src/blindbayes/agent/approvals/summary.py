@@ -1,7 +1,7 @@
-"""What people approve: every setting of a study that matters, in words, for every screen that asks for a yes.
+"""Summaries of a study for the person who approves it, on every screen that asks for approval.
 
-One function, `approval_of`, for `study check`, `study dry-run`, `site approve` and the pages. It lists whatever is not at its
-default, what each of those does to the number of sites that would have to collude, and the promise of the noise.
+`approval_of` lists the settings that are not at their defaults, their effect on the number of sites that would have to collude,
+the privacy promise, and the checks before every run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from blindbayes.disclosure.checks import checks_for
 from blindbayes.disclosure.policy import Policy, require_allowed
 from blindbayes.disclosure.value import SumForm
 from blindbayes.errors import ConfigError, PrivacyError
@@ -32,8 +33,8 @@ class Changed:
 
     name: str
     value: Any
-    default: Any  # None: not known, or none
-    effect: str  # in words; empty: nothing to say beyond its name
+    default: Any  # None: unknown, or no default
+    effect: str  # a sentence, or empty
 
     @property
     def line(self) -> str:
@@ -43,18 +44,19 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What a study asks people to agree to, beyond who takes part."""
+    """The content of the approval page, beyond who takes part."""
 
     changed: tuple[Changed, ...]
-    promise: Mapping[str, Any]  # epsilon, delta, unit, mechanism, honest_fraction, ...: always told
-    colluders: int | None  # see `colluders_of`; None: the protocol's page states no number
+    promise: Mapping[str, Any]  # epsilon, delta, unit, mechanism, honest_fraction, ...: always shown
+    colluders: int | None  # see `colluders_of`; None: the protocol states no number
     sentences: tuple[str, ...]  # what a coalition learns
+    checks: tuple[str, ...]  # what this site checks before every run
 
     @property
     def lines(self) -> list[str]:
-        told = [f"{name}: {_plain(value)}" for name, value in self.promise.items()]
+        promise = [f"{name}: {_plain(value)}" for name, value in self.promise.items()]
         settings = [f"  {each.line}" for each in self.changed] or ["  none"]
-        return [*told, "settings that are not the default:", *settings, *self.sentences]
+        return [*promise, "settings that are not the default:", *settings, *self.sentences]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -62,37 +64,34 @@ class Approval:
             "changed": [asdict(each) for each in self.changed],
             "colluders": self.colluders,
             "collusion": list(self.sentences),
+            "checks": list(self.checks),
         }
 
 
 def approval_of(study: StudyFile) -> Approval:
-    """What people should see before they say yes to a study."""
-    sentences: tuple[str, ...] = ()
-    if _is_sum(study):
-        sentences = study.task.disclosure.deviation
-    return Approval(_changed(study), _promise(study), colluders_of(study), sentences)
-
-
-def _is_sum(study: StudyFile) -> bool:
-    """Whether vectors of several sites are added up and the sum is opened."""
-    return isinstance(study.task, SumTask)
+    """Return what the person who approves a study is shown."""
+    opens = study.task.disclosure
+    sentences = opens.deviation if isinstance(study.task, SumTask) else ()
+    checks = tuple(check.sentence for check in checks_for(opens))
+    return Approval(_changed(study), _promise(study), colluders_of(study), sentences, checks)
 
 
 def learners_of(study: StudyFile) -> tuple[str, ...]:
-    """The parties that learn the result of a run: those whose roles open it, and over columns all, who keep a share each."""
+    """Return the parties that learn the result of a run, or keep a share of it."""
     learners = {study.host(role) for role in study.task.learners}
     return tuple(name for name in study.names if name in learners)
 
 
 def classifies(study: StudyFile) -> bool:
-    """Whether runs of the study may also end in classes, which each site has for itself."""
     return study.task.disclosure.answers is not None
 
 
 def coalition_of(study: StudyFile, without: Collection[str] = (), quorum: int | None = None) -> Coalition | None:
-    """How large a coalition the study bears in the setting that it runs in; without some options, or with another quorum.
-    None: its protocol claims nothing, or no run can be so."""
-    if not _is_sum(study):
+    """Return the coalition that the study tolerates, without some options, or with another quorum.
+
+    None: its protocol claims nothing, or no run can have that form.
+    """
+    if not isinstance(study.task, SumTask):
         return None
     options = {name: value for name, value in study.setting.options.items() if name not in without}
     setting = replace(study.setting, options=options, quorum=study.setting.quorum if quorum is None else quorum)
@@ -112,19 +111,20 @@ def require_study(policy: Policy, study: StudyFile) -> None:
         raise PrivacyError("this site asks for the signatures of all parties on the study")
 
 
-def require_strength(study: StudyFile, least: int, *, weaker: bool) -> None:
-    """Refuse a study that too few colluders can read, and options that make it weaker than its protocol is without them."""
-    found, usual = coalition_of(study), coalition_of(study, study.options)
-    bears = colluders_of(study)
-    if found is None or bears is None:
+def require_strength(study: StudyFile, min_colluders: int, *, weaker: bool) -> None:
+    """Raise if too few colluders can read a study, or if its options make it weaker than its protocol is by default."""
+    coalition, default = coalition_of(study), coalition_of(study, study.options)
+    tolerated = colluders_of(study)
+    if coalition is None or tolerated is None:
         return
     settings = "; ".join(each.line for each in _changed(study) if each.effect.startswith(_WEAKER))
-    if bears < least:
+    if tolerated < min_colluders:
         raise PrivacyError(
-            f"the study bears {bears} colluding sites, whoever opens the sum among them, and this site asks for {least}: "
+            f"the study bears {tolerated} colluding sites, the reader of the sum among them, and this site asks for "
+            f"{min_colluders}: "
             f"{settings or 'take more sites, or another protocol'}"
         )
-    if not weaker and usual is not None and (found.passive < usual.passive or found.active < usual.active):
+    if not weaker and default is not None and _is_weaker(coalition, default):
         raise PrivacyError(
             f"the study's options make it weaker than {study.protocol} is without them: {settings}. Leave them out, or set "
             "weaker_options in the policy"
@@ -134,36 +134,40 @@ def require_strength(study: StudyFile, least: int, *, weaker: bool) -> None:
 _WEAKER = "weaker"
 
 
-def colluders_of(study: StudyFile) -> int | None:
-    """How many sites may pool what they saw and learn nothing of the others, the host of whoever opens the sum among them.
+def _is_weaker(one: Coalition, other: Coalition) -> bool:
+    return one.passive < other.passive or one.active < other.active
 
-    Where the protocol claims something against parties that deviate, that is the number. A role that must be trusted breaks
-    it together with the reader, wherever both are hosted: then it is one.
+
+def colluders_of(study: StudyFile) -> int | None:
+    """Return the number of sites, the reader's host among them, that may collude and learn nothing of the others.
+
+    If the protocol claims anything against parties that deviate, these count. A role that must be trusted breaks the promise
+    together with the reader, so that the number is at most one.
     """
-    found, usual = coalition_of(study), coalition_of(study, study.options)
-    if found is None:
+    coalition, default = coalition_of(study), coalition_of(study, study.options)
+    if coalition is None:
         return None
-    bears = max(found.passive if usual is not None and usual.active < 0 else found.active, 0)
-    return min(bears, 1) if found.trusted else bears
+    tolerated = max(coalition.passive if default is not None and default.active < 0 else coalition.active, 0)
+    return min(tolerated, 1) if coalition.trusted else tolerated
 
 
 def _promise(study: StudyFile) -> dict[str, Any]:
-    privacy, told = study.privacy, dict[str, Any]()
+    privacy, promise = study.privacy, dict[str, Any]()
     if privacy.epsilon is None:
         row_sum = study.task.disclosure.row_sum
         opened = "the exact sum" if row_sum is not None and row_sum.form is SumForm.EXACT else "nothing but what classes tell"
-        told = {"noise": f"none: {opened} is opened"}
+        promise = {"noise": f"none: {opened} is opened"}
         if row_sum is not None:
-            told["binds"] = "this site's table, for good, to exact sums over exactly these sites"
-        return told
-    told = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
+            promise["binds"] = "this site's table, for good, to exact sums over exactly these sites"
+        return promise
+    promise = {"epsilon": privacy.epsilon, "delta": privacy.delta, "unit": _unit(study)}
     if isinstance(study.task, SumTask):
         noise = study.task.sum.noise
-        told |= {
+        promise |= {
             "mechanism": "none" if noise is None else f"{noise.mechanism}: {noise.law}",
             "honest_fraction": f"{privacy.honest_fraction:g} of the sites are relied on to add their noise",
         }
-    return told
+    return promise
 
 
 def _unit(study: StudyFile) -> str:
@@ -178,10 +182,10 @@ def _changed(file: StudyFile) -> tuple[Changed, ...]:
     changed, study = [], file.study
     for section, part in (*((name, getattr(study, name)) for name in _GROUPS), ("deadlines", file.deadlines)):
         for field in msgspec.structs.fields(part):
-            value, default = getattr(part, field.name), _usual(field)
+            value, default = getattr(part, field.name), _default_of(field)
             if value != default:
                 effect = line_of(f"study.{section}.{field.name}")
-                if (section, field.name) == ("limits", "quorum") and _is_sum(file):
+                if (section, field.name) == ("limits", "quorum") and isinstance(file.task, SumTask):
                     usual = _default_quorum(file)
                     effect = _compared(coalition_of(file), coalition_of(file, (), usual)) or effect
                 changed.append(Changed(f"{section}.{field.name}", value, default, effect))
@@ -204,8 +208,7 @@ def _default_quorum(file: StudyFile) -> int:
     return Sum.make(file.study.replace(limits=limits), file.contributors).setting.quorum_size
 
 
-def _usual(field: msgspec.structs.FieldInfo) -> Any:
-    """A field's default, made if it is made; None: it has none."""
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     made = field.default_factory
     if field.default is not msgspec.NODEFAULT:
         return field.default
@@ -213,21 +216,20 @@ def _usual(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _compared(now: Coalition | None, without: Coalition | None) -> str:
-    """What a setting does to a coalition; empty if nothing."""
+    """Return the effect of a setting on the coalition that is tolerated, or an empty string."""
     if now is None or without is None or (now.passive, now.active) == (without.passive, without.active):
         return ""
-    weaker = now.passive < without.passive or now.active < without.active
-    word = _WEAKER if weaker else "stronger"
+    word = _WEAKER if _is_weaker(now, without) else "stronger"
     return f"{word}: {_number(now)}; without it {_number(without)}"
 
 
-def _number(found: Coalition) -> str:
-    beside = f" beside {found.reader}" if found.reader else ""
-    passive = f"{found.passive} colluding contributors{beside} learn nothing of the others"
-    if found.active == found.passive:
+def _number(coalition: Coalition) -> str:
+    beside = f" beside {coalition.reader}" if coalition.reader else ""
+    passive = f"{coalition.passive} colluding contributors{beside} learn nothing of the others"
+    if coalition.active == coalition.passive:
         return f"{passive}, whatever they do"
     return f"{passive} if they follow the protocol, " + (
-        f"{found.active} if they deviate" if found.active >= 0 else "and nothing is claimed if they deviate"
+        f"{coalition.active} if they deviate" if coalition.active >= 0 else "and nothing is claimed if they deviate"
     )
 
 

@@ -1,9 +1,8 @@
-"""Two moments of a sum that decide what an aborted run can have opened.
+"""The two commit points of a sum, which decide what an aborted run can have opened.
 
-The first message that depends on this site's vector leaves: before that the run opened nothing of it. Then the set of survivors
-is confirmed: from then on it is that set, or nothing. Both stand in the audit log before the message can leave; the journal
-holds the messages that led there. Which messages these are stands under `[moments]` in the protocol's SPEC.md; of a protocol
-that does not say so, every message counts.
+Before the first message that depends on this site's vector leaves, the run has opened nothing of it. Once the set of survivors
+is confirmed, the run opens the sum over that set, or nothing. Both are in the audit log before the message can leave. The
+protocol's SPEC.md lists these messages under `[moments]`; if it does not, every message counts.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ LEFT, CONFIRMED = "vector left", "survivors confirmed"
 
 
 def names_of(protocol: str) -> dict[str, str]:
-    """The messages of the moments, by name."""
-    found = registry.spec(protocol).get("moments", {}) if protocol in registry.known() else {}
-    return {name: str(kind) for name, kind in found.items()}
+    """Return the messages at the commit points of a protocol, by name."""
+    messages = registry.spec(protocol).get("moments", {}) if protocol in registry.known() else {}
+    return {name: str(kind) for name, kind in messages.items()}
 
 
 class CommitPoints:
-    """Writes the moments of one contributor's role down, once per run."""
+    """The commit points of one contributor's role, each written to the log once per run."""
 
     def __init__(self, home: SiteFolder, study: StudyFile, run_id: str) -> None:
         self._home, self._study, self._run_id = home, study, run_id
@@ -36,14 +35,12 @@ class CommitPoints:
         self._known = {entry["event"] for entry in home.history.entries_of(run_id)}
 
     def before_send(self, kinds: Sequence[str]) -> None:
-        """Messages of these kinds are about to leave."""
         if LEFT not in self._known and self._kinds.get("vector", kinds[0]) in kinds:
             self._write(LEFT)
         if CONFIRMED not in self._known and self.survivors is not None and self._kinds.get("confirmed") in kinds:
             self._write(CONFIRMED, included=[self._study.party(name).identity for name in self.survivors])
 
     def on_message(self, message: Message) -> None:
-        """A message arrived; it may name the survivors."""
         if type(message).__name__ == self._kinds.get("survivors"):
             self.survivors = self._named(message)
 

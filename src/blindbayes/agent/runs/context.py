@@ -1,4 +1,4 @@
-"""A run at this site: its job, the study file it belongs to, and the folder of the site that it reads, pays and writes in."""
+"""A run at this site: its task, its study file, and the site's folder as the task sees it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FolderSite:
     def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile, run_id: str = "") -> None:
         self.home, self.study, self.run_id = home, study, run_id
         self.base = read_run_id(run_id, study.task).base if run_id else None
-        self._gone = home.history.has_withdrawn(study.sha256)
+        self._withdrawn = home.history.has_withdrawn(study.sha256)
         self._counted: Statistics | None = None
         self._rows: tuple[str | None, str] = (None, "")
         self._since: str | None = None  # the run whose statistics were really subtracted
@@ -63,23 +63,21 @@ class FolderSite:
         return bytes(32) if self._identity is None else self._identity.storage_key
 
     def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
-        """The exact statistics of this site's rows: of none, once its people took them back."""
         tables = self.home.tables
-        if self._gone:
+        if self._withdrawn:
             return Statistics.zero(codebook)
         if lenient or self._identity is None:
             return tables.count(codebook, lenient=lenient, bound=bound)
         stamp = tables.stamp()
         self._rows = digest, _ = tables.digest(self.key), tables.name
-        found = tables.count(codebook, lenient=lenient, bound=bound)
-        # An exact sum of rows that the log does not name could be compared with none.
+        statistics = tables.count(codebook, lenient=lenient, bound=bound)
+        # An exact sum of rows whose digest the log does not hold could never be compared with another.
         changed = tables.digest(self.key) != digest if stamp is None else tables.stamp() != stamp
         if changed:
             raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
-        return found
+        return statistics
 
     def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
-        """What this site put into the run that this one goes on from."""
         if self.base is None or self.name not in self.study.contributors:
             return None
         if self.study.privacy.rows_per_person is not None:
@@ -88,36 +86,34 @@ class FolderSite:
         since = history.since(sha256, self.base, self.study.party(self.name).identity, but=self.run_id)
         if since is None:
             return None
-        found, begun = self.home.bases.counted(self.key, sha256, since, codebook), history.computed(sha256, since)
-        if begun is None or begun["data"] != self._digest(found):
-            raise LocalProtocolError("what is kept of an earlier run is not what the audit log says that it told")
+        statistics, begun = self.home.bases.counted(self.key, sha256, since, codebook), history.computed(sha256, since)
+        if begun is None or begun["data"] != self._digest(statistics):
+            raise LocalProtocolError("the stored statistics of an earlier run are not those that the audit log records")
         self._since = since
-        return found
+        return statistics
 
     def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
-        """The total that this run adds to, as this site kept it; whether it lacks it."""
         sha256 = self.study.sha256
         run = None if self.base is None else self.home.history.named(sha256, self.base)
-        found = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
-        return found, self.base is not None and found is None
+        total = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
+        return total, self.base is not None and total is None
 
     def keep_total(self, result: PreviousTotal) -> None:
         self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, result)
 
     def columns(self, agreement: Agreement) -> ColumnSource:
         self.close()
-        self._source, found = self.home.tables.open_columns(self.study, self.name)
-        return found
+        self._source, columns = self.home.tables.open_columns(self.study, self.name)
+        return columns
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
-        if not self._gone:
+        if not self._withdrawn:
             require_rows(self.home.config.policy, self.study.agreement.study.limits.min_rows, rows)
 
     def require_price(self, charge: Charge | None) -> None:
         require_cost(self.home.config.policy, None if charge is None else charge.spend)
 
     def state(self, statistics: Statistics) -> State:
-        """By digests that mean nothing without the site's key."""
         self._counted = statistics
         return State(self._digest(statistics), *self._rows)
 
@@ -148,7 +144,7 @@ class FolderSite:
             request_of(study, self.name, run_id),
             base=self.base,
             since=self._since,
-            withdrawn=self._gone,
+            withdrawn=self._withdrawn,
             vector=vector,
             partners=tuple(study.party(name).identity for name in overlap_with),
             answers=answers,
@@ -169,13 +165,11 @@ class FolderSite:
         log_event("run_opened", run=run_id, study=self.study.sha256, sites=len(identities))
 
     def keep_share(self, run_id: str, share: KeptShare) -> None:
-        """In the site's folder, and nowhere else."""
         self.home.shares.keep(run_id, share)
 
-    # -- classifications: see `study.tasks.task.AnsweringSite` ---------------------------------------------------------------
+    # -- classifications -----------------------------------------------------------------------------------------------
 
     def share_of(self, model: str) -> KeptShare:
-        """This site's share of a model; an error if there is none, or if it is another study's."""
         share: KeptShare = self.home.shares.load(model, self.study.task.share_class)
         if share.study != self.study.sha256:
             raise ConfigError("that model belongs to another study: name the study that it was trained under")
@@ -184,48 +178,44 @@ class FolderSite:
         return share
 
     def instances(self, request: Request, columns: BatchColumns) -> ColumnSource | int:
-        """The table that its people named. Of its columns those that the study gives this site are read, and the identifier's
-        where people are matched by it; all others are left unread."""
-        held = columns.owners[self.name]
+        """Open the table that staff named. Only this site's columns of the study, and the identifier, are read."""
+        own = columns.owners[self.name]
         if request.count is not None:
-            if held:
+            if own:
                 raise ConfigError("this site holds columns of the model: name its instances with --table")
             if request.keep:
                 raise ConfigError("--keep copies columns of --table, and this site brings none")
             return request.count
         self.close()
         self._source = source = self.home.tables.open_batch(request.rows or "", request.table)
-        if missing := [name for name in (*held, *request.keep) if name not in source.columns]:
+        if missing := [name for name in (*own, *request.keep) if name not in source.columns]:
             raise DataError(f"the instances lack column {missing[0]!r}; add it")
         if columns.codebook.target in request.keep or "row" in request.keep:
             raise ConfigError(f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own")
         source.require_order()
         if request.keep:
-            source.table  # noqa: B018 - one copy: what is kept stands beside what is classified
+            source.table  # noqa: B018 - reads one copy, so that the columns to keep match the instances
         rows = source.count()
-        if not held and request.to is None:
+        if not own and request.to is None:
             return rows
-        features = tuple(feature for feature in columns.codebook.features if feature.name in held)
+        features = tuple(feature for feature in columns.codebook.features if feature.name in own)
         return ColumnSource(columns.codebook, features, False, rows, source)
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
-        """Columns of the instances, as they are."""
         if self._source is None:
             return {}
-        kept = self._source.table.select(*names).to_pyarrow()
-        if kept.num_rows != rows:
+        columns = self._source.table.select(*names).to_pyarrow()
+        if columns.num_rows != rows:
             raise DataError("the instances changed while they were read; ask again")
-        return {name: kept.column(name) for name in names}
+        return {name: columns.column(name) for name in names}
 
     def require_matches_revealed(self) -> None:
         require_matches_revealed(self.home.config.policy)
 
     def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
-        """Enough of the budget is left."""
         share.require_budget(count, run_id, known=self.home.history.classified(share.study, but=run_id))
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
-        """Approval, budget, log."""
         home = self.home
         home.approvals.require_standing(study)
         home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(study, but=run_id))
@@ -271,41 +261,35 @@ def contribution(study: StudyFile, state: State, quorum_size: int, *, exact: boo
 
 
 class Work:
-    """One run at this site: its `task`, and how it is finished, in a thread."""
+    """One run at this site: its task, and how it is finished."""
 
     def __init__(self, study: StudyFile, site: FolderSite, task: Task, run_id: str) -> None:
         self.study, self.site, self.task, self.run_id = study, site, task, run_id
 
-    @property
-    def max_bytes(self) -> int | None:
-        """What one role may send another, if the task knows."""
-        return self.task.max_bytes()
-
     def finish(self, finished: Mapping[str, Finished]) -> Path | None:
-        """Keep what the roles returned, then write the release, if there is something to release."""
+        """Store what the roles returned, then write the release, if there is one. Runs in a thread."""
         outcome = outcome_of(finished)
         self.task.store(outcome.outputs)
         folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
         receipts = {role: raw for each in finished.values() for role, raw in each.receipts.items()}
-        made = partial(self.task.result, outcome)
-        return write_release(folder, self.run_id, self.study, made, lost, self.site.identity, receipts)
+        result = partial(self.task.result, outcome)
+        return write_release(folder, self.run_id, self.study, result, lost, self.site.identity, receipts)
 
     def close(self) -> None:
-        """Let go of sources. Called in any case."""
         self.site.close()
 
 
 def run_of(home: SiteFolder, study: StudyFile, run_id: str) -> RunId:
-    """What a run's id says, if this site may take part in such a run. No two runs of a study have one name."""
-    found = read_run_id(run_id, study.task)
-    if home.history.named(study.sha256, found.name) not in (None, run_id):
+    """Parse a run's id. Raises if this site may not take part in such a run, or another run has its name."""
+    run = read_run_id(run_id, study.task)
+    if home.history.named(study.sha256, run.name) not in (None, run_id):
         raise PrivacyError("another run of this study has that name")
-    require_not_withdrawn(home.history.has_withdrawn(study.sha256), found.base)
-    return found
+    require_not_withdrawn(home.history.has_withdrawn(study.sha256), run.base)
+    return run
 
 
 def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
-    """The name of an earlier run of the study whose total this site learned."""
+    """Return the name of an earlier run of the study. Raises unless this site learned its total."""
     name = read_run_id(base, study.task).name
     run = home.history.named(study.sha256, name)
     if run is None or not home.bases.has_total(study.sha256, run):
@@ -318,7 +302,7 @@ def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
 def work_of(
     home: SiteFolder, identity: Identity, run_id: str, study: StudyFile, request: Mapping[str, Any] | None = None
 ) -> Work:
-    """The work of a run: a classification if its people asked for one, else what the study says."""
+    """Return the work of a run: training, or a classification that staff asked for."""
     kind = run_of(home, study, run_id).kind
     site = FolderSite(home, identity, study, run_id)
     if kind == "training":

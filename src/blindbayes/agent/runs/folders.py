@@ -19,7 +19,7 @@ NAME = 32  # digits of a run's own name, of a model and of a base
 
 
 def require_run_id(run_id: str) -> str:
-    """A run's id, fit to be the name of a file."""
+    """Return a run's id. Raises `ConfigError` unless it is fit to name a file."""
     if not 16 <= len(run_id) <= 64 or not set(run_id) <= set("0123456789abcdef"):
         raise ConfigError("a run id has 16 to 64 hexadecimal digits")
     return run_id
@@ -36,7 +36,7 @@ class RunId:
 
 
 def read_run_id(run_id: str, task: StudyTask) -> RunId:
-    """The one place where an id is taken apart. Whoever proposes a run chooses its id: what its form may not say is refused."""
+    """Parse a run's id, which the proposing site chose. Raises `ConfigError` for any other form."""
     name, before = run_id[-NAME:], run_id[:NAME]
     if set(run_id) <= set("0123456789abcdef"):
         if len(run_id) == NAME:
@@ -55,46 +55,45 @@ class RunFolders:
     root: Path
 
     def folder(self, run_id: str) -> Path:
-        """Where a run's journals and outcome lie."""
         return self.root / require_run_id(run_id)
 
     def outcome(self, run_id: str) -> dict[str, Any] | None:
-        """How a run ended, if it did."""
+        """Return how a run ended, or None."""
         try:
-            found = read_json_table((self.folder(run_id) / "outcome.json").read_bytes(), "outcome.json")
+            outcome = read_json_table((self.folder(run_id) / "outcome.json").read_bytes(), "outcome.json")
         except FileNotFoundError:
             return None
         except ConfigError:  # an end that cannot be read is an end
             return {"state": "failed", "message": "how the run ended cannot be read"}
-        return found
+        return outcome
 
     def end(self, run_id: str, outcome: dict[str, Any]) -> None:
-        """Write a run's end. After this the run id is used up for ever."""
+        """Write a run's end. Its id is never used again."""
         folder = make_private_folder(self.folder(run_id))
         write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
 
     def keep_evidence(self, run_id: str, evidence: bytes) -> None:
-        """What another site signed and what does not fit it: for people, and for whoever is to judge."""
+        """Store what another site signed, and what contradicts it."""
         write_whole(make_private_folder(self.folder(run_id)) / "evidence", evidence)
 
     def keep_request(self, run_id: str, request: msgspec.Struct) -> None:
-        """What this site's people asked for, for a run that is taken up again."""
+        """Store what staff asked for, in case the run is resumed."""
         write_whole(make_private_folder(self.folder(run_id)) / "request.json", msgspec.json.encode(request))
 
     def request(self, run_id: str) -> dict[str, Any] | None:
-        """What this site's people asked for, if the run is a classification."""
+        """Return what staff asked for, if the run is a classification."""
         try:
             return read_json_table((self.folder(run_id) / "request.json").read_bytes(), "request.json")
         except FileNotFoundError:
             return None
 
     def erase_leftovers(self) -> None:
-        """A crash between the end of a run and the erasure of its journals leaves keys behind: destroy them."""
+        """Erase the journals that a crash left behind after the end of a run."""
         for path in sorted((self.root).glob("*/outcome.json")):
             self.erase_journals(path.parent.name)
 
     def erase_journals(self, run_id: str) -> None:
-        """Destroy what could replay a run: the keys first."""
+        """Erase what could replay a run, the keys first."""
         for path in self.folder(run_id).glob("*/key"):
             erase(path)
         for path in self.folder(run_id).glob("*/journal"):
@@ -102,7 +101,7 @@ class RunFolders:
         erase(self.folder(run_id) / "request.json")  # it may name a database with its password
 
     def interrupted(self) -> list[str]:
-        """Runs with a journal and no end."""
+        """Return the runs with a journal and no end."""
         return [
             path.name
             for path in sorted((self.root).glob("*"))
@@ -110,5 +109,4 @@ class RunFolders:
         ]
 
     def has_begun(self, run_id: str) -> bool:
-        """Whether a run has a journal."""
         return any(self.folder(run_id).glob("*/journal"))

@@ -1,4 +1,4 @@
-"""From what the roles of a run returned to the release folder."""
+"""Release folders: written from what the roles of a run returned, and verified."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from blindbayes.wire.transcript import Cost, Keep, Transcript
 
 
 def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
-    """The roles of this site as a driver's outcome. Rounds and other sites' cost are not seen from here."""
+    """Return the outcome of the roles of this site. Rounds and the cost of other sites are not known here."""
     transcript = Transcript(Keep.COUNTS, received={name: Counter(each.received) for name, each in finished.items()})
-    for each in finished.values():  # a message between two seats of this site is seen twice, and is one
+    for each in finished.values():  # a message between two roles of this site is counted once
         transcript.traffic |= {way: amount for way, amount in each.traffic.items() if way not in transcript.traffic}
     cost = Cost(parties={name: each.cost for name, each in finished.items()})
     cost.messages = sum(each.cost.sent for each in finished.values())
@@ -38,7 +38,7 @@ def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
 
 
 def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tuple[StudyFile, Verification]:
-    """Return the study of a release folder and its verification by the reader's own keys.."""
+    """Return the study of a release folder and its verification by the reader's own keys."""
     study = study_of(files)
     named = NamedParties(
         study.roster.sha256,
@@ -79,9 +79,9 @@ def write_release(
     identity: Identity | None = None,
     receipts: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Write a release, signed by this site, whole or not at all, with the receipts of the run's roles as they were sent.
+    """Write a release with the receipts of the run's roles, signed by this site, whole or not at all.
 
-    A run that is resumed finds it written.
+    A resumed run may find it written already.
     """
     final = folder / run_id
     if final.exists():
@@ -89,9 +89,9 @@ def write_release(
     draft = folder / f".{run_id}.draft"
     shutil.rmtree(draft, ignore_errors=True)
     make_private_folder(folder)
-    found = result()
-    made: dict[str, bytes] = found.files()
-    known = {"study": study.sha256, "codebook": study.book.sha256, "run": run_id, "title": study.title, **found.known}
+    released = result()
+    made: dict[str, bytes] = released.files()
+    known = {"study": study.sha256, "codebook": study.book.sha256, "run": run_id, "title": study.title, **released.known}
     if isinstance(study.task, SumTask):
         known["went_on_without"] = list(lost)
     made["run.json"] = (json.dumps(known, indent=2) + "\n").encode()
@@ -102,7 +102,7 @@ def write_release(
         left_out = None if included is None else set(study.contributors) - set(included)
         made[RECEIPTS] = receipts_text(study.roster.sha256, run_id, identities, receipts, left_out)
     write_folder(draft, seal_files(made, None if identity is None else {identity.name: identity.signing}))
-    for path in sorted(draft.rglob("*")):  # the run's end follows, and with it goes the journal that could write it again
+    for path in sorted(draft.rglob("*")):  # the journal, which could write it again, is erased next
         sync(path)
     sync(draft)
     draft.rename(final)

@@ -51,7 +51,7 @@ class _SharedLogs(PeerLogs):
 
 @dataclass(frozen=True, slots=True)
 class SiteServices:
-    """What all runs of a site share."""
+    """The services of a site that all its runs share."""
 
     home: SiteFolder
     identity: Identity
@@ -121,7 +121,7 @@ class RoleRunner(RoleHooks):
 
     def _max_bytes(self) -> int | None:
         """Return what one peer may send in the whole run; None: the journal's quota is the limit."""
-        study, known = self.study, self._work.max_bytes
+        study, known = self.study, self._work.task.max_bytes()
         if known is None:
             known = link_bytes.secure_sum(study.protocol, len(study.contributors), lambda: study.setting.length)
         return None if known is None else known + 1024 + 64 * len(study.contributors)  # receipts follow

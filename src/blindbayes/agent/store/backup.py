@@ -124,11 +124,11 @@ def _pack(tar: tarfile.TarFile, home: SiteFolder) -> int:
         if _belongs(path, home.folder) and path.resolve() != ledger:
             with contextlib.suppress(FileNotFoundError):  # a run that ended in the meantime
                 count += _add(tar, path.relative_to(home.folder).as_posix(), path.read_bytes())
-                _require_room(count, tar.offset)
+                _require_limits(count, tar.offset)
     return count
 
 
-def _require_room(files: int, size: int) -> None:
+def _require_limits(files: int, size: int) -> None:
     if files > _MAX_FILES or size > _MAX_BYTES:
         raise ConfigError(f"a backup holds at most {_MAX_FILES} files and {_MAX_BYTES >> 30} GiB; take old releases out")
 
@@ -207,7 +207,7 @@ def _unpack(pieces: Iterator[bytes], folder: Path) -> None:
             parts = PurePosixPath(entry.name).parts
             content = tar.extractfile(entry)
             size += entry.size
-            _require_room(number, size)
+            _require_limits(number, size)
             if not entry.isreg() or entry.issparse() or content is None or not parts or {"..", "/"} & set(parts):
                 raise ConfigError("the backup holds something that is no file of a site")
             target = make_private_folder(folder.joinpath(*parts[:-1])) / parts[-1]
@@ -241,7 +241,7 @@ def acknowledge(
 
     by, reason = home.people.require("approve", who), require_reason(why)
     if (restored := home.history.behind()) is None:
-        raise ConfigError("this site did not come back from a backup, or its people said so before")
+        raise ConfigError("this site did not come back from a backup, or was acknowledged before")
     if nothing_ran and (runs := home.history.unended(at=restored["number"])):
         raise ConfigError(
             f"run {runs[0][:16]} was under way at the backup, and what it opened afterwards is not in this log: leave "

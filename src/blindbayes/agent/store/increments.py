@@ -1,8 +1,8 @@
-"""What a run may go on from: the statistics that this site put into earlier runs, and the totals that it learned.
+"""Incremental runs: the statistics that this site put into earlier runs, and the totals that it learned.
 
-A run with a base adds to an earlier result: its id begins with the name of that run, so that all sites know it. A site's vector
-is then what changed since that run: its statistics now less those that it put in, whichever rows came or went. Both files are
-sealed with the site's own key, never leave its folder and are never overwritten: study and whole id make their name.
+A run with a base adds to an earlier result. Its id begins with the name of that run, so that all sites know it. A site's vector
+is then its statistics now less those that it put into that run. Both files are encrypted with the site's own key, never leave
+its folder and are never overwritten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from blindbayes.study.tasks.result import PreviousTotal
 
 @dataclass(frozen=True)
 class KeptTotal:
-    """A `PreviousTotal`: a total that this site learned, with all that it adds up."""
+    """A `PreviousTotal`: a total that this site learned."""
 
     statistics: Statistics
     total: npt.NDArray[Any] | None
@@ -39,17 +39,17 @@ class KeptTotal:
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """The folder `bases/`: `<study>.<run>.counted` and `<study>.<run>.total`. Files of an older form are not read."""
+    """The folder `bases/`: `<study>.<run>.counted` and `<study>.<run>.total`."""
 
     folder: Path
 
     def keep_counted(self, key: bytes, study: str, run_id: str, statistics: Statistics) -> None:
-        """What this site puts into a run, before anything of it leaves."""
+        """Store what this site puts into a run, before anything of it leaves."""
         fields = {"codebook": statistics.codebook.sha256, "words": [int(word) for word in statistics.words]}
         self._write(key, f"{study}.{run_id}.counted", fields)
 
     def counted(self, key: bytes, study: str, run_id: str, codebook: Codebook) -> Statistics:
-        """What this site put into a run."""
+        """Return what this site put into a run."""
         fields = self._read(key, f"{study}.{run_id}.counted")
         if fields is None or fields["codebook"] != codebook.sha256:
             raise ConfigError(
@@ -58,17 +58,17 @@ class Bases:
             )
         return _statistics(codebook, fields["words"])
 
-    def keep_total(self, key: bytes, study: str, run_id: str, found: PreviousTotal) -> None:
-        """What this site learned of a run, added to all before."""
-        if found.statistics is None:
+    def keep_total(self, key: bytes, study: str, run_id: str, result: PreviousTotal) -> None:
+        """Store the total that this site learned in a run."""
+        if result.statistics is None:
             raise LocalProtocolError("a total without statistics cannot be added to")
-        total = None if found.total is None else [int(value) for value in found.total]
-        fields = {"codebook": found.statistics.codebook.sha256, "total": total, "shares": found.shares, "runs": found.runs}
-        words = [int(word) for word in found.statistics.words]
-        self._write(key, f"{study}.{run_id}.total", {**fields, "words": words, "spent": list(found.spent)})
+        total = None if result.total is None else [int(value) for value in result.total]
+        fields = {"codebook": result.statistics.codebook.sha256, "total": total, "shares": result.shares, "runs": result.runs}
+        words = [int(word) for word in result.statistics.words]
+        self._write(key, f"{study}.{run_id}.total", {**fields, "words": words, "spent": list(result.spent)})
 
     def total(self, key: bytes, study: str, run_id: str, codebook: Codebook) -> KeptTotal | None:
-        """What this site learned of a run, if it did."""
+        """Return the total that this site learned in a run, or None."""
         fields = self._read(key, f"{study}.{run_id}.total")
         if fields is None or fields["codebook"] != codebook.sha256:
             return None
@@ -77,7 +77,6 @@ class Bases:
         return KeptTotal(_statistics(codebook, fields["words"]), total, fields["shares"], fields["runs"], spent)
 
     def has_total(self, study: str, run_id: str) -> bool:
-        """Whether this site learned the total of a run."""
         return (self.folder / f"{study}.{run_id}.total").exists()
 
     def _write(self, key: bytes, name: str, fields: dict[str, Any]) -> None:
@@ -85,8 +84,8 @@ class Bases:
         if known is None:
             sealed = seal_fresh(derive_key(key, "bases", name.encode()), json.dumps(fields).encode(), associated=name.encode())
             write_whole(make_private_folder(self.folder) / name, sealed, replace=False)
-        elif json.dumps(known, sort_keys=True) != json.dumps(fields, sort_keys=True):  # a run taken up again keeps the same
-            raise LocalProtocolError("what a run put in or told is kept already, and is something else: it stays")
+        elif json.dumps(known, sort_keys=True) != json.dumps(fields, sort_keys=True):  # a resumed run stores the same
+            raise LocalProtocolError("what a run put in or revealed is stored already, and differs: it stays")
 
     def _read(self, key: bytes, name: str) -> dict[str, Any] | None:
         if not (self.folder / name).exists():

@@ -26,7 +26,7 @@ class ShareFolder:
         return self.folder / f"{require_run_id(run_id)}.share"
 
     def keep(self, run_id: str, share: KeptShare) -> None:
-        """Keep what a training run left here, bound to that run. A run that is taken up again finds it kept, or destroyed."""
+        """Store the share of a training run. A resumed run may find it stored already, or destroyed."""
         if self.history.was_destroyed(run_id):
             share.wipe()
             raise ConfigError("this site's share of that model was destroyed; a run that goes on does not bring it back")
@@ -35,42 +35,42 @@ class ShareFolder:
             share.save(path)
 
     def load(self, run_id: str, kind: type[Any] = ModelShare) -> Any:
-        """This site's share of the model of a training run, of the class that its task names."""
+        """Return this site's share of the model of a training run."""
         path = self._share_path(run_id)
         if not path.exists():
             raise ConfigError(
                 "this site holds no share of that model: it was destroyed, or the training run is another one; "
                 "`blindbayes site shares` lists what there is"
             )
-        found = kind.load(path)
-        if found.public.get("run") != run_id:
+        share = kind.load(path)
+        if share.public.get("run") != run_id:
             raise ConfigError("the share file belongs to another training run; was it renamed?")
         if self.history.was_destroyed(run_id):
             raise ConfigError(
                 "this site's share of that model was destroyed, and the file is a copy: `blindbayes site destroy` it too"
             )
-        return found
+        return share
 
     def all(self) -> list[dict[str, Any]]:
-        """What there is to classify with: study, training run, queries. No value."""
-        found = []
+        """Return the study, training run and queries of every share."""
+        shares = []
         for path in sorted(self.folder.glob("*.share")):
             if self.history.was_destroyed(path.stem):  # a copy that came back, from a backup for example
                 continue
             share = self.load(path.stem, ShareHead)
             spent = max(share.spent, self.history.classified(share.study))
-            found.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": spent})
-        return found
+            shares.append({"run": path.stem, "study": share.study, "queries": share.queries, "spent": spent})
+        return shares
 
     def destroy(self, run_id: str, *, who: str | None = None) -> None:
-        """Erase this site's share: without it nobody can classify with that model any more."""
+        """Erase this site's share. Without it nobody can classify with that model."""
         path = self._share_path(run_id)
         if not self.history.was_destroyed(run_id):
             try:
                 study = self.load(run_id, ShareHead).study
-            except DataError:  # damaged: it goes all the same
+            except DataError:  # a damaged share is erased, too
                 study = ""
-            # Said first: whatever a crash leaves behind, or a backup brings back, is not used again.
+            # Logged first: a copy that a crash leaves behind, or a backup brings back, is never used.
             self.audit.append("destroyed", run=run_id, study=study, **({} if who is None else {"who": who}))
         elif not path.exists():
             raise ConfigError("this site holds no share of that model: it was destroyed before")

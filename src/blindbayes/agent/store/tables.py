@@ -1,4 +1,4 @@
-"""A site's rows: opened, counted, never kept."""
+"""A site's rows: opened and counted, never stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What `[rows]` of site.toml names; relative paths start at the site's folder."""
+    """The tables that `[rows]` of site.toml names; relative paths start at the site's folder."""
 
     folder: Path
     rows: Rows | None
@@ -38,7 +38,7 @@ class Tables:
             return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, bound=bound)
 
     def digest(self, key: bytes) -> str:
-        """A keyed digest of the rows as they lie in the source, before any map."""
+        """Return a keyed digest of the rows as they are in the source, before any map."""
         from blindbayes.data.digest import rows_digest
 
         rows = self._named()
@@ -46,7 +46,7 @@ class Tables:
             return rows_digest(source, key)
 
     def stamp(self) -> list[tuple[int, ...]] | None:
-        """Return what the file system says of a file or folder of files: another one after a change. None for a database."""
+        """Return sizes and times of the files, which differ after a change; None for a database."""
         path = self.folder / self._named().source
         if not path.exists():
             return None
@@ -56,39 +56,38 @@ class Tables:
 
     @property
     def name(self) -> str:
-        """What the site calls its rows."""
         return self._named().name
 
     def check(self, study: StudyFile, name: str) -> dict[str, Any]:
-        """What of this site's table does not fit a study's codebook: numbers of rows by column, for its own people."""
+        """Compare this site's table with a study's codebook: numbers of rows by column, for its own staff."""
         from blindbayes.data import check
 
         rows, book = self._named(), study.book
         with self.open_batch(rows.source, rows.table, partly=False) as source:
             only = None
-            if (held := study.columns) is not None:
-                only = {*held.holds.get(name, ()), *([book.target] if name in held.labelled else ())}
+            if (split := study.columns) is not None:
+                only = {*split.holds.get(name, ()), *([book.target] if name in split.labelled else ())}
             return check(source, book, extra_columns=rows.extra_columns, only=only).to_dict()
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
-        """This site's columns of a study, and the source to close."""
+        """Return the source, which the caller closes, and this site's columns of a study."""
         from blindbayes.data.columns import ColumnSource, open_columns
 
-        rows, held, book = self._named(), study.holdings, study.book
+        rows, holdings, book = self._named(), study.holdings, study.book
         source = self.open_batch(rows.source, rows.table, partly=False)
         try:
             require_own(study.agreement, name, source.columns, ignore_others=rows.extra_columns == "ignore")
-            found = open_columns(source, book, ignore=source.columns)
-            features = tuple(feature for feature in found.features if feature.name in held.holds[name])
-            return source, ColumnSource(book, features, name in held.labelled, found.rows, source)
+            columns = open_columns(source, book, ignore=source.columns)
+            features = tuple(feature for feature in columns.features if feature.name in holdings.holds[name])
+            return source, ColumnSource(book, features, name in holdings.labelled, columns.rows, source)
         except BaseException:
             source.close()
             raise
 
     def open_batch(self, where: str, table: str | None = None, *, partly: bool = True) -> Source:
-        """A table by path (relative to the site's folder) or URL, read as `[rows]` says. Close it.
+        """Open a table by path or URL, read as `[rows]` says. The caller closes it.
 
-        With `partly` a rule of `[rows.map]` is left out where the table lacks what it reads, such as the class.
+        With `partly`, rules of `[rows.map]` whose columns the table lacks, such as the class, are skipped.
         """
         from blindbayes.data.sources import open_table
 

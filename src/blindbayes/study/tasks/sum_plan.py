@@ -135,7 +135,7 @@ def _draft(
         return replace(setting, corrupt=max(setting.corrupt, corrupt))
     if setting.quorum_size < MIN_EXACT_PARTIES:
         raise PrivacyError(
-            "an exact sum of two parties tells each the other's statistics; "
+            "an exact sum of two parties reveals to each the other's statistics; "
             "take a third party, a quorum of at least 3, or set epsilon"
         )
     return setting

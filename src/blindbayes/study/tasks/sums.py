@@ -76,7 +76,7 @@ class SumTask(CountingTask):
         self.protocol.check(self.setting)
 
     def cost(self, party: str) -> Charge | None:
-        return None if self.plan is None else Charge.of(self.plan.price)
+        return None if self.plan is None else Charge.from_cost(self.plan.price)
 
     # -- one party, one run --------------------------------------------------------------------------------------------
 
