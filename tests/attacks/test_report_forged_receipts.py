@@ -199,4 +199,4 @@ def test_the_consoles_page_asks_for_receipts_too(tmp_path: Path, made_up: dict[s
         assert (found["problem"], found["missing"]) == ("", [])
         assert set(found["no_receipt"]) == {*HOSPITALS}
         page = office.ask("north", "GET", f"/releases/{RUN}", headers=office.sign_in("north"), token=False).text
-        assert "without a receipt of having taken part" in page
+        assert "without a receipt that the cards pinned here confirm" in page

@@ -73,7 +73,7 @@ def test_a_duckdb_file_that_is_no_duckdb_and_a_table_that_is_not_there() -> None
     Path("broken.duckdb").write_text("this is text")
     assert "close it where it is open" in told("codebook check codebook.toml --data duckdb://broken.duckdb#visits")
     duckdb.connect("visits.duckdb").close()
-    assert "after # in the URL" in told("codebook check codebook.toml --data duckdb://visits.duckdb#visits")
+    assert "the URL names it after #" in told("codebook check codebook.toml --data duckdb://visits.duckdb#visits")
 
 
 def three_sites_and_a_study() -> None:

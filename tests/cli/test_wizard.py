@@ -118,7 +118,7 @@ def test_what_the_wizard_says_is_opened_is_what_check_says(place: Path) -> None:
         (15, "", "at least two sites"),
         (16, "north/card.toml", "north takes part already"),
         (19, "both", "answer one of: rows, columns"),
-        (20, "east", "'east' takes no part"),
+        (20, "east", "'east' is not a party"),
         (20, "north, south", "at least two sites need rows"),
         (21, "reference", "answer one of: masked_sum"),
         (22, "0", "epsilon is a positive number"),
@@ -197,7 +197,7 @@ def test_without_columns_there_is_a_template_and_the_call_that_finishes(place: P
 def test_the_commented_lines_of_the_template_are_a_column_too() -> None:
     book = Codebook("outcome", ("no", "yes"), (Categorical("x", ("a",)),))
     text = template(book).replace("values = []", 'values = ["f", "m"]')
-    head, numeric = text.split("# A column of numbers", 1)
+    head, numeric = text.split("# A numeric column", 1)
     filled = head + "\n".join(line.removeprefix("# ") for line in numeric.splitlines()[1:])
     assert Codebook.from_dict(tomllib.loads(filled)).names == ("FILL IN the name of the column", "age")
 

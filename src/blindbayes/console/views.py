@@ -240,7 +240,7 @@ async def run(context: Context, run: str, after: str | None = None) -> dict[str,
         past = _past_run(context.agent, joined[-1])
         released = (context.agent.home.folder / "releases" / run).is_dir()
         text = past["state"] if not past["why"] else f"{past['state']}: {past['why']}"
-        return {**past, "text": text, "lanes": [], "seats": {}, "turn": past["state"], "released": released, "under_way": False}
+        return {**past, "text": text, "sites": [], "seats": {}, "turn": past["state"], "released": released, "under_way": False}
     if after is not None:
         loop = asyncio.get_running_loop()
         until = loop.time() + _LONG_POLL_SECONDS
@@ -256,28 +256,29 @@ def describe_run(agent: Agent, run: AgentRun) -> dict[str, Any]:
     """Return the state of a run that this agent remembers, with one row per site."""
     shown, study = run.show(), run.study
     waited: dict[str, dict[str, Any]] = {}
-    for seat in shown["seats"].values():
-        for name in () if run.done.is_set() else seat["waiting_for"]:
-            waited[study.host(name)] = {"since": seat["waits_seconds"], "deadline": seat["deadline_seconds"]}
+    for role in shown["seats"].values():
+        for name in () if run.done.is_set() else role["waiting_for"]:
+            waited[study.host(name)] = {"since": role["waits_seconds"], "deadline": role["deadline_seconds"]}
     sites = []
     for name in study.names:
         mine = name == agent.name
-        seats = [shown["seats"][seat] for seat in study.roles if study.host(seat) == name and seat in shown["seats"]]
+        hosted = [role for role in study.roles if study.host(role) == name]
+        roles = [shown["seats"][role] for role in hosted if role in shown["seats"]]
         sites.append(
             {
                 "site": name,
                 "mine": mine,
-                "roles": [seat for seat in study.roles if study.host(seat) == name],
+                "roles": hosted,
                 "connected": mine or agent.router.courier.is_up(name),
                 "waited_for": waited.get(name),
-                "state": run.state if run.done.is_set() else ", ".join(dict.fromkeys(each["state"] for each in seats)),
-                "steps": [each for each in seats if each["kind"] and not run.done.is_set()],
-                **{name: sum(each[name] for each in seats) for name in _COUNTED},
+                "state": run.state if run.done.is_set() else ", ".join(dict.fromkeys(each["state"] for each in roles)),
+                "steps": [each for each in roles if each["kind"] and not run.done.is_set()],
+                **{name: sum(each[name] for each in roles) for name in _COUNTED},
             }
         )
     ended = run.done.is_set()
     released = run.release is not None and run.release.is_dir()
-    more = {"lanes": sites, "turn": shown["state"] if ended else "under way", "released": released, "under_way": not ended}
+    more = {"sites": sites, "turn": shown["state"] if ended else "under way", "released": released, "under_way": not ended}
     return shown | more | {"protocol": study.protocol, "deadline": study.deadlines.run}
 
 
@@ -374,4 +375,4 @@ def predictions(context: Context) -> dict[str, Any]:
             }
         )
     past = [_past_run(agent, entry) for entry in _joined(home) if entry.get("kind") == "prediction"][:PAGE]
-    return {"wishes": list(agent.pending_predictions.values()), "models": models, "batches": past, "turn": ""}
+    return {"requests": list(agent.pending_predictions.values()), "models": models, "batches": past, "turn": ""}

@@ -66,7 +66,7 @@ class About:
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in a study over columns: party -> its columns
     hosts: Mapping[str, str] = field(default_factory=dict)  # role -> the party that hosts it
 
-    def seat(self, name: str) -> str:
+    def role(self, name: str) -> str:
         """Return the name of a role, with the party that hosts it."""
         return f"{name} (run by {self.hosts[name]})" if name in self.hosts else name
 
@@ -211,9 +211,9 @@ def leak_report(
         return tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), n, _describe_message(kind)) for kind, n in kinds.items())
 
     views = [PartyView(party, items(kinds), tuple(opened.get(party, ()))) for party, kinds in received.items()]
-    seats = {name for sender, to, _ in traffic or () for name in (sender, to)}
-    if traffic and len(seats) == 2:  # with two parties, the other receives messages of this one only
-        for other in sorted(seats - set(received)):
+    names = {name for sender, to, _ in traffic or () for name in (sender, to)}
+    if traffic and len(names) == 2:  # with two parties, the other receives messages of this one only
+        for other in sorted(names - set(received)):
             sent = {kind: count for (_, to, kind), (count, _) in traffic.items() if to == other}
             views.append(PartyView(other, items(sent), (), whole=False))
     flows = _flows(entries, noisy) or _traffic_flows(traffic or {}, noisy) or _arrivals(views)

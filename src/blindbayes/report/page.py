@@ -66,7 +66,7 @@ def leak_page(report: LeakReport) -> str:
         brought = [f"It holds the columns {'; '.join(columns)}."] if columns else []
         parties.append(
             {
-                "who": _several([report.about.seat(name) for name in names]),
+                "who": _several([report.about.role(name) for name in names]),
                 "verb": "learns" if len(names) == 1 else "learn, each",
                 "lines": [*brought, *view.plain],
                 "names": f"{_several(names)}{', each' * (len(names) > 1)}",
@@ -132,26 +132,26 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
     flows = _condensed(flows)
     parties = tuple(dict.fromkeys(name for flow in flows for pair in flow.pairs for name in pair))
     busiest = max(parties, key=lambda name: sum(name == to for flow in flows for _, to in flow.pairs))
-    lanes = parties if len(parties) <= _MANY else (f"{len(parties) - 1} others", busiest)
+    lifelines = parties if len(parties) <= _MANY else (f"{len(parties) - 1} others", busiest)
 
-    def lane(name: str) -> int:
-        return lanes.index(name) if name in lanes else 0
+    def lifeline(name: str) -> int:
+        return lifelines.index(name) if name in lifelines else 0
 
-    gap, top, step, margin = (150 if len(lanes) <= 4 else 100), 46, 34, 320
-    width, height = gap * len(lanes) + margin, top + step * len(flows) + 24
-    centres = [gap // 2 + gap * at for at in range(len(lanes))]
+    gap, top, step, margin = (150 if len(lifelines) <= 4 else 100), 46, 34, 320
+    width, height = gap * len(lifelines) + margin, top + step * len(flows) + 24
+    centres = [gap // 2 + gap * at for at in range(len(lifelines))]
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img" '
         'aria-label="sequence diagram">'
     ]
-    for name, x in zip(lanes, centres, strict=True):
+    for name, x in zip(lifelines, centres, strict=True):
         shown = name if len(name) <= gap // 8 else f"{name[: gap // 8 - 1]}…"
         out.append(f'<text x="{x}" y="20" text-anchor="middle" font-weight="600">{escape(shown)}</text>')
         out.append(f'<line x1="{x}" y1="28" x2="{x}" y2="{height - 10}" class="lifeline" stroke-dasharray="3 4"/>')
     for row, flow in enumerate(flows):
         y = top + step * row + 12
         out.append(f'<g class="t-{escape(flow.trust)}">')
-        for start, stop in sorted({(lane(sender), lane(to)) for sender, to in flow.pairs}):
+        for start, stop in sorted({(lifeline(sender), lifeline(to)) for sender, to in flow.pairs}):
             x1, x2 = centres[start], centres[stop]
             if start == stop:
                 out.append(f'<circle cx="{x1}" cy="{y}" r="6" fill="none" stroke="currentColor" stroke-width="2"/>')
@@ -162,7 +162,7 @@ def sequence_diagram(flows: tuple[Flow, ...]) -> str:
             out.append(f'<path d="M {x2} {y} l {-head} -5 l 0 10 z" fill="currentColor"/>')
         size = f", {flow.bytes:,} bytes" if flow.bytes else ""
         label = f"{flow.kind} ({flow.count}{size})"
-        out.append(f'<text x="{gap * len(lanes) + 6}" y="{y + 4}" class="label">{escape(label)}</text></g>')
+        out.append(f'<text x="{gap * len(lifelines) + 6}" y="{y + 4}" class="label">{escape(label)}</text></g>')
     out.append("</svg>")
     return "".join(out)
 

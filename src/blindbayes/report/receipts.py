@@ -31,21 +31,21 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     left_out: tuple[str, ...] | None  # contributors that are not in the result; None: the role does not learn that
     signature: str = ""
 
-    def _payload(self, roster: str, run: str, seat: str) -> bytes:
-        stated = {"roster": roster, "run": run, "role": seat, "left_out": self.left_out}
+    def _payload(self, roster: str, run: str, role: str) -> bytes:
+        stated = {"roster": roster, "run": run, "role": role, "left_out": self.left_out}
         return _CONTEXT + json.dumps(stated, sort_keys=True, separators=(",", ":")).encode()
 
-    def sign(self, roster: str, run: str, seat: str, key: SigningKey) -> Receipt:
+    def sign(self, roster: str, run: str, role: str, key: SigningKey) -> Receipt:
         """Return the receipt with the signature of the party that runs the role."""
-        return msgspec.structs.replace(self, signature=key.sign(self._payload(roster, run, seat)).hex())
+        return msgspec.structs.replace(self, signature=key.sign(self._payload(roster, run, role)).hex())
 
-    def require_signed(self, roster: str, run: str, seat: str, identity: bytes) -> None:
+    def require_signed(self, roster: str, run: str, role: str, identity: bytes) -> None:
         """Raise `IntegrityError` unless this identity signed the receipt for that role of that run."""
         try:
             signature = bytes.fromhex(self.signature)
         except ValueError:
-            raise IntegrityError(party=seat) from None
-        verify(identity, self._payload(roster, run, seat), signature, party=seat)
+            raise IntegrityError(party=role) from None
+        verify(identity, self._payload(roster, run, role), signature, party=role)
 
 
 def pack(receipt: Receipt) -> bytes:
@@ -63,27 +63,27 @@ def receipts_text(
     """Return `receipts.json` with the receipts, as the roles sent them, that are well formed, signed by their roles and for
     the result that leaves out these contributors; None: the site learned none."""
     entries = {}
-    for seat, raw in sorted(received.items()):
+    for role, raw in sorted(received.items()):
         try:
             receipt = msgspec.msgpack.decode(raw[:_MAX_BYTES], type=Receipt)
-            receipt.require_signed(roster, run, seat, identities[seat])
+            receipt.require_signed(roster, run, role, identities[role])
         except (msgspec.MsgspecError, UnicodeDecodeError, IntegrityError):
             continue  # as if it had sent none: the release lists it as missing
         if None not in (left_out, receipt.left_out) and set(left_out or ()) != set(receipt.left_out or ()):
             continue
-        entries[seat] = msgspec.to_builtins(receipt)
+        entries[role] = msgspec.to_builtins(receipt)
     return (json.dumps(entries, indent=2, sort_keys=True) + "\n").encode()
 
 
 def read_receipts(raw: bytes, roster: str, run: str, identities: Mapping[str, bytes]) -> dict[str, Receipt]:
     """Return the receipts of a release folder by role. Raises `DataError` for one that its role did not sign for this run."""
     receipts = {}
-    for seat, entry in read_json_table(raw, RECEIPTS, error=DataError, hint="ask for the release again").items():
-        if seat not in identities:
+    for role, entry in read_json_table(raw, RECEIPTS, error=DataError, hint="ask for the release again").items():
+        if role not in identities:
             raise DataError(f"{RECEIPTS} names a role that the study does not have; do not rely on this folder")
-        receipts[seat] = convert(entry, Receipt, RECEIPTS)
+        receipts[role] = convert(entry, Receipt, RECEIPTS)
         try:
-            receipts[seat].require_signed(roster, run, seat, identities[seat])
+            receipts[role].require_signed(roster, run, role, identities[role])
         except IntegrityError:
-            raise DataError(f"the receipt of {seat} is not signed by it for this run; do not rely on this folder") from None
+            raise DataError(f"the receipt of {role} is not signed by it for this run; do not rely on this folder") from None
     return receipts
