@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.cli import root
-from blindbayes.data.draft import draft_codebook, looks_personal
+from blindbayes.data.infer import draft_codebook, looks_personal
 
 ROWS = 600
 

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, RowStudy, Text, load
 from blindbayes.data.bag_of_words import read_matrix
-from blindbayes.data.draft import draft_codebook
+from blindbayes.data.infer import draft_codebook
 from blindbayes.naive_bayes.export.onnx import to_onnx
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.keys import read_digests, recipe_of, rows_at
+from blindbayes.data.identifiers import read_digests, recipe_of, rows_at
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.core import Role, Run

@@ -7,9 +7,8 @@ here or in the database, and each distinct value is encoded once (`grouping`). `
 """
 
 from blindbayes.data.check import CheckReport, ColumnReport, check
-from blindbayes.data.counting import count
+from blindbayes.data.counting import Counted, count, count_new
 from blindbayes.data.encode import encode, encode_labels
-from blindbayes.data.increment import Counted, count_new
 from blindbayes.data.sources import Source, open_source, open_table
 from blindbayes.data.table import count_table
 

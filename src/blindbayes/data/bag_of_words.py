@@ -17,8 +17,7 @@ import numpy as np
 
 from blindbayes.codebook import Text
 from blindbayes.data.libraries import pa
-from blindbayes.data.misfits import Misfit
-from blindbayes.data.values import ABSENT, NO_TEXT, Listed, Untyped, plain_text
+from blindbayes.data.values import ABSENT, NO_TEXT, Listed, Misfit, Untyped, plain_text
 from blindbayes.errors import DataError
 from blindbayes.statistics import Bags
 

@@ -14,8 +14,8 @@ from typing import Any
 from blindbayes.codebook import Codebook, Feature, Text
 from blindbayes.data.counting import Progress, look_there
 from blindbayes.data.encode import encode_column, encode_labels, encode_text
-from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.sources import open_source
+from blindbayes.data.values import Misfit, Misfits
 from blindbayes.errors import DataError
 
 

@@ -19,13 +19,14 @@ from blindbayes.crypto.kernels import active
 from blindbayes.crypto.kernels.counts import MAX_GRID
 from blindbayes.data.bag_of_words import read_texts
 from blindbayes.data.libraries import pa, pc
-from blindbayes.data.misfits import Misfit, Misfits
 from blindbayes.data.values import (
     ABSENT,
     NUMBER_PATTERN,
     SPACE,
     UNKNOWN,
     Listed,
+    Misfit,
+    Misfits,
     Untyped,
     as_numpy,
     is_whole,

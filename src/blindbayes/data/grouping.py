@@ -15,8 +15,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Feature, Numeric, Text
 from blindbayes.data.encode import encode_column, encode_labels, encode_text
 from blindbayes.data.libraries import pa, pc
-from blindbayes.data.misfits import Misfits
-from blindbayes.data.values import as_numpy
+from blindbayes.data.values import Misfits, as_numpy
 from blindbayes.statistics import FeatureTally, Layout
 
 _WINDOW, _WINDOWS = 1 << 10, 8  # size of a window of whole numbers; number of windows that a column may span

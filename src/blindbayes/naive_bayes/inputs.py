@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Text
 from blindbayes.data.bag_of_words import read_matrix
-from blindbayes.data.draft import looks_personal
 from blindbayes.data.frames import eager, frame_columns, series_column, to_arrow
-from blindbayes.data.infer import infer_feature, infer_labels
+from blindbayes.data.infer import infer_feature, infer_labels, looks_personal
 from blindbayes.data.table import object_rows
 from blindbayes.data.values import Untyped, plain_text, untyped
 from blindbayes.errors import ConfigError, DataError

@@ -118,7 +118,7 @@ def draft(
     Example:
       blindbayes codebook draft published_sample.csv --target class --out codebook.toml
     """
-    from blindbayes.data.draft import draft_codebook
+    from blindbayes.data.infer import draft_codebook
     from blindbayes.data.sources import read_public
 
     public = read_public(open_data(data, **reading), text=(target,), missing=missing)

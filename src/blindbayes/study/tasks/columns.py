@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.keys import recipe_of
+from blindbayes.data.identifiers import recipe_of
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.untrusted import read_json_table, well_formed
 from blindbayes.protocols.shared_training.columns import ColumnsSetup

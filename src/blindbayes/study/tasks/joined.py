@@ -14,7 +14,7 @@ import numpy as np
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.keys import read_digests, recipe_of, rows_at
+from blindbayes.data.identifiers import read_digests, recipe_of, rows_at
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Overlap
 from blindbayes.dp.accounting.accountant import Spend

@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.identifiers import DIGEST_BYTES
-from blindbayes.data.keys import read_digests, recipe_of
+from blindbayes.data.identifiers import DIGEST_BYTES, read_digests, recipe_of
 from blindbayes.disclosure.charges import Charge
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.noise.randomised_response import RandomisedLabels

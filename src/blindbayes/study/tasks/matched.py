@@ -12,7 +12,7 @@ import numpy as np
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.keys import rows_at
+from blindbayes.data.identifiers import rows_at
 from blindbayes.disclosure.value import Disclosure, Overlap
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare

@@ -17,7 +17,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.tweaks import Block128
 from blindbayes.data.columns import ColumnSource, open_columns
-from blindbayes.data.keys import read_digests, recipe_of
+from blindbayes.data.identifiers import read_digests, recipe_of
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols import link_bytes
