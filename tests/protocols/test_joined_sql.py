@@ -316,7 +316,7 @@ def test_parties_with_other_recipes_stop_before_anything_leaves(kind):
     for name, book in (("bob", ours), ("alice", theirs)):
         agreed = JoinStudy(book, duplicates="reject", options={"join": kind})
         agreed = agreed.replace(options={**agreed.options, "bounds": bounds})
-        task = JoinedTask(Agreement(agreed, agreed.sha256, tuple(bounds), tuple(bounds), held=Holdings(owners, ("bob",))))
+        task = JoinedTask(Agreement(agreed, agreed.sha256, tuple(bounds), tuple(bounds), columns=Holdings(owners, ("bob",))))
         source = open_columns(table(name, GOOD[name]), book, ignore=("id",))
         task.bring(name, source)
         roles[name] = task.role(name, runs[name], coins(name))

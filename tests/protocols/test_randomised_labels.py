@@ -211,7 +211,7 @@ def test_labels_are_never_counted_before_they_are_randomised():
     study = ColumnStudy(BOOK, privacy=Privacy(label_epsilon=1.0))
     table = cut(frame(100), 2)
     held = Holdings({"bank": ("plan",), "clinic": ("smoker", "age", "job")}, ("bank",), 100)
-    task = AlignedTask(Agreement(study, study.sha256, ("bank", "clinic"), ("bank", "clinic"), held=held))
+    task = AlignedTask(Agreement(study, study.sha256, ("bank", "clinic"), ("bank", "clinic"), columns=held))
     with pytest.raises(LocalProtocolError, match="randomised"):
         task.bring("bank", open_columns(table["bank"], BOOK))
 

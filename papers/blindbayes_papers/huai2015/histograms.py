@@ -265,7 +265,7 @@ class HistogramTask(CountingTask):
     @classmethod
     def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
         held = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), columns=held)
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)

@@ -57,7 +57,7 @@ class DistortedParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What training leaves with one party."""
+    """The factors that training leaves with one party."""
 
     tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: logarithms of its factors, as score tables
     training: str
@@ -91,18 +91,18 @@ class DistortedTask(ShareTask):
 
     @classmethod
     def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
-        held = holdings_of({name: site.table(study) for name, site in sites.items()})
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+        holdings = holdings_of({name: site.table(study) for name, site in sites.items()})
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), columns=holdings)
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
-        held, study = agreement.holdings, self.study
-        if held.n_rows is not None:
+        holdings, study = agreement.holdings, self.study
+        if holdings.n_rows is not None:
             raise ConfigError("rows that do not line up have no common number; leave [columns] rows out")
-        if len(held.labelled) != 1:
+        if len(holdings.labelled) != 1:
             raise ConfigError(f"one party, and only one, must have the class column {study.codebook.target!r}")
         require_learner(learner_of(study), agreement.names)
-        self.setup = ColumnsSetup(study.codebook, study.codebook.max_rows, agreement.owners, held.labelled)
+        self.setup = ColumnsSetup(study.codebook, study.codebook.max_rows, agreement.owners, holdings.labelled)
         self.party = ""
         self.items: list[bytes] = []  # identifiers, one per person
         self.codes: Mapping[str, npt.NDArray[np.int64]] = {}  # of an attribute holder: per person its values
@@ -148,17 +148,17 @@ class DistortedTask(ShareTask):
         columns, book = self.setup, self.setup.codebook
         terms = {}
         for name in names:
-            found = np.zeros((len(book.classes), book.feature(name).size))
-            for value in range(found.shape[1]):
+            logs = np.zeros((len(book.classes), book.feature(name).size))
+            for value in range(logs.shape[1]):
                 for label in range(len(book.classes)):
                     own = coins.derive(f"{name} {value} {label}")
                     if self.labels is None:
                         thinned = yield from alice(run, other, self._where(self.codes[name] == value), own)
-                        found[label, value] = np.log(thinned + 1)
+                        logs[label, value] = np.log(thinned + 1)
                     else:
-                        kept = yield from bob(run, other, self._where(self.labels == label), own)
-                        found[label, value] = -np.log(kept.kept)
-            terms[name] = Histogram(found)
+                        thinned_own = yield from bob(run, other, self._where(self.labels == label), own)
+                        logs[label, value] = -np.log(thinned_own.kept)
+            terms[name] = Histogram(logs)
         return whole_tables(Parameters(book, np.zeros(len(book.classes)), terms), columns.plan)
 
     def _where(self, chosen: npt.NDArray[np.bool_]) -> list[bytes]:

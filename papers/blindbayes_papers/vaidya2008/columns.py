@@ -252,7 +252,7 @@ class PrintedColumnsTask(ShareTask):
         return PrintedModel(shares, agreement=self.agreement)
 
     def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PrintedPrediction:
-        return PrintedPrediction(PredictionTerms.of(self.agreement, run_id), site, run_id, request)
+        return PrintedPrediction(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
 
     # -- for people ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a study over columns: who holds what. The first of `labelled` acts for the class."""
+    """The holdings of a study over columns. The first of `labelled` acts for the class."""
 
     holds: dict[str, tuple[str, ...]]  # party -> its features
     labelled: tuple[str, ...]  # parties that have the class column
@@ -27,14 +27,14 @@ class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the parties of a run agreed on. A study file says it; `simulate` makes it from the tables it is given."""
+    """A study and its parties, from a study file, or from the tables given to `simulate`."""
 
     study: Study
     sha256: str  # names the study on every page about it
     names: tuple[str, ...]  # every party, in order
     contributors: tuple[str, ...]  # those that bring rows or columns
     hosts: Mapping[str, str] = field(default_factory=dict)  # a role that no contributor fills -> the party that runs it
-    held: Holdings | None = None
+    columns: Holdings | None = None  # of a study over columns
     title: str = ""
     identities: Mapping[str, str] = field(default_factory=dict)  # party -> public key; empty in one process
     roster: str = ""  # hash of the newest roster: stands in every key and signature of a run; the study's if it never changed
@@ -43,7 +43,7 @@ class Agreement:
 
     @property
     def bound_to(self) -> str:
-        """What every key and signature of a run is bound to."""
+        """The hash that every key and signature of a run is bound to."""
         return self.roster or self.sha256
 
     @property
@@ -52,13 +52,13 @@ class Agreement:
 
     @property
     def holdings(self) -> Holdings:
-        if self.held is None:
+        if self.columns is None:
             raise ConfigError("this is no study over columns")
-        return self.held
+        return self.columns
 
     @property
     def owners(self) -> dict[str, tuple[str, ...]]:
-        """Who holds which features, in the codebook's order."""
+        """The features of each party, in the codebook's order."""
         holds = self.holdings.holds
         return {name: tuple(each for each in self.book.names if each in holds.get(name, ())) for name in self.names}
 

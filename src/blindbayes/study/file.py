@@ -301,7 +301,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
     ) -> StudyFile:
         """Make the file of a study and its parties; roles without a host get the default one."""
         contributors = tuple(party.name for party in parties if party.contributes)
-        agreement = Agreement(study, study.sha256, tuple(party.name for party in parties), contributors, held=columns)
+        agreement = Agreement(study, study.sha256, tuple(party.name for party in parties), contributors, columns=columns)
         agreement.task.require_runnable()
         given = {**registry.default_hosts(agreement), **(hosts or {})}
         return cls(title, parties, study, given, deadlines or Deadlines(), columns)

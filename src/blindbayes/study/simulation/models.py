@@ -128,7 +128,7 @@ class JointModel:
 
     def _terms(self, run_id: str) -> PredictionTerms:
         if self.agreement is not None:
-            return PredictionTerms.of(self.agreement, run_id)
+            return PredictionTerms.from_agreement(self.agreement, run_id)
         return PredictionTerms(self._about(next(iter(self.shares.values())).study), self.reveal_to, self.compare_all)
 
     def _about(self, sha256: str) -> About:
@@ -176,7 +176,8 @@ class JointModel:
     def _open(self, frames: Mapping[str, Any]) -> dict[str, ColumnSource | int]:
         if set(frames) != set(self.columns.owners):
             raise ConfigError("predict takes one frame per party: " + ", ".join(self.columns.owners))
-        opened = {name: open_columns(frames[name], self.columns.codebook) for name, held in self.columns.owners.items() if held}
+        book, owners = self.columns.codebook, self.columns.owners
+        opened = {name: open_columns(frames[name], book) for name, features in owners.items() if features}
         sizes = {source.rows for source in opened.values()}
         if len(sizes) != 1 or 0 in sizes:
             raise DataError("all parties must bring the same instances, at least one, in the same order")

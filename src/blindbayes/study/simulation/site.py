@@ -70,10 +70,10 @@ class MemorySite:
         return self._table
 
     def columns(self, agreement: Agreement) -> ColumnSource:
-        found = self.table(agreement.study)
-        labels = (agreement.book.target,) if found.labelled else ()
-        require_own(agreement, self.name, (*(feature.name for feature in found.features), *labels, *keys_of(agreement.study)))
-        return found
+        table = self.table(agreement.study)
+        labels = (agreement.book.target,) if table.labelled else ()
+        require_own(agreement, self.name, (*(feature.name for feature in table.features), *labels, *keys_of(agreement.study)))
+        return table
 
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         require_rows(self.policy, agreement.study.limits.min_rows, rows)

@@ -62,8 +62,8 @@ class AlignedTask(ShareTask):
 
     @classmethod
     def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
-        held = line_up({name: site.table(study) for name, site in sites.items()})
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites), held=held)
+        holdings = line_up({name: site.table(study) for name, site in sites.items()})
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), columns=holdings)
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
@@ -74,13 +74,13 @@ class AlignedTask(ShareTask):
         self._local: dict[str, Any] | None = None  # statistics of the party's own columns, if it knows the class
 
     def _agree(self) -> ColumnsSetup:
-        agreement, held, study = self.agreement, self.agreement.holdings, self.study
-        if held.n_rows is None:
+        agreement, holdings, study = self.agreement, self.agreement.holdings, self.study
+        if holdings.n_rows is None:
             raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
-        if not 1 <= held.n_rows <= agreement.book.max_rows:
+        if not 1 <= holdings.n_rows <= agreement.book.max_rows:
             raise ConfigError(f"[columns] rows lies between 1 and the codebook's max_rows = {agreement.book.max_rows}")
         require_learner(learner_of(study), agreement.names)
-        return columns_for(study, held.n_rows, agreement.owners, held.labelled)
+        return columns_for(study, holdings.n_rows, agreement.owners, holdings.labelled)
 
     def max_bytes(self) -> int | None:
         return link_bytes.training(self.setup)

@@ -1,4 +1,4 @@
-"""Audits of a study over columns: what share of look-ups and comparisons is made up, what is kept for it, its promise."""
+"""Audits of studies over columns: the share of made-up look-ups and comparisons, the stored commitments, the promise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIELDS = ("secret", "root", "signature", "theirs", "their_signature", "referenc
 class ScoringParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options that all protocols have which leave a model in shares."""
 
-    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch whoever answers them otherwise
+    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch a party that answers otherwise
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
     compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
 
@@ -32,19 +32,19 @@ class ScoringParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def require_audit(study: Study) -> None:
-    """Refuse an audit_rate that is none."""
+    """Raise if audit_rate is out of range."""
     rate = float(study.options.get("audit_rate", 0.0))
     if not (math.isfinite(rate) and 0 <= rate <= MOST_DUMMIES):
         raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MOST_DUMMIES:g}")
 
 
 def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:
-    """What a share file keeps of them."""
+    """Return what a share file stores of the commitments."""
     return {other: {name: getattr(own, name) for name in _FIELDS} for other, own in trained.committed.items()}
 
 
 def commitments_of(share: ModelShare) -> dict[str, Committed]:
-    """From a share file."""
+    """Read the commitments from a share file."""
     return {other: _committed(own) for other, own in share.committed.items()}
 
 
@@ -55,32 +55,32 @@ def _committed(own: Mapping[str, bytes]) -> Committed:
 
 
 def asks_references(columns: ColumnsSetup) -> bool:
-    """Whether training opens classes of instances that attribute holders made up (audited_classes)."""
+    """Return True if training opens classes of instances that attribute holders made up (audited_classes)."""
     return columns.audit_rate > 0 and not columns.guard.noise_bits and any(map(columns.shared, columns.holders))
 
 
 def _askers(agreed: ColumnsSetup | JoinSetup) -> int:
-    """Parties that look up in another's tables: attribute holders, over an inner join the class holder's columns too."""
+    """Return the number of parties that look up in another's tables."""
     if isinstance(agreed, JoinSetup):
         return len(agreed.holders) + (agreed.inner and bool(agreed.owners[agreed.class_holder]))
     return sum(bool(agreed.shared(name)) for name in agreed.holders)
 
 
 def reference_answers(agreed: ColumnsSetup | JoinSetup) -> int:
-    """Classes that training opens for audits, which the query budget pays: a party that deviates chooses the instances."""
+    """Return the number of classes that training opens for audits, charged since a deviating party chooses the instances."""
     columns = agreed if isinstance(agreed, ColumnsSetup) else agreed.columns
     return COUNT * _askers(agreed) if asks_references(columns) else 0
 
 
 def answers(agreed: ColumnsSetup | JoinSetup, queries: Iterable[SharedArgmaxSetup]) -> int:
-    """What the query budget pays for batches: their instances and what a party that deviates asks in place of dummies."""
+    """Return what batches cost the query budget: their instances, and what a deviating party asks in place of dummies."""
     columns = agreed if isinstance(agreed, ColumnsSetup) else agreed.columns
     askers = _askers(agreed) if asks_references(columns) else 0
     return sum(query.count + askers * max(query.dummies, query.decoys) for query in queries)
 
 
 def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list[str]:
-    """What audits promise."""
+    """Describe what audits promise."""
     rate = columns.audit_rate
     if not rate:
         return []
@@ -122,6 +122,5 @@ def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list
 
 
 def caught(rate: float, instances: int, share: float) -> float:
-    """The probability that a class holder is caught that answers so many instances out of tables changed at a share of a
-    column's values."""
+    """Return the probability of catching a class holder that answers `instances` from tables changed at a share of values."""
     return 1 - (1 - rate * share) ** instances

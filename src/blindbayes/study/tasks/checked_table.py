@@ -21,9 +21,9 @@ _KINDS = ("<i1", "<i2", "<i4", "<i8")
 class CheckedTable:
     """A party's coded table, read block by block, any number of times.
 
-    A role that is replayed after a crash uses its coins again: on other rows the same masks would show the difference. So once
-    `digest` has been asked, its codes are kept for the run; of a table that is larger than `KEPT_BYTES`, each block is read
-    again and compared with its digest before it is used.
+    A role that is replayed after a crash uses its coins again: on other rows the same masks would reveal the difference. So
+    once `digest` was called, the codes stay in memory for the run; of a table that is larger than `KEPT_BYTES`, each block is
+    read again and compared with its digest before it is used.
     """
 
     def __init__(self, source: ColumnSource, *, training: bool, size: int = 1 << 16) -> None:
@@ -36,23 +36,23 @@ class CheckedTable:
         self._kept: list[CodedRows] | None = None  # in the narrowest integers
 
     def digest(self, key: bytes) -> bytes:
-        """Keyed digest of all codes. From now on what is read must have it."""
+        """Return the keyed digest of all codes. From now on what is read must have it."""
         self._key, self._marks, self._kept = key, [], None
         marks: list[tuple[bytes, bytes]] = []
-        kept: list[CodedRows] = []
-        room = KEPT_BYTES
+        cached: list[CodedRows] = []
+        space = KEPT_BYTES
         for block in map(_narrow, self._read(self.source)):
             marks.append((self._columns_mark(block), self._labels_mark(block.labels)))
-            room -= sum(codes.nbytes for codes in (*block.columns.values(), block.labels) if codes is not None)
-            if room >= 0:
-                kept.append(block)
+            space -= sum(codes.nbytes for codes in (*block.columns.values(), block.labels) if codes is not None)
+            if space >= 0:
+                cached.append(block)
             else:
-                kept.clear()
-        self._marks, self._kept = marks, kept if room >= 0 else None
+                cached.clear()
+        self._marks, self._kept = marks, cached if space >= 0 else None
         return self._hash([b"table", self.rows.to_bytes(8, "big"), *(mark for pair in marks for mark in pair)])
 
     def blocks(self) -> Iterator[CodedRows]:
-        """Codes with labels, in blocks that are full but for the last."""
+        """Yield codes with labels, in blocks that are full except the last."""
         if self._kept is not None:
             yield from map(_wide, self._kept)
             return
@@ -67,7 +67,7 @@ class CheckedTable:
         self._require_end(read)
 
     def labels(self) -> Iterator[npt.NDArray[np.int64]]:
-        """The class column alone, without reading the others."""
+        """Yield the class column alone, without reading the others."""
         alone = replace(self.source, features=())
         if self._kept is not None:
             yield from (_wide(block).known_labels for block in self._kept)
@@ -83,18 +83,18 @@ class CheckedTable:
         self._require_end(read)
 
     def _read(self, source: ColumnSource) -> Iterator[CodedRows]:
-        """Full blocks, whatever sizes the engine gives."""
-        kept: list[CodedRows] = []
-        held = 0
+        """Yield full blocks, whatever sizes the engine gives."""
+        pending: list[CodedRows] = []
+        count = 0
         for block in source.blocks(training=self._training, size=self._size):
-            kept.append(block)
-            held += block.rows
-            while held >= self._size:
-                whole = _join(kept)
+            pending.append(block)
+            count += block.rows
+            while count >= self._size:
+                whole = _join(pending)
                 yield _part(whole, 0, self._size)
-                kept, held = [_part(whole, self._size, held)], held - self._size
-        if held:
-            yield _join(kept)
+                pending, count = [_part(whole, self._size, count)], count - self._size
+        if count:
+            yield _join(pending)
 
     def _hash(self, parts: Sequence[bytes | memoryview]) -> bytes:
         state = hashlib.blake2b(key=self._key[:64], digest_size=32, person=b"blindbayes rows")
@@ -135,7 +135,6 @@ def _part(block: CodedRows, low: int, high: int) -> CodedRows:
 
 
 def _narrow(block: CodedRows) -> CodedRows:
-    """The same codes in the narrowest integers that hold them."""
     columns = {name: _narrowed(codes) for name, codes in block.columns.items()}
     return CodedRows(None if block.labels is None else _narrowed(block.labels), columns, block.rows)
 

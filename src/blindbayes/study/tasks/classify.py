@@ -48,7 +48,7 @@ class Scoring(Protocol):
 
     @property
     def charged(self) -> int:
-        """What the query budget is charged: instances, and other answers that a party could get."""
+        """The charge to the query budget: instances, and other answers that a party could get."""
 
     def digest(self, key: bytes) -> bytes:
         """Return the keyed digest of the coded instances."""
@@ -96,9 +96,9 @@ class LinedUpScoring(ABC):
         learned: list[Classes] = []
         for at, block in enumerate(self._batches()):
             part = transfer.standing(run, sessions, f"batch {at}")
-            found = yield from self._batch(part, block, links, coins.derive(f"batch {at}"))
-            if found is not None:
-                learned.append(found)
+            classes = yield from self._batch(part, block, links, coins.derive(f"batch {at}"))
+            if classes is not None:
+                learned.append(classes)
         return np.concatenate(learned) if learned else None
 
     def _batches(self) -> Iterator[CodedRows]:
@@ -123,7 +123,7 @@ class LinedUpScoring(ABC):
 
 @dataclass(slots=True)
 class Transfers:
-    """What the setup of transfers leaves a party."""
+    """The links that the setup of transfers leaves a party."""
 
     ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
     ot_receiver: OtReceiver | None = field(default=None, repr=False)
@@ -150,19 +150,19 @@ class ColumnScoring(LinedUpScoring):
         return link_bytes.classification(self.columns, self.count, compare_all=self._compare_all, batch=BATCH)
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Transfers]]:
-        holder, kept = self.columns.class_holder, Transfers()
+        holder, links = self.columns.class_holder, Transfers()
         facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
         others = [name for name in (holder, *self.columns.holders) if name != self.party]
         sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
         part = transfer.standing(run, sessions, "transfers")
         for name in self.columns.holders if self.party == holder else (holder,):
             if self.party == holder:
-                kept.ot_senders[name] = yield from transfer.ot_sender(part, name, coins)
+                links.ot_senders[name] = yield from transfer.ot_sender(part, name, coins)
             else:
-                kept.ot_receiver = yield from transfer.ot_receiver(part, name, coins)
+                links.ot_receiver = yield from transfer.ot_receiver(part, name, coins)
         if self._compare_all:
-            kept.mesh = yield from compare_all.connect(transfer.standing(run, sessions, "mesh"), coins)
-        return sessions, kept
+            links.mesh = yield from compare_all.connect(transfer.standing(run, sessions, "mesh"), coins)
+        return sessions, links
 
     def _batch(self, run: Run, block: CodedRows, links: Transfers, coins: Coins) -> Role[Classes | None]:
         query = self._query(block.rows)
@@ -178,7 +178,7 @@ class ColumnScoring(LinedUpScoring):
         return (yield from answer(run, query, local, own, block.columns, links.ot_receiver, coins, links.mesh, committed))
 
     def _local_scores(self, block: CodedRows) -> npt.NDArray[np.float64] | None:
-        """What a party that knows the class of its rows computes alone."""
+        """Return the scores that a party that knows the class of its rows computes alone; None for another."""
         columns, party = self.columns, self.party
         if party not in columns.labelled:
             return None

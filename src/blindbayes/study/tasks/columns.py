@@ -26,16 +26,16 @@ from blindbayes.study.tasks.task import BatchColumns, StudyTask
 
 
 def keys_of(study: Study) -> tuple[str, ...]:
-    """Identifier columns that a table may have: those of the study, or of the codebook's recipe."""
+    """Return the identifier columns that a table may have: those of the study, or of the codebook's recipe."""
     if not isinstance(study, JoinStudy):
         return ()
     return tuple(part.column for part in recipe_of(study.codebook, study.key or None).parts)
 
 
 def require_own(agreement: Agreement, name: str, columns: Collection[str], *, ignore_others: bool = False) -> None:
-    """Refuse a table without what the study says a party holds, or with more."""
-    held, study = agreement.holdings, agreement.study
-    wanted = {*held.holds[name], *keys_of(study), *((study.codebook.target,) if name in held.labelled else ())}
+    """Raise if a table lacks what the study says a party holds, or has more."""
+    holdings, study = agreement.holdings, agreement.study
+    wanted = {*holdings.holds[name], *keys_of(study), *((study.codebook.target,) if name in holdings.labelled else ())}
     if missing := sorted(wanted - set(columns)):
         raise DataError(f"the rows lack column {missing[0]!r}, which the study says this site holds; add it")
     extra = [column for column in columns if column not in wanted]
@@ -47,13 +47,13 @@ def require_own(agreement: Agreement, name: str, columns: Collection[str], *, ig
 
 
 def holdings_of(tables: Mapping[str, ColumnSource], rows: int | None = None) -> Holdings:
-    """Who holds what, seen from the tables."""
+    """Return who holds what, from the tables."""
     holds = {name: tuple(feature.name for feature in table.features) for name, table in tables.items()}
     return Holdings(holds, tuple(name for name, table in tables.items() if table.labelled), rows)
 
 
 def line_up(tables: Mapping[str, ColumnSource], *, known: bool = True) -> Holdings:
-    """Tables of one number of rows, which is `known` to all or not."""
+    """Return the holdings of tables with one number of rows, which is `known` to all or not."""
     sizes = {table.rows for table in tables.values()}
     if len(sizes) != 1:
         raise DataError("the parties' tables have different numbers of rows; line them up by key first, or make a JoinStudy")
@@ -63,29 +63,29 @@ def line_up(tables: Mapping[str, ColumnSource], *, known: bool = True) -> Holdin
 
 
 def require_learner(reveal_to: str, parties: Any) -> None:
-    """Who learns the class is everybody or a party."""
+    """Raise unless all parties, or one, learn the class."""
     if reveal_to != "all" and reveal_to not in parties:
         raise ConfigError(f"reveal_to is 'all' or a party of the study; {reveal_to!r} is not one")
 
 
 def require_record(study: Study) -> None:
-    """Over columns noise protects one record, and how it is drawn is settled."""
+    """Raise unless noise protects one record."""
     if study.privacy.unit != "record":
         raise PrivacyError("over columns epsilon protects one record: leave the unit at 'record'")
 
 
 def describe_holdings(agreement: Agreement) -> list[str]:
-    """Who holds what, for who wrote the study."""
-    held, study = agreement.holdings, agreement.study
+    """Return who holds what, for the author of the study."""
+    holdings, study = agreement.holdings, agreement.study
     lines = [f"{agreement.title}: columns of {', '.join(agreement.names)}, by {study.protocol}."]
     for name in agreement.names:
-        own = [*held.holds[name], *([agreement.book.target] if name in held.labelled else [])]
+        own = [*holdings.holds[name], *([agreement.book.target] if name in holdings.labelled else [])]
         lines.append(f"  {name} holds {', '.join(own) or 'nothing'}.")
     return lines
 
 
 def describe_coalitions(columns: ColumnsSetup, *, compare_all: bool) -> str:
-    """With three or more parties: who could pool what."""
+    """Describe which parties of three or more could pool what."""
     if compare_all:
         return "All parties compare the scores together: no coalition short of all but one learns more than the class."
     return (
@@ -95,7 +95,7 @@ def describe_coalitions(columns: ColumnsSetup, *, compare_all: bool) -> str:
 
 
 def describe_queries(queries: int | None) -> str:
-    """How often a model in shares may be asked, and why that counts."""
+    """Describe how often a model in shares may be asked, and why that matters."""
     limit = f"At most {queries} instances may be classified." if queries else "The number of queries is not limited."
     return f"{limit} Repeated queries let the model be read off; limit them."
 
@@ -127,21 +127,21 @@ def dry_run_columns(task: StudyTask, opened: list[str]) -> tuple[dict[str, Any],
 
 def require_held(columns: BatchColumns, party: str, source: ColumnSource) -> None:
     """Raise unless the table holds what the study says this party holds."""
-    found = {feature.name for feature in source.features}
-    if missing := [name for name in columns.owners[party] if name not in found]:
+    names = {feature.name for feature in source.features}
+    if missing := [name for name in columns.owners[party] if name not in names]:
         raise DataError(f"{party}: the table lacks column {missing[0]!r}, which the study says this party holds; add it")
-    if extra := sorted(found - set(columns.owners[party])):
+    if extra := sorted(names - set(columns.owners[party])):
         raise DataError(f"{party}: the table holds column {extra[0]!r}, which the study gives to another party; drop it")
 
 
 def require_bound(party: str, count: int, bound: int) -> None:
-    """Refuse more identifiers than were agreed."""
+    """Raise if there are more identifiers than agreed."""
     if count > bound:
         raise DataError(f"{party}: more identifiers than the agreed bound of {bound}; agree on a larger one")
 
 
 def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> bytes:
-    """Of public facts and arrays, shapes included."""
+    """Return the keyed digest of public facts and arrays, shapes included."""
     digest = hashlib.blake2b(key=key[:64], digest_size=32, person=b"blindbayes part")
     digest.update(len(facts).to_bytes(8, "big") + facts)
     for array in arrays:
@@ -152,7 +152,7 @@ def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> by
 
 @well_formed("the share file")
 def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
-    """What is public about a study, from a share file."""
+    """Read what is public about a study from a share file."""
     book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
     owners = {party: tuple(names) for party, names in public["owners"].items()}
     guard = Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD
@@ -170,7 +170,7 @@ def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
 
 
 def class_counts_of(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:
-    """The class counts that the class holder keeps with its share."""
+    """Return the class counts that the class holder stores with its share."""
     if local is None:
         raise LocalProtocolError("the class holder knows the class counts")
     return np.array(local["class_counts"], dtype=np.int64)
@@ -181,7 +181,7 @@ def _sub_codebook(columns: ColumnsSetup, party: str) -> Codebook:
 
 
 def count_local(columns: ColumnsSetup, party: str, source: ColumnSource | CheckedTable) -> dict[str, Any]:
-    """Statistics of a party's own columns, which it computes alone because it knows the class."""
+    """Count a party's own columns, which it does alone because it knows the class."""
     classes = len(columns.codebook.classes)
     counts = np.zeros(classes, dtype=np.int64)
     total: Statistics | None = None

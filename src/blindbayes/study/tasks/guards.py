@@ -1,8 +1,8 @@
-"""Noise and least cells of a study over columns: what both mean for its public facts, its tables and its ledgers.
+"""Noise and minimum cells of studies over columns, in their public facts, tables and ledgers.
 
-With `epsilon` each party's noise goes into its shares (`privacy.column_noise`); with `min_cell` small counters are set to 0,
-inside the circuit of shared_model. A study with either counts every value of every feature (`ColumnsSetup.guard`), and with
-epsilon numbers are read in the cells that the plan chose.
+With `epsilon` each party's noise goes into its shares (`dp.distributed.column_noise`); with `min_cell` small counters are set
+to 0 inside the circuit of shared_model. A study with either counts every value of every feature (`ColumnsSetup.guard`), and
+with epsilon numbers are read in the cells that the plan chose.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ S = TypeVar("S", ColumnsSetup, JoinSetup)
 
 
 def noise_of(study: Study, agreed: ColumnsSetup | JoinSetup) -> ColumnNoise | None:
-    """The noise of a study with epsilon, from public facts; None without."""
+    """Return the noise of a study with epsilon, from public facts; None without."""
     if study.privacy.epsilon is None:
         return None
     if isinstance(agreed, ColumnsSetup):
@@ -49,11 +49,11 @@ def _require_one_holder(agreed: ColumnsSetup) -> None:
 
 
 def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: int, way: Way) -> ColumnNoise:
-    held = {party: tuple(names) for party, names in owners.items()}
+    features = {party: tuple(names) for party, names in owners.items()}
     expected = min(study.privacy.expected_rows or study.codebook.expected_rows or rows, rows)
     facts = (
         study.codebook.sha256,
-        tuple(held.items()),
+        tuple(features.items()),
         holder,
         study.privacy.epsilon,
         study.privacy.delta,
@@ -61,23 +61,23 @@ def _plan(study: Study, owners: Mapping[str, Iterable[str]], holder: str, rows: 
         way,
         rows,
     )
-    found = _plans.get(facts)
-    if found is None:
+    plan = _plans.get(facts)
+    if plan is None:
         book, epsilon = study.codebook, study.privacy.epsilon or 0.0
-        found = ColumnNoise.make(
-            book, held, holder, epsilon=epsilon, delta=study.privacy.delta, rows=expected, join=way, max_rows=rows
+        plan = ColumnNoise.make(
+            book, features, holder, epsilon=epsilon, delta=study.privacy.delta, rows=expected, join=way, max_rows=rows
         )
         if len(_plans) > 15:
             _plans.clear()
-        _plans[facts] = found
-    return found
+        _plans[facts] = plan
+    return plan
 
 
 _plans: dict[Any, ColumnNoise] = {}  # made from public facts, and asked for several times in a run
 
 
 def guarded(study: Study, agreed: S) -> S:
-    """The public facts of a study with its guard; as they came without one."""
+    """Return the public facts of a study with its guard; unchanged without one."""
     law = law_of(study)
     if study.privacy.epsilon is None and not study.limits.min_cell and law is None:
         return agreed
@@ -99,12 +99,12 @@ def guarded(study: Study, agreed: S) -> S:
 
 
 def counted(study: Study, agreed: ColumnsSetup | JoinSetup, source: ColumnSource) -> ColumnSource:
-    """A table, to be read in the cells that are counted, and so that no row is an error."""
+    """Return the table as it is counted: in the planned cells, and lenient, so that no row is an error."""
     noise = noise_of(study, agreed)
     if noise is None:
         return source if law_of(study) is None else replace(source, lenient=True)
-    held = {feature.name for feature in source.features}
-    features = tuple(feature for feature in noise.counted.features if feature.name in held)
+    names = {feature.name for feature in source.features}
+    features = tuple(feature for feature in noise.counted.features if feature.name in names)
     return replace(source, codebook=noise.counted, features=features, lenient=True)
 
 
@@ -113,7 +113,7 @@ ROWS_PER_CELL = 10
 
 
 def single_readings(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
-    """Name what lets one answer tell one person's class in a study without noise; empty with epsilon."""
+    """Return what lets one answer reveal one person's class in a study without noise; empty with epsilon."""
     if study.privacy.epsilon is not None:
         return []
     rows, classes = agreed.rows if isinstance(agreed, ColumnsSetup) else agreed.joined, len(study.codebook.classes)
@@ -133,16 +133,18 @@ def single_readings(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]
 
 
 def guard_local(
-    local: Mapping[str, Any], columns: ColumnsSetup, drawn: Drawn | None, max_rows: int | None = None
+    local: Mapping[str, Any], columns: ColumnsSetup, own_noise: Drawn | None, max_rows: int | None = None
 ) -> dict[str, Any]:
-    """A party's statistics of its own columns as the circuit would make them: with its noise, and small counters at 0.
-    `max_rows`: the most rows it may have, where that is not the study's number."""
+    """Return a party's statistics of its own columns as the circuit would: with its noise, and small counters at 0.
+
+    `max_rows` is the limit on its rows, if that is not the study's number.
+    """
     guard, rows = columns.guard, columns.rows if max_rows is None else max_rows
 
     def enough(counts: Any) -> Any:
         return np.asarray(counts, dtype=object) >= guard.min_cell
 
-    def held(counts: Any, noise: Any) -> Any:
+    def guarded_counts(counts: Any, noise: Any) -> Any:
         raw = np.asarray(counts, dtype=object) + noise
         if guard.min_cell:
             raw = np.where(enough(raw), np.minimum(raw, rows), 0)
@@ -151,18 +153,18 @@ def guard_local(
     def plain(table: Any) -> Any:
         return [plain(row) if isinstance(row, np.ndarray) else int(row) for row in table]
 
-    totals = held(local["class_counts"], 0 if drawn is None else np.array(drawn.class_counts, dtype=object))
-    found: dict[str, Any] = {"class_counts": plain(totals), "statistics": local["statistics"]}
+    totals = guarded_counts(local["class_counts"], 0 if own_noise is None else np.array(own_noise.class_counts, dtype=object))
+    result: dict[str, Any] = {"class_counts": plain(totals), "statistics": local["statistics"]}
     named = dict(local["statistics"])
     if not named:
-        return found
+        return result
     # The sub-statistics' own class counts serve nothing but that a table is not empty.
     made: dict[str, Any] = {"class_counts": [1] * len(totals), "counts": {}, "n": {}, "sums": {}, "squares": {}}
     for name, table in named["counts"].items():
-        made["counts"][name] = plain(held(table, 0 if drawn is None else drawn.tables[name]))
+        made["counts"][name] = plain(guarded_counts(table, 0 if own_noise is None else own_noise.tables[name]))
     for name, total in named["sums"].items():
-        noise = np.zeros((len(total), 3), dtype=object) if drawn is None else drawn.tables[name]
-        n = held(named["n"][name], noise[:, 0])
+        noise = np.zeros((len(total), 3), dtype=object) if own_noise is None else own_noise.tables[name]
+        n = guarded_counts(named["n"][name], noise[:, 0])
         there = enough(named["n"][name] + noise[:, 0]) if guard.min_cell else True
         first, second = (
             guard.debiased(np.where(there, np.array(each, dtype=object) + noise[:, at], 0))
@@ -171,11 +173,11 @@ def guard_local(
         made["n"][name] = plain(n)
         pairs = [_moments(columns, name, *each) for each in zip(n, first, second, strict=True)]
         made["sums"][name], made["squares"][name] = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return {**found, "statistics": made}
+    return {**result, "statistics": made}
 
 
 def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) -> tuple[int, int]:
-    """Sums held to what n values within the bounds can have, and to the least variance."""
+    """Return sums clipped to what n values within the bounds can have, and to the minimum variance."""
     feature = columns.codebook.feature(name)
     if not isinstance(feature, Numeric) or n == 0:
         return 0, 0
@@ -184,21 +186,21 @@ def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) 
     size = max(abs(feature.code_low), abs(feature.code_high))
     floor = dict(columns.guard.floors).get(name, 0.0) * feature.scale**2
     total = max(-n * size, min(int(total), n * size))
-    least = math.ceil(total * total / n + n * floor)
-    return total, max(least, min(int(square), n * size * size))
+    minimum = math.ceil(total * total / n + n * floor)
+    return total, max(minimum, min(int(square), n * size * size))
 
 
 def describe_guard(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
-    """What noise and a least cell promise, and what they do not."""
-    noise, least = noise_of(study, agreed), agreed.guard.min_cell
+    """Describe what noise and a minimum cell promise, and what they do not."""
+    noise, min_cell = noise_of(study, agreed), agreed.guard.min_cell
     words = [] if noise is None else [noise.words(), f"Tuning. {tuning_words(study.privacy.tuning_note)}"]
     words += describe_labels(study, agreed.class_holder)
-    if not least:
+    if not min_cell:
         return words
     return [
         *words,
-        f"Counters below {least} (of a class, or of a value in a class) are set to 0 inside the circuit, after noise if there "
-        "is any; nobody learns which. So a counter of fewer people says nothing. It is no differential privacy: whoever knows "
-        f"the class of {least - 1} people can put them beside one more, and learns that one's class from whether the counter "
-        "is there. Against tables made up to single out a person set epsilon.",
+        f"Counters below {min_cell} (of a class, or of a value in a class) are set to 0 inside the circuit, after noise if "
+        "there is any; nobody learns which. So a counter of fewer people says nothing. It is no differential privacy: whoever "
+        f"knows the class of {min_cell - 1} people can put them beside one more, and learns that one's class from whether the "
+        "counter is there. Against tables made up to single out a person set epsilon.",
     ]

@@ -58,8 +58,8 @@ class JoinedSumsParams(ScoringParams, frozen=True, forbid_unknown_fields=True):
 
     bounds: dict[str, int] = msgspec.field(default_factory=dict)  # what each party's identifiers are padded to
     join: Literal["inner", "left"] | None = None  # by default inner between two parties, left among more
-    min_overlap: int = 0  # one bit is opened: whether at least so many identifiers match; below it the run stops
-    multiplicity: int | None = None  # most rows of one identifier at a party; by default 4 where duplicates are joined, else 1
+    min_overlap: int = 0  # one bit is opened: whether at least this many identifiers match; below it the run stops
+    multiplicity: int | None = None  # limit on rows per identifier at a party; by default 4 if duplicates are joined, else 1
     overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
     reveal: Literal["nothing", "matching"] = "nothing"  # matching: both parties learn whom they share
 
@@ -74,19 +74,19 @@ class JoinedSumsParams(ScoringParams, frozen=True, forbid_unknown_fields=True):
 
 
 def params_of(study: Study) -> JoinedSumsParams:
-    """The study's options, typed."""
+    """Return the study's options, typed."""
     return cast(JoinedSumsParams, study.params)
 
 
 def key_of(study: JoinStudy) -> tuple[str, ...]:
-    """The identifier columns that the study names, where the codebook has no recipe."""
+    """Return the identifier columns that the study names, if the codebook has no recipe."""
     if study.codebook.identifier is not None:
         return ()
     return tuple(part.column for part in recipe_of(study.codebook, study.key or None).parts)
 
 
 def join_of(study: JoinStudy, owners: Mapping[str, tuple[str, ...]], class_holder: str, bounds: Mapping[str, int]) -> JoinSetup:
-    """What is public about the join: the study's options, who holds which features, what identifiers are padded to."""
+    """Return what is public about the join: options, who holds which features, what identifiers are padded to."""
     params = params_of(study)
     inner = len(owners) == 2 if params.join is None else params.join == "inner"
     max_multiplicity = params.multiplicity if params.multiplicity is not None else 4 if study.duplicates == "join" else 1
@@ -110,7 +110,7 @@ def join_of(study: JoinStudy, owners: Mapping[str, tuple[str, ...]], class_holde
 
 
 def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
-    """A number for each party, and for nobody else."""
+    """Raise unless there is a number for each party, and for nobody else."""
     names = tuple(parties)
     if missing := [name for name in names if name not in bounds]:
         raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
@@ -119,8 +119,7 @@ def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
 
 
 def overlap_noise(join: JoinSetup, party: str) -> OverlapNoise | None:
-    """The noise of a party's estimates of joined identifiers; its `price` is what the party's ledger pays. None if the study
-    has no estimate."""
+    """Return the noise of a party's estimates of joined identifiers, whose `price` its ledger pays; None without estimate."""
     if join.overlap_epsilon is None:
         return None
     joins = len(join.holders) if party == join.class_holder else 1
@@ -128,26 +127,25 @@ def overlap_noise(join: JoinSetup, party: str) -> OverlapNoise | None:
 
 
 def overlap_charge(join: JoinSetup, party: str) -> Charge | None:
-    """What a party pays for its estimates; None if the study has none. One identifier with all its rows is a record and a
-    person."""
+    """Return what a party pays for its estimates; None without. One identifier with all its rows is a record and a person."""
     law = overlap_noise(join, party)
     return None if law is None else Charge(Spend.for_release(law), UNIT, ("one record", "one person"), law.name)
 
 
 def _counted(join: JoinSetup, source: ColumnSource, digests: Digests) -> ColumnSource:
-    """The class holder's rows that count in a left join: all, or under `first` without further rows of an identifier."""
+    """Return the class holder's rows that count in a left join: all, or under `first` one per identifier."""
     if join.duplicates != "first":
         return source
     seen: set[bytes] = set()
-    kept: list[int] = []
+    places: list[int] = []
     for at, digest in enumerate(digests):
         if digest is None or digest not in seen:
-            kept.append(at)
+            places.append(at)
         if digest is not None:
             seen.add(digest)
-    if len(kept) == len(digests):
+    if len(places) == len(digests):
         return source
-    return rows_at(source, np.array(kept, dtype=np.int64), source.codebook)
+    return rows_at(source, np.array(places, dtype=np.int64), source.codebook)
 
 
 def digests_of(study: JoinStudy, sha256: str, source: ColumnSource) -> Digests:
@@ -156,19 +154,19 @@ def digests_of(study: JoinStudy, sha256: str, source: ColumnSource) -> Digests:
 
 
 def padded(study: Study, digests: Mapping[str, Digests]) -> dict[str, int]:
-    """What each party's identifiers are padded to: as agreed, or their number rounded up to a power of two."""
+    """Return what each party's identifiers are padded to: as agreed, or their number rounded up to a power of two."""
     bounds = params_of(study).bounds
     if unknown := sorted(set(bounds) - set(digests)):
         raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
-    found = {}
+    padded_to = {}
     for name, own in digests.items():
         count = len({digest for digest in own if digest is not None})
-        found[name] = bounds.get(name, min(MAX_BOUND, max(MIN_BOUND, 1 << max(0, count - 1).bit_length())))
-    return found
+        padded_to[name] = bounds.get(name, min(MAX_BOUND, max(MIN_BOUND, 1 << max(0, count - 1).bit_length())))
+    return padded_to
 
 
 def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests) -> tuple[Entries, Entries | None]:
-    """What a party brings: the class holder its labels and its own columns, class by class; another its rows and counts."""
+    """Return the class holder's labels and own columns, class by class, or another party's rows and counts."""
     classes = len(join.codebook.classes)
     if party != join.class_holder:
         layout = join.columns.layout(party)
@@ -176,8 +174,8 @@ def _entries(join: JoinSetup, party: str, source: ColumnSource, digests: Digests
             np.concatenate([layout.encode(block), np.ones((block.rows, 1), dtype=np.uint64)], axis=1)
             for block in source.blocks()
         ]
-        found = merge(digests, _stack(counted, layout.words + 1), join.duplicates, join.max_multiplicity)
-        return found, Entries(found.items, np.ascontiguousarray(found.words[:, -1:]))
+        entries = merge(digests, _stack(counted, layout.words + 1), join.duplicates, join.max_multiplicity)
+        return entries, Entries(entries.items, np.ascontiguousarray(entries.words[:, -1:]))
     own = join.own_layout
     labels: list[U64Array] = []
     rows: list[U64Array] = []
@@ -231,22 +229,22 @@ class JoinedTask(ShareTask):
         if set(tables) - set(bounds):
             bounds = padded(study, {name: digests_of(keyed, study.sha256, table) for name, table in tables.items()})
         agreed = study.replace(options={**study.options, "bounds": bounds})
-        return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), held=holdings_of(tables))
+        return Agreement(agreed, study.sha256, tuple(sites), tuple(sites), columns=holdings_of(tables))
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
-        held, study = agreement.holdings, join_study(self.study)
-        if held.n_rows is not None:
+        holdings, study = agreement.holdings, join_study(self.study)
+        if holdings.n_rows is not None:
             raise ConfigError(
                 "rows that do not line up have no common number; leave [columns] rows out, and give options.bounds"
             )
-        if len(held.labelled) != 1:
+        if len(holdings.labelled) != 1:
             raise ConfigError(
                 f"one party, and only one, must have the class column {study.codebook.target!r} where identifiers do not "
                 "line up"
             )
         require_learner(learner_of(study), agreement.names)
-        self.setup = join_of(study, agreement.owners, held.labelled[0], params_of(study).bounds)
+        self.setup = join_of(study, agreement.owners, holdings.labelled[0], params_of(study).bounds)
         self.setup.columns.plan  # noqa: B018 - raises what ColumnsSetup refuses, and unless scores fit
         self._party = ""
         self._first: Entries | None = None  # the class holder's labels, or another's rows
@@ -413,16 +411,16 @@ class JoinedTask(ShareTask):
 
 
 def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str]:
-    """The promise of the noisy estimate."""
+    """Describe the promise of the noisy estimate."""
     law, holder = overlap_noise(join, join.holders[0]), overlap_noise(join, join.class_holder)
     if law is None or holder is None:
         return []
-    found = "; ".join(f"with {name} {count}" for name, count in overlaps.items())
+    estimates = "; ".join(f"with {name} {count}" for name, count in overlaps.items())
     words = (
         "An estimate of the number of joined identifiers was opened to both parties of each join (noisy_overlap"
-        f"{': ' if found else ''}{found}). Each party added discrete Laplace noise of its own, of scale {float(law.scale):g} "
-        f"(standard deviation {law.deviation:.3g}), drawn exactly. So whatever the other party, or anybody, concludes from it "
-        f"about one identifier of its table, with all rows of it, is {float(law.epsilon):g}-differentially private (add or "
+        f"{': ' if estimates else ''}{estimates}). Each party added discrete Laplace noise of its own, of scale "
+        f"{float(law.scale):g} (standard deviation {law.deviation:.3g}), drawn exactly. So whatever the other party, or "
+        f"anybody, concludes from it about one identifier of its table, with all rows of it, is {float(law.epsilon):g}-differentially private (add or "
         "remove; sensitivity 1), as far as joined_sums hides its inputs, that is computationally. Charged: epsilon = "
         f"{holder.price.epsilon:g} to the ledger of {join.class_holder}, {law.price.epsilon:g} to that of each other party."
     )
@@ -432,7 +430,7 @@ def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str
 
 
 def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
-    """What each way of scoring with a model over a hidden join will tell, in plain words."""
+    """Describe what each way of scoring with a model over a hidden join reveals."""
     classes = "all parties" if reveal_to == "all" else reveal_to
     return (
         "To score over the hidden join names nobody. The party that asks learns a class for each of its people, the others "

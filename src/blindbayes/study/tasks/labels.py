@@ -1,4 +1,4 @@
-"""Labels that are randomised once: what `label_epsilon` means for a class holder's table, its ledger and the statement."""
+"""Labels that are randomised once: `label_epsilon` in a class holder's table, its ledger and the statement."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ NAME = "randomised labels"
 
 
 def law_of(study: Study) -> RandomisedLabels | None:
-    """How the class holder randomises its labels; None: it counts them as they are."""
+    """Return how the class holder randomises its labels; None: it counts them as they are."""
     budget = study.label_budget
     return None if budget is None else RandomisedLabels.make(budget, len(study.codebook.classes))
 
 
 def randomised(study: Study, source: ColumnSource, secret: bytes) -> tuple[ColumnSource, str]:
-    """The class holder's table with randomised labels in place of its own, and the name of the draw; as it came without
-    `label_epsilon`. Nothing after this sees a true label."""
+    """Return the class holder's table with randomised labels, and the name of the draw; unchanged without `label_epsilon`.
+
+    Nothing after this sees a true label.
+    """
     law = law_of(study)
     if law is None:
         return source, ""
@@ -38,19 +40,22 @@ def randomised(study: Study, source: ColumnSource, secret: bytes) -> tuple[Colum
     source = replace(source, lenient=True)  # whether a label is listed must not show
     blocks = [block.known_labels for block in replace(source, features=()).blocks()]
     labels = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.int64)
-    drawn = law.randomise(labels, study.codebook, secret, people)
-    return replace(source, randomised=drawn.labels), drawn.name
+    release = law.randomise(labels, study.codebook, secret, people)
+    return replace(source, randomised=release.labels), release.name
 
 
 def require_randomised(study: Study, source: ColumnSource) -> None:
-    """Refuse to count true labels in a study that randomises them."""
+    """Raise if true labels would be counted in a study that randomises them."""
     if law_of(study) is not None and source.randomised is None:
         raise LocalProtocolError("labels are counted after they were randomised, and never before")
 
 
 def with_labels(charge: Charge | None, study: Study) -> Charge | None:
-    """What the class holder pays, its labels included. A ledger counts steps of adding or removing a record, and exchanging a
-    class is two of them: labels cost half of label_epsilon, which an epsilon as large covers. The same draw is free."""
+    """Return what the class holder pays, its labels included.
+
+    A ledger counts steps of adding or removing a record, and exchanging a class is two of them: labels cost half of
+    label_epsilon, which an epsilon as large covers. The same draw is free.
+    """
     law = law_of(study)
     if law is None:
         return charge
@@ -62,7 +67,7 @@ def with_labels(charge: Charge | None, study: Study) -> Charge | None:
 
 
 def describe_labels(study: Study, class_holder: str) -> list[str]:
-    """What randomised labels promise, and what they do not."""
+    """Describe what randomised labels promise, and what they do not."""
     law = law_of(study)
     if law is None:
         return []

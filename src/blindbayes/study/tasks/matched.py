@@ -58,14 +58,14 @@ class MatchedTask(ShareTask):
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
-        held, study, params = agreement.holdings, self.study, joined.params_of(agreement.study)
+        holdings, study, params = agreement.holdings, self.study, joined.params_of(agreement.study)
         if len(agreement.names) != 2:
             raise ConfigError("the matching is revealed between two parties; with more, leave the option reveal out")
         joined.require_bounds(params.bounds, agreement.names)
         require_reachable(params.min_overlap, params.bounds.values())
         require_learner(learner_of(study), agreement.names)
         rows = min(*params.bounds.values(), study.codebook.max_rows)  # at most the smaller bound matches
-        self.setup = columns_for(study, rows, agreement.owners, held.labelled)
+        self.setup = columns_for(study, rows, agreement.owners, holdings.labelled)
         self.setup.plan  # noqa: B018 - raises unless scores fit and have a minimum variance
         self._party = ""
         self._source: ColumnSource | None = None
@@ -113,14 +113,14 @@ class MatchedTask(ShareTask):
             matches = yield from matching.owner(run, first, sizes, entries.items, ot_receiver, own)
         if not len(matches):
             raise DataError("the parties share no identifier")
-        if len(matches) < params.min_overlap:  # a model of a few tells their classes, and a party chooses whom it brings
+        if len(matches) < params.min_overlap:  # a model of few people reveals their classes, and a party chooses whom it brings
             raise PrivacyError(
                 f"fewer than {params.min_overlap} identifiers match, the study's min_overlap; nothing was trained"
             )
         # Entries stand in the order of their digests at both parties, so what matches lines up.
         places = entries.words[matches, 0].astype(np.int64)
-        held = msgspec.structs.replace(self.agreement.holdings, n_rows=len(places))
-        training = AlignedTask(replace(self.agreement, held=held))
+        holdings = msgspec.structs.replace(self.agreement.holdings, n_rows=len(places))
+        training = AlignedTask(replace(self.agreement, columns=holdings))
         training.bring(self._party, rows_at(source, places, study.codebook))
         self._training = training
         return (yield from training.role(name, run, coins.derive("training")))
@@ -153,8 +153,8 @@ class MatchedTask(ShareTask):
 
     def _aligned(self) -> AlignedTask:
         """Return the training on as many rows as can match."""
-        held = msgspec.structs.replace(self.agreement.holdings, n_rows=self.setup.rows)
-        return AlignedTask(replace(self.agreement, held=held))
+        holdings = msgspec.structs.replace(self.agreement.holdings, n_rows=self.setup.rows)
+        return AlignedTask(replace(self.agreement, columns=holdings))
 
     def statement(self, overlaps: Mapping[str, int]) -> str:
         return (

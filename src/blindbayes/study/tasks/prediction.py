@@ -68,7 +68,7 @@ def prediction_run(study: str, model: str, batch: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PredictionTerms:
-    """What is agreed about the classifications of a study: who takes part, who learns the class, who compares scores."""
+    """The agreed terms of a study's classifications: who takes part, who learns the class, who compares scores."""
 
     about: About
     reveal_to: str = "all"
@@ -76,7 +76,7 @@ class PredictionTerms:
     protocols: tuple[str, ...] = ("transfer", "shared_argmax")
 
     @classmethod
-    def of(cls, agreement: Agreement, run_id: str) -> PredictionTerms:
+    def from_agreement(cls, agreement: Agreement, run_id: str) -> PredictionTerms:
         study = agreement.study
         return cls(about_run(agreement, run_id), learner_of(study), bool(study.options.get("compare_all", False)))
 

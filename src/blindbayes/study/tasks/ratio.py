@@ -46,7 +46,7 @@ class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class RatioTask(CountingTask):
-    """What private_ratio and the opening of its ratios share: two parties compute, and all must answer."""
+    """The base of tasks in which two parties compute ratios of everybody's counts, and all must answer."""
 
     partitions = ("rows",)
     messages = ("shares of this site's counts, one to each of the two sites that compute",)
@@ -182,7 +182,7 @@ class SharedRatioTask(RatioTask):
         return joint_model(self.agreement, shares)
 
     def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
-        return PredictionTask(PredictionTerms.of(self.agreement, run_id), site, run_id, request)
+        return PredictionTask(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
 
     # -- for people ----------------------------------------------------------------------------------------------------
 

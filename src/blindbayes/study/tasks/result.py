@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """What one party received in a run."""
+    """The messages and outputs that one party received in a run."""
 
     received: Mapping[str, tuple[str, int]]  # message kind -> (trust, how many)
     opened: tuple[str, ...]  # labels, in order
@@ -92,7 +92,7 @@ class ContributorResult(RunResult):
 
 
 class PreviousTotal(Protocol):
-    """What a run may add to: an earlier result, or what a site stored of one."""
+    """A total that a run may add to: an earlier result, or what a site stored of one."""
 
     @property
     def statistics(self) -> Statistics | None:
@@ -196,22 +196,22 @@ class Prediction(ContributorResult):
 
 
 def classes_csv(labels: npt.NDArray[Any], target: str, beside: Mapping[str, Any]) -> bytes:
-    """The classes of a batch by row, with its own columns beside them."""
+    """Return the classes of a batch by row as CSV, with the site's own columns beside them."""
     numbers = pa.Array.from_buffers(pa.int64(), len(labels), [None, pa.py_buffer(np.arange(1, len(labels) + 1))])
     return csv_of({"row": numbers, **beside, target: _texts(labels.tolist())})
 
 
 def _texts(values: Sequence[str | None]) -> Any:
-    """Strings as Arrow has them, not by `pa.array`: that loads pandas, a quarter of a second, wherever it is installed."""
+    """Return strings as an Arrow array, without `pa.array`, which loads pandas if it is installed (0.25 s)."""
     raw = [b"" if value is None else value.encode() for value in values]
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int64)
-    held = np.packbits(np.array([value is not None for value in values], dtype=bool), bitorder="little")
-    buffers = [pa.py_buffer(each) for each in (held, ends, b"".join(raw))]
+    valid = np.packbits(np.array([value is not None for value in values], dtype=bool), bitorder="little")
+    buffers = [pa.py_buffer(each) for each in (valid, ends, b"".join(raw))]
     return pa.Array.from_buffers(pa.large_string(), len(raw), buffers)
 
 
 def csv_of(named: Mapping[str, Any]) -> bytes:
-    """Columns as CSV."""
+    """Return columns as CSV."""
     sink = pa.BufferOutputStream()
     pacsv.write_csv(pa.table(dict(named)), sink)
     return bytes(sink.getvalue())
@@ -225,18 +225,18 @@ def leakage_of(outcome: Outcome) -> dict[str, Leak]:
 
 
 def about_run(agreement: Agreement, run: str = "") -> About:
-    """Which run it was, for the leak report: who takes part, and over columns who brings which."""
+    """Return what identifies the run in its leak report: the parties, and over columns who brings which."""
     today = time.strftime("%Y-%m-%d", time.gmtime()) if agreement.identities else ""
     holds = {}
-    if agreement.held is not None:
-        labelled, target = agreement.held.labelled, agreement.book.target
-        own = {name: (*held, *((target,) if name in labelled else ())) for name, held in agreement.owners.items()}
-        holds = {name: held for name, held in own.items() if held}
+    if agreement.columns is not None:
+        labelled, target = agreement.columns.labelled, agreement.book.target
+        own = {name: (*names, *((target,) if name in labelled else ())) for name, names in agreement.owners.items()}
+        holds = {name: names for name, names in own.items() if names}
     return About(agreement.title, agreement.sha256, run, today, agreement.names, holds, agreement.hosts)
 
 
 def about_columns(columns: ColumnsSetup, sha256: str) -> About:
-    """The same of a model, where the study is not at hand."""
+    """Return the same of a model, if the study is not at hand."""
     holds = {
         name: (*features, *((columns.codebook.target,) if name in columns.labelled else ()))
         for name, features in columns.owners.items()

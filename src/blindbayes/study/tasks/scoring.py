@@ -1,7 +1,6 @@
-"""Scoring everybody that one party knows, with the others' columns where they have the same person. See
-protocols/private_join/scores/SPEC.md.
+"""One party's side of scoring everybody that one party knows, with the others' columns where they have the same person.
 
-`hidden_scoring` is one party's part, used unchanged in one process and by a site's agent.
+See protocols/private_join/scores/SPEC.md.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class HiddenScoring:
-    """One party's part of scoring over a hidden join: the scorer's, or a helper's.
+    """One party's side of scoring over a hidden join: the scorer's, or a helper's.
 
     The scorer's role returns a class per row of its table, -1 where a row gets none: a second row of an identifier, and with
     the scope "shared" a row whose identifier the other does not have. A helper's returns None.
@@ -77,16 +76,14 @@ class HiddenScoring:
 
     @property
     def count(self) -> int:
-        """What the query budget is charged, whatever the scorer's number of identifiers, which nobody else may know."""
+        """The charge to the query budget, whatever the scorer's number of identifiers, which nobody else may know."""
         return self.hidden.charged
 
     @property
     def charged(self) -> int:
-        """The same: this scoring has no dummies."""
         return self.count
 
     def digest(self, key: bytes) -> bytes:
-        """Keyed digest of identifiers and codes."""
         facts = self.hidden.join.facts() + repr((self.hidden.to, self.hidden.scope, sorted(self._columns))).encode()
         arrays = [self._items, self._places, self._nameless, *(self._columns[name] for name in sorted(self._columns))]
         return keyed_digest(key, facts, arrays)
@@ -95,7 +92,6 @@ class HiddenScoring:
         return link_bytes.hidden(self.hidden)
 
     def role(self, run: Run, coins: Coins) -> Role[IntArray | None]:
-        """The scorer's role, or a helper's; the transfers are set up first."""
         if run.study != self.share.study:  # identifiers are hashed under the share's
             raise LocalProtocolError("the share is of another study than the run")
         links = yield from joined_scores.connect(run, self.hidden, coins.derive("transfers"))
@@ -105,9 +101,9 @@ class HiddenScoring:
         rows = np.concatenate([self._places, self._nameless])
         nobody: Block128 = coins.derive("nameless").words(2 * len(self._nameless)).reshape(-1, 2)
         items = np.concatenate([self._items, nobody])
-        found = yield from joined_scores.scorer(run, self.hidden, self._asked(items, rows), links, coins.derive("scorer"))
+        scored = yield from joined_scores.scorer(run, self.hidden, self._asked(items, rows), links, coins.derive("scorer"))
         classes = np.full(self._rows, NONE, dtype=np.int64)
-        classes[rows] = found
+        classes[rows] = scored
         return classes
 
     # -- what a party brings -----------------------------------------------------------------------------------------------
@@ -141,7 +137,7 @@ class HiddenScoring:
         return HelperInput(self._items, columns, self._prior_share(), tables, theirs)
 
     def _prior_share(self) -> Limbs:
-        """Its share of the prior, (K - 1, limbs): of an inner join; a left join's class holder adds the prior itself."""
+        """Return its share of the prior, (K - 1, limbs); in a left join the class holder adds the prior itself."""
         join, plan = self.hidden.join, self.hidden.join.columns.plan
         if not join.inner:
             return np.zeros((plan.classes - 1, plan.limbs), dtype=np.uint64)
@@ -158,7 +154,6 @@ class HiddenScoring:
         return column_roles.prior(counts, self.hidden.join.columns.plan)
 
     def _parameters(self) -> Parameters | None:
-        """Of the class holder's own columns, in a left join."""
         columns = self.hidden.join.columns
         return local_parameters(columns, self.party, self.share.local or {}) if columns.owners[self.party] else None
 
@@ -166,25 +161,24 @@ class HiddenScoring:
 def hidden_scoring(
     share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, compare_all: bool = False
 ) -> HiddenScoring:
-    """A party's part of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table; `compare_all` as
-    the study has it."""
+    """Return a party's side of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table."""
     if share.public.get("audit_rate"):
         raise ConfigError(
-            "over a hidden join whoever answers knows which places hold people, so dummies would not be taken for them; this "
+            "over a hidden join the answering party knows which places hold people, so it would recognise dummies; this "
             "study asks for audits: bring the same instances in one order"
         )
     return HiddenScoring(share, source, to, scope, compare_all=compare_all)
 
 
 def open_keyed(share: ModelShare, source: Any) -> ColumnSource:
-    """A party's table with its identifiers, for `hidden_scoring`."""
+    """Open a party's table with its identifiers, for `hidden_scoring`."""
     join = JoinSetup.from_dict(share.public)
     names = tuple(part.column for part in recipe_of(join.codebook, join.key or None).parts)
     return open_columns(source, join.columns.codebook, ignore=names)
 
 
 def whole_tables(parameters: Parameters, plan: ScoreLayout) -> dict[str, Limbs]:
-    """Score tables of parameters in clear: what `shared_model` leaves shares of. Entry 0 is 0, classes against class 0."""
+    """Return score tables of parameters in clear, as `shared_model` shares them: entry 0 is 0, classes against class 0."""
     tables = {}
     for name, term in parameters.terms.items():
         own = plan.features[name]
@@ -214,7 +208,7 @@ def whole_tables(parameters: Parameters, plan: ScoreLayout) -> dict[str, Limbs]:
 
 
 def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
-    """What can be concluded from scoring over a hidden join, in plain words."""
+    """Return what can be concluded from scoring over a hidden join."""
     to, others = hidden.to, " and ".join(hidden.helpers)
     know = "knows" if len(hidden.helpers) == 1 else "know"
     lines = [
@@ -248,7 +242,7 @@ def describe_prediction(
     batch: str,
     hidden: JoinedScoresSetup | None = None,
 ) -> tuple[LeakReport, str]:
-    """The leak report and the statement of a joint classification; `hidden`: people were scored by identifier."""
+    """Return the leak report and the statement of a joint classification; `hidden`: people were scored by identifier."""
     size, head = len(about.parties), f"Study {about.study}\n\nModel of run {model}; batch {batch}"
     if hidden is not None:
         report = column_report(PROTOCOLS, outcome, what_follows(hidden), size, about)
@@ -266,7 +260,7 @@ def describe_prediction(
 
 
 def scoring_statement(hidden: JoinedScoresSetup) -> str:
-    """What scoring over a hidden join promises, in words."""
+    """Return what scoring over a hidden join promises."""
     join = hidden.join
     bounds = ", ".join(f"{name} {join.bounds[name]}" for name in join.owners)
     rows = "a second row is an error" if join.duplicates == "reject" else "the first row counts, further ones get no class"

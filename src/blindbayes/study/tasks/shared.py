@@ -1,4 +1,4 @@
-"""What tasks share that end in shares of a model over columns."""
+"""The base of tasks that end in shares of a model over columns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ShareTask(StudyTask):
 
     @property
     def columns(self) -> ColumnsSetup:
-        """Who holds what, as the protocols see it."""
+        """The holdings of the parties, as the protocols see them."""
         return self.setup if isinstance(self.setup, ColumnsSetup) else self.setup.columns
 
     def cost(self, party: str) -> Charge | None:
@@ -133,7 +133,7 @@ class ShareTask(StudyTask):
         return joint_model(self.agreement, shares)
 
     def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
-        return PredictionTask(PredictionTerms.of(self.agreement, run_id), site, run_id, request)
+        return PredictionTask(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
 
     def _overlaps(self, outcome: Outcome) -> Mapping[str, int]:
         """Return the noisy numbers of joined identifiers that training opened; the class holder's, if its role ended here."""
@@ -182,12 +182,12 @@ class ShareTask(StudyTask):
         )
 
     def facts(self) -> dict[str, Any]:
-        held, opens = self.agreement.holdings, self.disclosure
+        holdings, opens = self.agreement.holdings, self.disclosure
         return {
             "partition": "columns, " + ("rows line up" if self.aligned else "rows are matched by an identifier"),
-            "holds": [f"{name}: {', '.join(held.holds[name]) or 'the class alone'}" for name in self.agreement.names],
-            "class_holder": held.labelled[0],
-            "labelled": list(held.labelled),
+            "holds": [f"{name}: {', '.join(holdings.holds[name]) or 'the class alone'}" for name in self.agreement.names],
+            "class_holder": holdings.labelled[0],
+            "labelled": list(holdings.labelled),
             **self._guards(),
             **self.sizes(),
             "opened": list(opens.opened),

@@ -24,7 +24,7 @@ MIN_EXACT_PARTIES = 3  # an exact sum of two parties reveals to each the other's
 
 @dataclass(frozen=True)
 class Sum:
-    """What is public about one sum: its setting, and the noise that the contributors add together."""
+    """The public plan of one sum: its setting, and the noise that the contributors add together."""
 
     study: Study
     setting: registry.SumSetup
@@ -43,10 +43,10 @@ class Sum:
         Where sites come and go, `founders` and `steps` say how they became these.
         """
         names = tuple(contributors)
-        least = study.limits.min_parties
-        if len(names) < least:
+        minimum = study.limits.min_parties
+        if len(names) < minimum:
             raise PrivacyError(
-                f"the study asks for at least {least} parties; {len(names)} take part. Two sites may sum with an "
+                f"the study asks for at least {minimum} parties; {len(names)} take part. Two sites may sum with an "
                 "epsilon (set min_parties = 2), or hold different columns"
             )
         setting = _draft(study, names, founders or names, steps)
@@ -158,10 +158,10 @@ def _smallest(study: Study, setting: registry.SumSetup) -> registry.Smallest:
     smallest = protocol.smallest(setting, corrupt, malicious=malicious)
     if smallest.honest < 1:
         reader = "a reader that deviates" if malicious else "the reader"
-        least = _min_agreeing(study, size) if setting.quorum_size < _min_agreeing(study, size) else 0
+        minimum = _min_agreeing(study, size) if setting.quorum_size < _min_agreeing(study, size) else 0
         raise PrivacyError(
             f"honest_fraction lets {corrupt} of {size} parties be dishonest, and together with {reader} of {study.protocol} "
-            f"they could have a sum opened that holds no honest noise: raise the quorum{f' to {least}' * bool(least)} or "
+            f"they could have a sum opened that holds no honest noise: raise the quorum{f' to {minimum}' * bool(minimum)} or "
             "honest_fraction"
         )
     return smallest

@@ -181,7 +181,7 @@ class SumTask(CountingTask):
             require_feasible(statistics.require_bounds())
         except DataError as cause:
             raise PeerProtocolError(
-                "the total is not that of any table: a party sent a vector that is none", suspects=total.included
+                "the total is not that of any table: a party sent an invalid vector", suspects=total.included
             ) from cause
         model = estimators.NaiveBayes.from_statistics(
             statistics, alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing
@@ -325,24 +325,24 @@ class SumTask(CountingTask):
 
 def describe_trust(planned: Sum, plan: NoisySum) -> str:
     """Describe whom the promise relies on, and how far."""
-    study, setting, found = planned.study, planned.setting, planned.smallest
+    study, setting, smallest = planned.study, planned.setting, planned.smallest
     size = len(setting.contributors)
     corrupt, deviates = dishonest(size, study.privacy.honest_fraction), registry.load(study.protocol).resists(setting)
     reader = "also deviate" if deviates else "not deviate, but pool what it saw with them"
-    chance = f"2^{math.ceil(math.log2(found.failure))}" if found.failure else ""
+    chance = f"2^{math.ceil(math.log2(smallest.failure))}" if smallest.failure else ""
     graph = f", up to a chance of {chance} over the random graph" if chance else ""
     fraction = f"{study.privacy.honest_fraction:.0%}"
     return (
         f"At least {fraction} of the parties follow the protocol, add their noise and keep it to themselves; up to "
         f"{corrupt} of {size} may deviate and collude, and whoever opens the sum may {reader}. Every sum that they can "
-        f"have opened holds at least {found.honest} honest shares{graph}: calibrated to {plan.noise.honest}. A party that "
+        f"have opened holds at least {smallest.honest} honest shares{graph}: calibrated to {plan.noise.honest}. A party that "
         "takes its own share off the sum counts among the others. Fewer honest shares give less. That nothing but such a "
         "sum is seen is computational: it rests on the protocol's cryptography."
     )
 
 
 def weighed(study: Study, model: BaseNaiveBayes) -> BaseNaiveBayes:
-    """The model with its classes weighed as the study says."""
+    """Return the model with the class weights of the study."""
     return model.with_priors(class_weight=study.estimation.class_weight) if study.weights else model
 
 

@@ -52,7 +52,7 @@ class State:
 
 
 class Site(Protocol):
-    """What a task may ask of its site: a folder with an agent, or an object in memory."""
+    """A site as its tasks see it: a folder with an agent, or an object in memory."""
 
     @property
     def name(self) -> str: ...
@@ -113,7 +113,7 @@ class Site(Protocol):
 
 
 class BatchColumns(Protocol):
-    """Who brings which columns of the instances of a classification."""
+    """The columns of a classification's instances, and who brings which."""
 
     @property
     def codebook(self) -> Codebook: ...
@@ -123,7 +123,7 @@ class BatchColumns(Protocol):
 
 
 class AnsweringSite(Protocol):
-    """What a classification asks of a site: its share, its instances, its query budget."""
+    """A site as classifications see it: its share, its instances, its query budget."""
 
     @property
     def name(self) -> str: ...
@@ -251,7 +251,7 @@ class StudyTask(Task):
     @property
     @abstractmethod
     def disclosure(self) -> Disclosure:
-        """What a run opens, to whom, under which assumptions, at what cost, and what a deviating party gets."""
+        """Everything that a run discloses, before any row is read."""
 
     @abstractmethod
     def cost(self, party: str) -> Charge | None:

@@ -11,14 +11,14 @@ Partition = Literal["rows", "columns"]
 
 
 class ModelForm(Enum):
-    """Where the result of a run ends."""
+    """The form in which the result of a run ends."""
 
     OPENED = "opened"  # with the learners
     SHARED = "shared"  # in shares: nobody gets the model, and a classification is a run of its own
 
 
 class Standing(Enum):
-    """How a protocol is treated where nobody has decided yet."""
+    """The default treatment of a protocol by the wizard and by a new site's policy."""
 
     OFFERED = "offered"  # the wizard names it
     KNOWN = "known"  # it is not offered
@@ -26,7 +26,7 @@ class Standing(Enum):
 
 
 class Support(Enum):
-    """What a protocol supports beyond the common settings of a study."""
+    """A capability of a protocol beyond the common settings of a study."""
 
     TEXT = "text"  # features may be text
     CLASS_WEIGHT = "class_weight"
