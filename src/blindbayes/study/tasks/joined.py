@@ -420,9 +420,10 @@ def _describe_overlaps(join: JoinSetup, overlaps: Mapping[str, int]) -> list[str
         "An estimate of the number of joined identifiers was opened to both parties of each join (noisy_overlap"
         f"{': ' if estimates else ''}{estimates}). Each party added discrete Laplace noise of its own, of scale "
         f"{float(law.scale):g} (standard deviation {law.deviation:.3g}), drawn exactly. So whatever the other party, or "
-        f"anybody, concludes from it about one identifier of its table, with all rows of it, is {float(law.epsilon):g}-differentially private (add or "
-        "remove; sensitivity 1), as far as joined_sums hides its inputs, that is computationally. Charged: epsilon = "
-        f"{holder.price.epsilon:g} to the ledger of {join.class_holder}, {law.price.epsilon:g} to that of each other party."
+        "anybody, concludes from it about one identifier of its table, with all rows of it, is "
+        f"{float(law.epsilon):g}-differentially private (add or remove; sensitivity 1), as far as joined_sums hides its "
+        f"inputs, that is computationally. Charged: epsilon = {holder.price.epsilon:g} to the ledger of {join.class_holder}, "
+        f"{law.price.epsilon:g} to that of each other party."
     )
     if join.min_overlap:
         words += " The bit about the minimum is exact and is not covered by this epsilon."
