@@ -274,7 +274,7 @@ def argmax(
             if rate:
                 given = setup.plan, own, setup.shared[holder], receiver, coins.derive("r" + holder)
                 kept = yield from references.ask_references(runs[holder], "class", *given)
-                pledge = Pledge.of(Committed(b"", b"", b"", b"", b"", kept), setup.plan, own, setup.shared[holder])
+                pledge = Pledge.from_committed(Committed(b"", b"", b"", b"", b"", kept), setup.plan, own, setup.shared[holder])
             share = shared_model.score(own, values, setup.plan, setup.rows)
             given = query, share, values, receiver, coins.derive(holder), pledge
             return (yield from shared_argmax.attribute_holder(runs[holder], *given))

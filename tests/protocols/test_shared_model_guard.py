@@ -146,7 +146,7 @@ def test_noise_is_added_to_words_before_anything_is_cut_and_no_draw_is_cut_off()
     with pytest.raises(LocalProtocolError, match="does not fit"):
         with_noise(case.words, {**draws[0], "colour": np.zeros((3, 2), dtype=int)}, case.layout)
     little = RowLayout(case.codebook.features, 60)
-    with pytest.raises(LocalProtocolError, match="room for the noise"):
+    with pytest.raises(LocalProtocolError, match="must provide for the same noise"):
         plain_tables(np.zeros((3, little.sums), dtype=np.uint64), case.any, little, case.plan)
 
 

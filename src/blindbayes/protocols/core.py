@@ -9,7 +9,7 @@ between processes, or replay it from a journal.
     many = yield ReceiveAll(senders, Kind, quorum=...)        -> dict[str, Kind], in the order of `senders`
     value = yield Open("class_counts", value)                 -> value; the only way a secret becomes public
 
-Sub-protocols compose with `yield from`. `typed` helpers below give the effects' results their types.
+Sub-protocols compose with `yield from`. The helpers below give the effects' results their types.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Receive:
 class ReceiveAll:
     """Wait for one message of `kind` from each of `senders`.
 
-    With `quorum` set, the driver may go on at the step's deadline with those that arrived, if they are at least `quorum`;
-    whoever is missing is out of this and all later steps. Without it, all must arrive.
+    With `quorum` set, the driver may go on at the step's deadline with those that arrived, if they are at least `quorum`; the
+    missing parties are excluded from this and all later steps. Without it, all must arrive.
     """
 
     senders: tuple[str, ...]
@@ -70,14 +70,14 @@ Role: TypeAlias = Generator[Effect, Any, T]
 
 
 class Signer(Protocol):
-    """Signs as this party. The private key stays behind it."""
+    """A signer for this party, which keeps the private key to itself."""
 
     def sign(self, payload: bytes) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is public and fixed about one run, and who I am in it."""
+    """The public and fixed facts of one run, and this party's name in it."""
 
     study: str  # SHA-256 of the study, hexadecimal
     run_id: str  # unique per run
@@ -85,9 +85,9 @@ class Run:
     me: str
     identities: Mapping[str, bytes] = field(default_factory=dict)  # Ed25519 public keys by party
     signer: Signer | None = field(default=None, repr=False)
-    agreement: AgreementKey | None = field(default=None, repr=False)  # my key that stands over many runs
-    keys: Mapping[str, bytes] = field(default_factory=dict)  # everybody's, by party; empty bytes where there is none
-    standing: Mapping[str, bytes] = field(default_factory=dict)  # sessions that were agreed on and from which others follow
+    agreement: AgreementKey | None = field(default=None, repr=False)  # this party's key for many runs
+    keys: Mapping[str, bytes] = field(default_factory=dict)  # everybody's, by party; empty bytes for a party without one
+    standing: Mapping[str, bytes] = field(default_factory=dict)  # agreed sessions from which others are derived
 
     def __post_init__(self) -> None:
         if len(set(self.parties)) != len(self.parties):
@@ -97,11 +97,11 @@ class Run:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Everyone but me, in roster order."""
+        """All parties but this one, in roster order."""
         return tuple(name for name in self.parties if name != self.me)
 
     def context(self, step: str, *names: str) -> bytes:
-        """Bytes that bind a signature, key or tweak to this study, run, step and names; unambiguous by length prefixes."""
+        """Return bytes that bind a signature, key or tweak to this study, run, step and names, with length prefixes."""
         parts = [part.encode() for part in (self.study, self.run_id, step, *names)]
         return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 
@@ -115,19 +115,22 @@ def receive(sender: str, kind: type[M]) -> Role[M]:
 
 
 def mark(session: bytes, kind: type[Marked], index: int) -> int:
-    """What ties a message to its session and its place in it. Not a secret: the envelope authenticates, this keeps a message
-    that came twice, late or from another session from being taken for the one that is due."""
+    """Return the number that ties a message to its session and its place in it.
+
+    It is no secret: the envelope authenticates. The mark keeps a message that came twice, late or from another session from
+    being taken for the one that is due.
+    """
     return int.from_bytes(hashlib.sha256(session + kind.__name__.encode() + b" %d" % index).digest()[:7], "big")
 
 
 def require_mark(message: Marked, session: bytes, index: int, sender: str) -> None:
-    """Refuse a message that is not the one that is due."""
+    """Raise unless the message is the one that is due."""
     if message.mark != mark(session, type(message), index):
         raise PeerProtocolError("a message of another session, or out of its place", party=sender)
 
 
 def receive_marked(sender: str, kind: type[K], session: bytes, index: int) -> Role[K]:
-    """`receive` in a session of two parties: the message that is due at this place of it."""
+    """Receive the message that is due at this place of a session of two parties."""
     message = yield from receive(sender, kind)
     require_mark(message, session, index, sender)
     return message
@@ -140,7 +143,6 @@ def receive_all(senders: Sequence[str], kind: type[M], *, quorum: int | None = N
 
 
 def send_all(to: Sequence[str], message: Message) -> Role[None]:
-    """The same message to several parties."""
     for name in to:
         yield Send(name, message)
 

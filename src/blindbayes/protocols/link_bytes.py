@@ -35,7 +35,7 @@ _QUESTION, _CHECK = 64, 10_272  # bytes per question about an identifier, and pe
 
 
 def secure_sum(protocol: str, contributors: int, words: Callable[[], int]) -> int | None:
-    """Evaluate `bytes_per_link` of a SPEC; None if there is none, so that the journal's quota is the bound.
+    """Evaluate `bytes_per_link` of a SPEC; None if it has none, so that the journal's quota is the bound.
 
     `words` returns the length of the vectors.
     """

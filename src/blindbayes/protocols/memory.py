@@ -29,28 +29,28 @@ Where = int | Callable[[SentMessage], bool]
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The message is lost."""
+    """A fault: the message is lost."""
 
     at: Where
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The sender sends the message twice."""
+    """A fault: the sender sends the message twice."""
 
     at: Where
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """The message arrives after the next one of the same sender to the same receiver (or at the deadline)."""
+    """A fault: the message arrives after the next one of the same sender to the same receiver, or at the deadline."""
 
     at: Where
 
 
 @dataclass(frozen=True, slots=True)
 class Tamper:
-    """The frame arrives changed."""
+    """A fault: the frame arrives changed."""
 
     at: Where
     change: Callable[[bytes], bytes]
@@ -58,7 +58,7 @@ class Tamper:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Another message arrives in its place: a dishonest sender."""
+    """A fault: a dishonest sender sends another message in its place."""
 
     at: Where
     message: Callable[[Message], Message]
@@ -66,7 +66,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Vanish:
-    """The party is gone just before its effect number `before` (from 0); what it sent until then arrives."""
+    """A fault: the party stops just before its effect number `before` (from 0); what it sent until then arrives."""
 
     party: str
     before: int
@@ -77,7 +77,7 @@ Fault = Drop | Duplicate | Swap | Tamper | Replace | Vanish
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended."""
+    """The end of a run: outputs, cost, and what went wrong."""
 
     outputs: dict[str, Any] = field(repr=False)  # by party, of the roles that returned
     transcript: Transcript
@@ -90,8 +90,6 @@ class Outcome:
 
 
 class _Seat:
-    """One party's place in the run: its role, its inbox, what it waits for."""
-
     __slots__ = ("cost", "depth", "excluded", "inbox", "left_out", "missing", "name", "opened", "role", "state", "waits")
 
     def __init__(self, name: str, role: Role[Any]) -> None:
@@ -215,9 +213,9 @@ class _Driver:
             else:
                 hold = True
         if self.transcript.keep is not Keep.COUNTS:
-            kept = frames[0] if frames and self.transcript.keep is Keep.FRAMES else None
+            stored = frames[0] if frames and self.transcript.keep is Keep.FRAMES else None
             self.transcript.entries.append(
-                SentMessage(entry.index, entry.sender, entry.to, entry.kind, entry.depth, entry.size, kept)
+                SentMessage(entry.index, entry.sender, entry.to, entry.kind, entry.depth, entry.size, stored)
             )
         link = (seat.name, effect.to)
         if hold:
@@ -229,12 +227,12 @@ class _Driver:
             self._arrive(seat.name, effect.to, each, depth)
 
     def _release_held(self) -> bool:
-        """Late messages arrive when nothing else happens. True if there were any."""
-        held, self.held = self.held, {}
-        for (sender, to), frames in held.items():
+        """Deliver late messages when nothing else happens; return True if there were any."""
+        late, self.held = self.held, {}
+        for (sender, to), frames in late.items():
             for frame, depth in frames:
                 self._arrive(sender, to, frame, depth)
-        return bool(held)
+        return bool(late)
 
     def _arrive(self, sender: str, to: str, frame: bytes, depth: int) -> None:
         seat = self.seats[to]
@@ -255,7 +253,7 @@ class _Driver:
             self._deliver(seat)
 
     def _deliver(self, seat: _Seat) -> None:
-        """Decode what the current wait asked for, and let the role run with it."""
+        """Decode the messages of the current wait and queue the role."""
         effect, seat.waits = seat.waits, None
         if effect is None:
             raise LocalProtocolError("the driver delivered to a role that does not wait", party=seat.name)
@@ -294,7 +292,7 @@ class _Driver:
     # -- deadlines -------------------------------------------------------------------------------------------------
 
     def _pass_deadline(self) -> bool:
-        """Nothing moves: the earliest deadline passes. True if that lets anybody go on."""
+        """Let the earliest deadline pass, as nothing moves; return True if that lets any role go on."""
         waiting = [seat for seat in self.seats.values() if seat.state == "alive" and seat.waits is not None]
         waiting.sort(key=lambda seat: seat.depth)
         for seat in waiting:
@@ -318,7 +316,7 @@ class _Driver:
         self.ready.append((seat, error))
 
     def _blames(self, seat: _Seat) -> str:
-        """Follow who waits for whom to the party that really stopped, or whose message was lost."""
+        """Follow the waits to the party that really stopped, or whose message was lost."""
         seen: set[str] = set()
         while True:
             seen.add(seat.name)
@@ -349,9 +347,9 @@ def run_in_memory(
 ) -> Outcome:
     """Run one role per party to the end.
 
-    An error that a role does not handle ends the whole run: every other role is closed and opens nothing more. With
-    `check` it is raised here; without, it stands in `Outcome.error`. A party that vanished, or that others went on
-    without under a quorum, does not end the run; it has no output.
+    An error that a role does not handle ends the whole run: every other role is closed and opens nothing more. With `check` it
+    is raised here; without, it is `Outcome.error`. A party that vanished, or that others went on without under a quorum, does
+    not end the run; it has no output.
     """
     driver = _Driver(roles, faults, keep)
     driver.run()
@@ -370,7 +368,7 @@ def local_runs(
     signed: bool = True,
     keys: Mapping[str, SigningKey] | None = None,
 ) -> dict[str, Run]:
-    """One `Run` per party, with these identities or fresh ones, for a run in this process."""
+    """Make one `Run` per party for a run in this process, with these identities or fresh ones."""
     roster = tuple(parties)
     if keys is None:
         keys = {name: SigningKey.generate(coins) for name in roster} if signed else {}

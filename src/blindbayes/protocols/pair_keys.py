@@ -1,20 +1,20 @@
-"""Every key that two parties of a protocol share is made here, and nowhere else; a test reads the sources for it.
+"""All keys that two parties of a protocol share are made here; a test searches the sources for others.
 
 A pair's key is BLAKE2b, keyed with the X25519 secret of the two run keys, of
 
     protocol and purpose, study, run, what else the protocol fixes, both names and both public keys (the lesser name first).
 
-So no two pairs have a key in common, whatever keys anybody chooses: a party that shows another's public key as its own changes
+So no two pairs have a key in common, whatever keys a party chooses: a party that shows another's public key as its own changes
 the name beside it, and with it the whole stream. Before a key is used it passes `require_keys`: 32 bytes in canonical form, no
-point of small order (the identity among them), not the receiver's own, none of them twice. In X25519 a point and its negative
-have one encoding, so there is no negated key to refuse; other encodings of a key (the unused bit, u + p) are not canonical. A
-key plus a point of small order gives the same curve point, but other bytes, hence other keys.
+point of small order (the identity among them), not the receiver's own, no key twice. In X25519 a point and its negative have
+one encoding, so there is no negated key to refuse; other encodings of a key (the unused bit, u + p) are not canonical. A key
+plus a point of small order gives the same curve point, but other bytes, hence other keys.
 
-A party acts only on public keys that their owner signed for this protocol, study, run and seat: it signs `announcement`.
+A party acts only on public keys that their owner signed for this protocol, study, run and role: it signs `announcement`.
 
-Whom a refusal names. A run key is fresh and goes to the reader alone (server, miner, builder), over a sealed link, until
-the reader lists it. A copy can thus be made only with the reader's help, or by the owner's own; so whoever *hears* keys names
-their senders, and whoever is *shown* keys by the reader, which must have refused them, names the reader.
+Which party a refusal names: a run key is fresh and goes to the reader alone (server, miner, builder), over a sealed link, until
+the reader lists it. A copy can thus be made only with the help of the reader or of the owner. A party that receives keys from
+their owners names the sender; a party that is shown keys by the reader, which should have refused them, names the reader.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def _framed(*parts: bytes) -> bytes:
 
 
 def scope_of(run: Run, protocol: str, *facts: str) -> bytes:
-    """What every key and announcement of a run is bound to, hashed: study, run, protocol, what else all must agree on."""
+    """Hash everything that keys and announcements of a run are bound to: study, run, protocol, other agreed facts."""
     return hashlib.sha256(run.context(protocol, *facts)).digest()
 
 
 def standing_scope(run: Run, protocol: str, *facts: str) -> bytes:
-    """The same for keys that serve many runs of one study."""
+    """Hash the same for keys that serve many runs of one study."""
     return scope_of(replace(run, run_id=""), protocol, *facts)
 
 
 def pair_key(key: AgreementKey, public: bytes, *, me: str, other: str, scope: bytes, purpose: str) -> bytes:
-    """The 32-byte key of a pair for one purpose: the same for both, and for no other pair, run or purpose.
+    """Return the 32-byte key of a pair for one purpose: the same for both, and for no other pair, run or purpose.
 
-    Raises `IntegrityError` naming `other` for a public key of small order or wrong size.
+    Raise `IntegrityError` naming `other` for a public key of small order or wrong size.
     """
     return pair_keys(key, {other: public}, me=me, scope=scope, purpose=purpose)[0]
 
@@ -75,76 +75,76 @@ def pair_keys(
     card: AgreementKey | None = None,
     cards: Mapping[str, bytes] | None = None,
 ) -> list[bytes]:
-    """`pair_key` with each of the parties that have these public keys.
+    """Return `pair_key` with each of the parties that have these public keys.
 
-    `cards`: keys of some of them that stand in the roster that all signed, and `card` mine. A pair that both have such a key
-    has a key that nobody can make without one of the two cards' private keys, whoever made up or altered the public ones.
+    `cards` are keys of some of them in the roster that all signed, and `card` is this party's. Two parties with such keys have
+    a key that nobody can make without one of the two private keys, even if the run keys were made up or altered.
     """
     secrets = key.agree_many(list(publics.values()), list(publics))
     vouched: dict[str, bytes] = {}
     if card is not None and cards:
         vouched = dict(zip(cards, card.agree_many(list(cards.values()), list(cards)), strict=True))
-    found = []
+    derived = []
     for (other, public), secret in zip(publics.items(), secrets, strict=True):
         low, high, keys = (me, other, key.public + public) if me < other else (other, me, public + key.public)
         # Two names after their lengths, then parts whose lengths are fixed or, for the scope, named: one reading only.
         names = f"pair key v1 {len(scope)} {len(low)} {len(high)} {low}{high}"
         both = mixed(secret, vouched[other]) if other in vouched else secret
-        found.append(derive_key(both, purpose, names.encode() + scope + keys))
-    return found
+        derived.append(derive_key(both, purpose, names.encode() + scope + keys))
+    return derived
 
 
 def mixed(secret: bytes, other: bytes) -> bytes:
-    """One key of two: whoever lacks either does not have it."""
+    """Derive one key from two: without either of them it is unknown."""
     return derive_key(secret, "of two secrets", other)
 
 
 def shared_key(channel: bytes, purpose: str, context: bytes = b"") -> bytes:
-    """A key for one more purpose, the same for both, from a pair's key whose purpose is to be their channel."""
+    """Derive a key for one more purpose from a pair's channel key."""
     return derive_key(channel, purpose, context)
 
 
 def further_keys(keys: bytes, purpose: str, count: int, context: bytes = b"") -> list[bytes]:
-    """`count` keys, the same for both, from the key of each of many pairs: all the first ones, all the second, ..."""
+    """Derive `count` keys from the key of each of many pairs: all the first ones, all the second, ..."""
     return derive_many(keys, purpose, count, context)
 
 
 def directed_key(channel: bytes, purpose: str, sender: str, receiver: str, context: bytes = b"") -> bytes:
-    """A key for one purpose and one direction, from a pair's key whose purpose is to be their channel."""
+    """Derive a key for one purpose and one direction from a pair's channel key."""
     return derive_key(channel, purpose, f"{len(sender)} {len(receiver)} {sender}{receiver}".encode() + context)
 
 
 def announcement(scope: bytes, name: str, *parts: bytes) -> bytes:
-    """What a party signs of its run keys (and what goes with them), for one protocol, study, run and seat."""
+    """Return the bytes that a party signs to announce its run keys, for one protocol, study, run and role."""
     return _framed(b"blindbayes run key v1", scope, name.encode(), *parts)
 
 
 def sign_keys(run: Run, scope: bytes, *parts: bytes) -> bytes:
-    """My signature of my run keys for the seat `run.me`."""
+    """Sign this party's run keys for the role `run.me`."""
     if run.signer is None:
         raise LocalProtocolError("pairwise keys need identities: give the run a signer", party=run.me)
     return run.signer.sign(announcement(scope, run.me, *parts))
 
 
 def verify_keys(run: Run, scope: bytes, name: str, parts: Iterable[bytes], signature: bytes, *, blame: str) -> None:
-    """Raise `IntegrityError` naming `blame` unless `name` signed these run keys for its seat in this run."""
+    """Raise `IntegrityError` naming `blame` unless `name` signed these run keys for its role in this run."""
     signatures.verify(run.identities.get(name, b""), announcement(scope, name, *parts), signature, party=blame)
 
 
 def is_proper(public: bytes) -> bool:
-    """Whether the bytes are a public key in canonical form and not of small order."""
+    """Return True if the bytes are a public key in canonical form and not of small order."""
     if len(public) != PUBLIC_BYTES or public[-1] > 0x7F or public in SMALL_ORDER:
         return False
     return public[-1] < 0x7F or int.from_bytes(public, "little") < _PRIME
 
 
-def require_keys(found: Iterable[tuple[str, bytes]], *, own: Iterable[bytes] = (), blame: str | None = None) -> None:
-    """Refuse keys that are no keys, of small order, my own, or that stand twice in `found` (pairs of owner and public key).
+def require_keys(listed: Iterable[tuple[str, bytes]], *, own: Iterable[bytes] = (), blame: str | None = None) -> None:
+    """Refuse malformed keys, keys of small order, this party's own key, and repeated keys, given as (owner, key) pairs.
 
-    Names `blame`, the party that listed them and must not have; without it, the sender (of two equal keys the second).
+    The error names `blame`, the party that listed them; without it, the sender (of two equal keys the second).
     """
     seen = set(own)
-    for name, public in found:
+    for name, public in listed:
         if not is_proper(public):
             raise PeerProtocolError("a public key is malformed or of small order", party=blame or name)
         if public in seen:
@@ -153,6 +153,6 @@ def require_keys(found: Iterable[tuple[str, bytes]], *, own: Iterable[bytes] = (
 
 
 def digest_of(publics: Mapping[str, bytes]) -> bytes:
-    """One hash of who has which public key, in the order given."""
+    """Hash the public keys and their owners, in the order given."""
     parts = [part for name, public in publics.items() for part in (name.encode(), public)]
     return hashlib.sha256(_framed(b"blindbayes key roster v1", *parts)).digest()

@@ -3,14 +3,14 @@
 Those of this distribution are listed here; others add theirs under `blindbayes.sums` (see `extensions`). Every protocol that
 sums the parties' vectors offers an object `PROTOCOL` in its package that fulfils `SumProtocol`:
 
-    PROTOCOL.roster(setting)                  everybody who takes part: the contributors and, if any, parties without a vector
-    PROTOCOL.learners(setting)                whose role returns a `Total` (the others return None)
+    PROTOCOL.roster(setting)                  all parties: the contributors and, if any, parties without a vector
+    PROTOCOL.learners(setting)                parties whose role returns a `Total` (the others return None)
     PROTOCOL.role(run, setting, vector, coins)    the generator that `run.me` runs; `vector` is None for a party without one
-    PROTOCOL.resists(setting), PROTOCOL.smallest(setting, corrupt, malicious=...)    what its page proves of any opened sum
+    PROTOCOL.resists(setting), PROTOCOL.smallest(setting, corrupt, malicious=...)    what its SPEC proves of any opened sum
     PROTOCOL.check(setting)                   refuses a setting that no run can have
     PROTOCOL.params                           optional: its options, a typed struct
     PROTOCOL.bears(setting)                   optional: how many may collude; without it nothing is claimed
-    PROTOCOL.waits_for_all(setting)           optional: whether nothing opens without every contributor's word
+    PROTOCOL.waits_for_all(setting)           optional: True if nothing opens without every contributor's confirmation
     PROTOCOL.unsafe(setting)                  optional: options that protect nothing, with the reason; no site runs with one
     PROTOCOL.honest_of(setting, name, honest) optional: for how many honest shares a party sets its own noise
     PROTOCOL.apart                            optional: roles that no one site may fill together
@@ -23,12 +23,12 @@ unknown ones. If the vectors already carry noise, `setting.noisy` is set, and th
 Beside the code stands SPEC.md with one fenced toml block, read by `spec(name)`:
 
     opened = ["sum"]          labels opened in a run, noise off; with noise on "sum" reads "noisy_sum"
-    minimum = 3               fewest contributors
+    minimum = 3               minimum number of contributors
     rounds = "4"              python expressions in n (contributors), words, and the names under [variables],
     messages = "4*n"          compared with what the driver measures
     [variables]               optional: name = expression, in order
     [labels]                  optional: what is opened under a label of its own, in plain words
-    [facts]                   what people and drivers may know of it, see `study.tasks.sums.task_class`
+    [facts]                   public properties, see `study.tasks.sums.task_class`
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ ROWS = {
     "reference": "blindbayes.protocols.reference",
     "masked_sum": "blindbayes.protocols.secure_sum",
 }
-FRAME_ROOM = 4096  # of a message besides its vector
+FRAME_OVERHEAD = 4096  # bytes of a message besides its vector
 
 
 @dataclass(frozen=True, slots=True)
 class SumSetup:
-    """What is public about one sum."""
+    """The public facts of one sum."""
 
     contributors: tuple[str, ...]  # who brings a vector, in the study's order
     length: int  # words per vector
@@ -77,7 +77,7 @@ class SumSetup:
             raise ConfigError(f"contributor {Counter(self.contributors).most_common(1)[0][0]!r} stands twice in the setting")
         if self.length < 1:
             raise ConfigError("a vector has at least one word")
-        if self.length * 8 > MAX_FRAME_BYTES - FRAME_ROOM:
+        if self.length * 8 > MAX_FRAME_BYTES - FRAME_OVERHEAD:
             raise ConfigError(f"a vector of {self.length:,} words does not fit one message; take fewer bins, or group values")
         if self.quorum is not None and not 1 <= self.quorum <= len(self.contributors):
             raise ConfigError("a quorum lies between 1 and the number of contributors")
@@ -86,28 +86,26 @@ class SumSetup:
 
     @property
     def quorum_size(self) -> int:
-        """The quorum, or everybody."""
         return len(self.contributors) if self.quorum is None else self.quorum
 
     @property
     def label(self) -> str:
-        """The label under which the total is opened."""
         return "noisy_sum" if self.noisy else "sum"
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What a learner's role returns."""
+    """The output of a learner's role."""
 
     words: U64Array = field(repr=False)  # the sum over `included`, modulo 2^64
     included: tuple[str, ...]  # whose vectors are in it
     error: ProtocolError | None = None  # what came together is no sum: for the learner alone, and its role ends as ever.
-    # A party that adds a guess to its vector would hear, if others were told, whether the others' total exceeds it.
+    # Otherwise a party that adds a guess to its vector would learn whether the others' total exceeds it.
 
 
 @dataclass(frozen=True, slots=True)
 class Smallest:
-    """The smallest sum that a protocol can be made to open: what noise in the vectors may be calibrated to."""
+    """The smallest sum that a protocol can be made to open, to which noise in the vectors may be calibrated."""
 
     honest: int  # vectors of honest contributors that every opened sum holds, at least; 0: nothing is proved
     failure: float = 0.0  # the chance, over a random graph, that it holds fewer
@@ -115,7 +113,7 @@ class Smallest:
 
 @dataclass(frozen=True, slots=True)
 class Coalition:
-    """How many contributors may pool what they saw with the reader of the sum, and learn no more than the sum of the others."""
+    """The numbers of contributors that may collude with the reader and learn no more than the sum of the others."""
 
     reader: str  # empty: every party reads
     passive: int  # if all of them follow the protocol
@@ -130,28 +128,26 @@ def known() -> dict[str, str]:
 
 
 def coalition_of(name: str, setting: SumSetup) -> Coalition | None:
-    """How large a coalition a protocol bears in this setting, as its page proves it. None if it claims nothing."""
+    """Return the coalition that a protocol resists in this setting, as its SPEC proves; None if it claims nothing."""
     bears = getattr(load(name), "bears", None) if name in known() else None
-    found: Coalition | None = bears(setting) if bears else None
-    return found
+    coalition: Coalition | None = bears(setting) if bears else None
+    return coalition
 
 
 def waits_for_all(name: str, setting: SumSetup) -> bool:
-    """Whether nothing can be opened, by anybody, before every contributor has given its word on who is in the sum."""
+    """Return True if nothing can be opened before every contributor has confirmed who is in the sum."""
     claim = getattr(load(name), "waits_for_all", None) if name in known() else None
     return claim is not None and bool(claim(setting))
 
 
 class SumProtocol(Protocol):
-    """See the module's docstring."""
-
     name: str
 
     def resists(self, setting: SumSetup) -> bool:
-        """Whether the protocol's page claims anything about a reader of the sum that deviates."""
+        """Return True if the protocol's SPEC claims anything about a deviating reader of the sum."""
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
-        """The smallest sum that any `corrupt` contributors can have opened, with a reader that follows or deviates."""
+        """Return the smallest sum that `corrupt` contributors can have opened, with an honest or deviating reader."""
 
     def check(self, setting: SumSetup) -> None: ...
 
@@ -163,7 +159,7 @@ class SumProtocol(Protocol):
 
 
 def load(name: str) -> SumProtocol:
-    """The protocol of that name. Raises `ConfigError` for an unknown one."""
+    """Return the protocol of that name, or raise `ConfigError`."""
     if name not in (modules := known()):
         extensions.refuse_missing(name)
         raise ConfigError(f"there is no rows protocol {name!r}; known: {', '.join(modules)}")
@@ -173,19 +169,19 @@ def load(name: str) -> SumProtocol:
 
 @functools.cache
 def spec(name: str) -> Mapping[str, Any]:
-    """The machine-readable part of a protocol's SPEC.md."""
+    """Return the machine-readable part of a protocol's SPEC.md."""
     return spec_table((importlib.resources.files(known()[name]) / "SPEC.md").read_text("utf-8"))
 
 
 def spec_table(text: str) -> dict[str, Any]:
-    """The machine-readable part of the text of a SPEC.md."""
+    """Return the machine-readable part of the text of a SPEC.md."""
     return tomllib.loads(text.split("```toml\n", 1)[1].split("```", 1)[0])
 
 
 def simulate_roles(
     protocol: SumProtocol, runs: Mapping[str, Run], setting: SumSetup, vectors: Mapping[str, U64Array], coins: Coins
 ) -> dict[str, Role[Total | None]]:
-    """One role per party of the roster, each with its own coins, for a driver that runs them all in one process."""
+    """Make one role per party of the roster, each with its own coins, for a driver in one process."""
     return {
         name: protocol.role(runs[name], setting, vectors.get(name), coins.derive(f"party {name}"))
         for name in protocol.roster(setting)
@@ -193,7 +189,7 @@ def simulate_roles(
 
 
 def require_vector(vector: U64Array | None, setting: SumSetup, party: str) -> U64Array:
-    """Our own input, checked: words, of the setting's length."""
+    """Return the party's own input if it consists of words and has the setting's length."""
     if vector is None:
         raise LocalProtocolError("a contributor needs a vector", party=party)
     if vector.dtype != np.uint64 or vector.shape != (setting.length,):
@@ -202,7 +198,7 @@ def require_vector(vector: U64Array | None, setting: SumSetup, party: str) -> U6
 
 
 def require_options(setting: SumSetup, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with their defaults. Raises `ConfigError` for a name the protocol does not know."""
+    """Return the options with their defaults. Raise `ConfigError` for an unknown name."""
     unknown = sorted(set(setting.options) - set(known))
     if unknown:
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(sorted(known)) or 'none'}")

@@ -1,7 +1,7 @@
-"""One step of a role.
+"""Single steps of a role, for drivers.
 
-A generator's return value travels in `StopIteration`, which is lost in threads and futures. `step` and `fail` hand it back
-as an ordinary value.
+A generator's return value travels in `StopIteration`, which is lost in threads and futures. `step` and `fail` return it as an
+ordinary value.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def require_reachable(min_overlap: int, bounds: Iterable[int]) -> None:
-    """Refuse a least overlap that no run could have."""
+    """Refuse a minimum overlap that no run could have."""
     if min_overlap < 0:
         raise ConfigError("min_overlap is not negative")
     if min_overlap > min(bounds):
@@ -58,7 +58,7 @@ def require_reachable(min_overlap: int, bounds: Iterable[int]) -> None:
 
 @dataclass(frozen=True)
 class JoinSetup:
-    """What is public about a join."""
+    """The public facts of a join."""
 
     codebook: Codebook  # as agreed; features may be declared to be always there
     owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the study's order
@@ -121,12 +121,11 @@ class JoinSetup:
         )
 
     def is_shared(self, feature: str) -> bool:
-        """Whether a feature's statistics are in shares: all of them, but the class holder's own in a left join."""
+        """Return True if a feature's statistics are in shares: all but the class holder's own in a left join."""
         return self.inner or feature not in self.owners[self.class_holder]
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """The attribute holders."""
         return tuple(party for party in self.owners if party != self.class_holder)
 
     @property
@@ -147,13 +146,16 @@ class JoinSetup:
 
     @property
     def counted(self) -> bool:
-        """Whether joined identifiers are counted: by circuits of both parties, which must agree."""
+        """True if joined identifiers are counted: by circuits of both parties, which must agree."""
         return bool(self.min_overlap) or self.overlap_epsilon is not None
 
     @property
     def is_run_twice(self) -> bool:
-        """Whether joined_sums runs once more with the roles swapped: for the class holder's own columns, or since a minimum,
-        an estimate or noise must hold whoever deviates: nobody counts for more than one in both runs."""
+        """True if joined_sums runs once more with the roles swapped.
+
+        It does for the class holder's own columns, and where a minimum, an estimate or noise must hold even if a party
+        deviates: nobody counts for more than one in both runs.
+        """
         return self.own_layout is not None or self.counted or self.guard.noise_bits > 0
 
     @property
@@ -164,15 +166,17 @@ class JoinSetup:
         return self.columns.layout(self.class_holder)
 
     def shape(self, party: str) -> JoinedSumsSetup:
-        """The run in which an attribute holder brings rows and the class holder labels; the last word counts rows."""
+        """Return the setup in which an attribute holder brings rows and the class holder labels; the last word counts rows."""
         layout, classes = self.columns.layout(party), len(self.codebook.classes)
         facts = layout.facts() + self.facts()
         bounds = self.bounds[party], self.bounds[self.class_holder]
         return JoinedSumsSetup(*bounds, layout.words + 1, classes, self.max_multiplicity, facts, self.counted)
 
     def own_shape(self, party: str) -> JoinedSumsSetup:
-        """The run in which the class holder brings its own columns, class by class, if it has any to bring, and the classes
-        again, and the other its numbers of rows."""
+        """Return the setup in which the class holder brings its own columns, if any, and the other its numbers of rows.
+
+        The class holder's columns come class by class, and the classes again.
+        """
         bounds, layout = (self.bounds[self.class_holder], self.bounds[party]), self.own_layout
         own, facts = (0, b"") if layout is None else (layout.words * len(self.codebook.classes), layout.facts())
         words = own + self.class_places.shape[1]
@@ -180,7 +184,7 @@ class JoinSetup:
 
     @cached_property
     def class_places(self) -> U64Array:
-        """What a row of each class adds to the words by which the run for the class holder's columns counts rows again."""
+        """The words that a row of each class adds to count rows again for the class holder's columns."""
         return class_places(len(self.codebook.classes), self.rows)
 
     def noise_bits(self, party: str) -> int:
@@ -190,7 +194,7 @@ class JoinSetup:
         return min(64, (self.shape(party).bins + 2 * math.ceil(64 / self.overlap_epsilon)).bit_length() + 1)
 
     def facts(self) -> bytes:
-        """What all must agree on: the recipe of identifiers stands in the codebook's hash."""
+        """Return the bytes that all must agree on; the recipe of identifiers is in the codebook's hash."""
         parts = (sorted(self.owners.items()), self.class_holder, sorted(self.bounds.items()), self.inner)
         rest = (
             self.duplicates,
@@ -205,7 +209,6 @@ class JoinSetup:
         return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, *weighed)).encode()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins, for a share file."""
         return {
             **self.columns.to_dict(),
             "join": {
@@ -223,7 +226,6 @@ class JoinSetup:
     @classmethod
     @well_formed("the share file")
     def from_dict(cls, public: Mapping[str, Any]) -> JoinSetup:
-        """From the public facts of a share file."""
         facts = public.get("join")
         if facts is None:
             raise ConfigError("the share is not of a study whose identifiers do not line up")
@@ -248,7 +250,7 @@ class JoinSetup:
 
 @dataclass(slots=True)
 class Joined(Trained):
-    """What training leaves with one party; the transfers of both directions are ready for prediction."""
+    """The result of training at one party; the transfers of both directions are ready for prediction."""
 
     back_receivers: dict[str, OtReceiver] = field(default_factory=dict, repr=False)  # the class holder's other direction
     back_keeper: OtSender | None = field(default=None, repr=False)  # the attribute holder's
@@ -274,12 +276,11 @@ class Links:
 
     @property
     def both(self) -> tuple[OtSender, OtReceiver]:
-        """As sender and as chooser."""
         return self.ot_sender, self.ot_receiver
 
 
 def connect(run: Run, other: str, coins: Coins) -> Role[Links]:
-    """Set up both directions. The party that stands first in the roster is the sender of the first."""
+    """Set up both directions. The party that comes first in the roster is the sender of the first."""
     if run.parties.index(run.me) < run.parties.index(other):
         ot_sender = yield from transfer.ot_sender(run, other, coins)
         ot_receiver = yield from transfer.ot_receiver(run, other, coins)
@@ -299,11 +300,14 @@ def train_class_holder(
     own: Entries | None,
     coins: Coins,
     noise: Mapping[str, int] | None = None,
-    drawn: SumNoise | None = None,
+    sum_noise: SumNoise | None = None,
 ) -> Role[Joined]:
-    """The class holder's role with every attribute holder in turn. `own`: its columns class by class, in an inner join;
-    `noise`: its own on each estimate of joined identifiers, `drawn`: its own on every table, where the study has any."""
-    tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
+    """Run the class holder's role with every attribute holder in turn.
+
+    `own` are its columns class by class, in an inner join; `noise` is its noise on each estimate of joined identifiers,
+    `sum_noise` that on every table, where the study has any.
+    """
+    tables_noise, class_noise = (None, None) if sum_noise is None else (sum_noise.tables, sum_noise.class_counts)
     trained = Joined({}, {}, {}, training=training_name(run))
     columns, plan, counts = join.columns, join.columns.plan, {}
     mine: dict[str, joined_sums.RowShares] = {}
@@ -335,11 +339,11 @@ def train_class_holder(
             )
             own_layout = join.own_layout
             if own_layout is not None and name in mine:
-                found = _own(join, mine[name].sums)
+                own_sums = _own(join, mine[name].sums)
                 tables |= yield from shared_model.class_holder(
-                    run, name, found, no_counts, own_layout, plan, both, coins, tables_noise
+                    run, name, own_sums, no_counts, own_layout, plan, both, coins, tables_noise
                 )
-                share = np.concatenate([share, found], axis=1)
+                share = np.concatenate([share, own_sums], axis=1)
             sums = share
         trained.sums[name], trained.tables[name] = sums, tables
         if join.audit_rate:
@@ -356,11 +360,14 @@ def train_attribute_holder(
     numbers: Entries,
     coins: Coins,
     noise: Mapping[str, int] | None = None,
-    drawn: SumNoise | None = None,
+    sum_noise: SumNoise | None = None,
 ) -> Role[Joined]:
-    """An attribute holder's role. `rows`: its columns and a count per identifier; `numbers`: the count alone.
-    `noise` and `drawn` as for the class holder."""
-    tables_noise, class_noise = (None, None) if drawn is None else (drawn.tables, drawn.class_counts)
+    """Run an attribute holder's role.
+
+    `rows` are its columns and a count per identifier, `numbers` the count alone; `noise` and `sum_noise` as for the class
+    holder.
+    """
+    tables_noise, class_noise = (None, None) if sum_noise is None else (sum_noise.tables, sum_noise.class_counts)
     other, columns, plan = join.class_holder, join.columns, join.columns.plan
     ot_sender = yield from transfer.ot_sender(run, other, coins)
     ot_receiver = yield from transfer.ot_receiver(run, other, coins)
@@ -387,27 +394,27 @@ def train_attribute_holder(
             tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, both, coins, tables_noise)
             share = np.concatenate([share, mine], axis=1)
         sums = share
-    kept = {} if join.guard.acts else {other: sums}
-    trained = Joined({other: tables}, kept, {}, ot_receiver, training_name(run), back_keeper=ot_sender, overlaps=overlaps)
+    class_sums = {} if join.guard.acts else {other: sums}
+    trained = Joined({other: tables}, class_sums, {}, ot_receiver, training_name(run), back_keeper=ot_sender, overlaps=overlaps)
     if join.audit_rate:
         trained.committed[other] = yield from _commit(run, join, other, tables, Links(ot_sender, ot_receiver), coins)
     return trained
 
 
 def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], links: Links, coins: Coins) -> Role[Committed]:
-    """The last step of training where look-ups are audited: each to its shares of the tables that the other looks up in."""
+    """Commit to the shares of the tables that the other looks up in, as the last step of training with audits."""
     plan, holder = join.columns.plan, join.class_holder
     attributes = join.owners[other if run.me == holder else run.me]
     own = join.owners[holder] if join.inner else ()  # the class holder's features, if the other has shares of their tables
     answered, asked = (attributes, own) if run.me == holder else (own, attributes)
-    kept = {name: tables[name] for name in answered or attributes}
-    committed = yield from commit_tables(run, other, kept, coins)
+    committed_tables = {name: tables[name] for name in answered or attributes}
+    committed = yield from commit_tables(run, other, committed_tables, coins)
     if join.guard.noise_bits:
         return committed
     for asks in (run.me != holder, run.me == holder):  # the attribute holder first
         if asks and asked:
-            found = yield from ask_references(run, other, plan, tables, asked, links.ot_receiver, coins)
-            committed = replace(committed, references=found)
+            references = yield from ask_references(run, other, plan, tables, asked, links.ot_receiver, coins)
+            committed = replace(committed, references=references)
         elif not asks and answered:
             yield from answer_references(run, other, plan, tables, answered, links.ot_sender, coins)
     return committed
@@ -415,22 +422,22 @@ def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], 
 
 def _noise(noise: Mapping[str, int] | None, other: str) -> int:
     if noise is None or other not in noise:
-        raise LocalProtocolError("an estimate of the joined identifiers is never told without noise")
+        raise LocalProtocolError("an estimate of the joined identifiers is never opened without noise")
     return noise[other]
 
 
 def _rows_known(join: JoinSetup, share: U64Array) -> U64Array:
-    """The share of the joined rows of each class, as the run with the roles swapped counts them."""
+    """Return the share of the joined rows of each class, as the run with the roles swapped counts them."""
     return share[:, -1] @ join.class_places
 
 
 def _own(join: JoinSetup, sums: U64Array) -> U64Array:
-    """Sums of the class holder's own columns, class by class, without what counts its rows."""
+    """Return the sums of the class holder's own columns, class by class, without what counts its rows."""
     return sums[0, : -join.class_places.shape[1]].reshape(len(join.class_places), -1)
 
 
 def _cut(share: U64Array) -> U64Array:
-    """The share without the count of rows: what class_sums would have left."""
+    """Return the share without the count of rows: what class_sums would have left."""
     return np.ascontiguousarray(share[:, :-1])
 
 
@@ -447,11 +454,11 @@ def predict(
     coins: Coins,
     committed: Committed | None = None,
 ) -> Role[IntArray | None]:
-    """The role of either party: both sides' tables are shares, so each looks up in the other's."""
+    """Run the role of either party: both parties' tables are in shares, so each looks up in the other's."""
     is_holder = run.me == join.class_holder
     other = join.holders[0] if is_holder else join.class_holder
     own, theirs = ({name: tables[name] for name in join.owners[party]} for party in (run.me, other))
-    pledge = None if committed is None else Pledge.of(committed, query.plan, tables, tuple(own))
+    pledge = None if committed is None else Pledge.from_committed(committed, query.plan, tables, tuple(own))
     prior = tables[join.codebook.target][0, 1]
     scores = shared_model.score(own, columns, query.plan, query.count)
     scores = lm.add(scores, np.broadcast_to(prior[None], scores.shape))
@@ -463,11 +470,11 @@ def predict(
         hash_ = TweakedHash(session)
         if is_holder:
             stream = links.ot_receiver.session(session)
-            found = yield from look_up_audited(run, back, columns, pledge, hash_, stream, coins)
+            own_scores = yield from look_up_audited(run, back, columns, pledge, hash_, stream, coins)
         else:
             answers = links.ot_sender.session(session)
-            found = yield from serve_audited(run, back, other, theirs, committed, hash_, answers, coins)
-        scores = lm.add(scores, found)
+            own_scores = yield from serve_audited(run, back, other, theirs, committed, hash_, answers, coins)
+        scores = lm.add(scores, own_scores)
     if not is_holder:
         return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, pledge))
     mine = {} if committed is None else {other: committed}
@@ -476,7 +483,7 @@ def predict(
 
 
 def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:
-    """The query with the roles of the look-ups swapped: the class holder chooses in the attribute holder's tables."""
+    """Return the query with the look-ups swapped: the class holder chooses in the attribute holder's tables."""
     holder, other = join.class_holder, join.holders[0]
     features = {holder: join.owners[holder]}
     facts = (query.plan, query.count, other, (holder,), features, (holder,))

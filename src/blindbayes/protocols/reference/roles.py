@@ -15,7 +15,7 @@ COLLECTOR = "collector"
 
 
 def contributor(run: Run, setting: SumSetup, vector: U64Array) -> Role[Total]:
-    """Shows its vector to the collector and hears the total."""
+    """Send the vector to the collector and receive the total."""
     yield Send(COLLECTOR, VectorShown(vector))  # 1
     shown = yield from receive(COLLECTOR, TotalShown)  # 3
     if len(shown.total) != setting.length or not set(shown.included) <= set(setting.contributors):
@@ -25,7 +25,7 @@ def contributor(run: Run, setting: SumSetup, vector: U64Array) -> Role[Total]:
 
 
 def collector(run: Run, setting: SumSetup) -> Role[Total]:
-    """Adds up in clear."""
+    """Add up in clear."""
     shown = yield from receive_all(setting.contributors, VectorShown, quorum=setting.quorum)  # 2
     total = np.zeros(setting.length, np.uint64)
     for name, message in shown.items():
@@ -44,27 +44,22 @@ class Reference:
     name = "reference"
 
     def check(self, setting: SumSetup) -> None:
-        """It takes any setting."""
         require_options(setting, {})
 
     def roster(self, setting: SumSetup) -> tuple[str, ...]:
-        """The contributors and the collector."""
         return (*setting.contributors, COLLECTOR)
 
     def learners(self, setting: SumSetup) -> tuple[str, ...]:
-        """Everybody."""
         return self.roster(setting)
 
     def resists(self, setting: SumSetup) -> bool:
-        """It claims nothing."""
         return False
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
-        """The collector sees every vector by itself."""
+        """Return 1: the collector sees every vector by itself."""
         return Smallest(1)
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
-        """The role of `run.me`."""
         require_options(setting, {})
         if run.me == COLLECTOR:
             return (yield from collector(run, setting))

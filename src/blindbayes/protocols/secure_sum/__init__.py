@@ -1,4 +1,4 @@
-"""The sum of the contributors' vectors under masks that cancel, with recovery of whoever is lost. See SPEC.md."""
+"""The sum of the contributors' vectors under masks that cancel, with recovery of lost contributors. See SPEC.md."""
 
 from blindbayes.protocols.secure_sum.roles import PROTOCOL, MaskedSum
 

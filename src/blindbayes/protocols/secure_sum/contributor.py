@@ -47,7 +47,7 @@ from blindbayes.wire import U64Array
 
 
 def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[Total | None]:
-    """Adds its vector to the sum; hears the total if the study publishes it."""
+    """Add this party's vector to the sum; return the total if the study publishes it."""
     setting, threshold = terms.setting, terms.plan.threshold
     me = setting.contributors.index(terms.run.me)
     mine = terms.neighbours(me)
@@ -66,7 +66,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     yield Send(SERVER, SharesDealt(boxes.tobytes(), terms.sealed_secrets(run_key, secrets), checks))
     del boxes, shares, texts, secrets, checks, run_key, coins, to_them, _  # the pairs' keys give the others again
 
-    # 4. The neighbours' shares; whoever dealt none is out.
+    # 4. The neighbours' shares; a neighbour that dealt none is out.
     passed = yield from receive(SERVER, SharesPassedOn)
     dealers = require_subset(passed.neighbours, present, SERVER)
     _require_enough(terms, dealers)
@@ -101,7 +101,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     # 7. Tell every surviving neighbour which roster and survivors we were shown ...
     tags = terms.echoes(to_them + from_them, (me,) * len(dealers) + dealers, shown).reshape(2, len(dealers), TAG_BYTES)
     ours, expected = tags.compress(there, axis=1)  # those that we send, and those that we should hear
-    with_us = terms.masked(from_them)  # what whoever has our mask on its vector said in step 5
+    with_us = terms.masked(from_them)  # tags of step 5: this party's mask is on their vectors
     yield Send(SERVER, SurvivorsEchoed(ours.tobytes()))
     del tags, ours, to_them, from_them
 
@@ -112,7 +112,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     if echoes.neighbours != surviving:
         expected = expected[np.searchsorted(surviving, echoes.neighbours)]
     _require_tags(terms, expected, echoes.tags, echoes.neighbours)
-    # We hold a share of the seed of whoever dealt to us. Only its owner can say that our mask is on its vector.
+    # This party has a share of the seed of each neighbour that dealt. Only the owner can confirm the mask on its vector.
     if terms.plan.complete:
         require_length(echoes.masked, 0, SERVER)
     else:
@@ -146,8 +146,8 @@ def _meet(
 ) -> Role[tuple[tuple[int, ...], bytes | None, bytes]]:
     """Return the neighbours that are present, on the complete graph a hash of everything advertised, and the pairs' keys."""
     key = AgreementKey.generate(coins)
-    said = KeysAdvertised(commitments, key.public, pair_keys.sign_keys(terms.run, terms.context, key.public, commitments))
-    yield Send(SERVER, said)
+    advertised = KeysAdvertised(commitments, key.public, pair_keys.sign_keys(terms.run, terms.context, key.public, commitments))
+    yield Send(SERVER, advertised)
     listed = yield from receive(SERVER, KeysListed)
     present = require_subset(listed.neighbours, mine, SERVER)
     _require_enough(terms, present)
@@ -157,19 +157,19 @@ def _meet(
     terms.require_keys(theirs, own=(key.public,), blame=SERVER)  # which has checked them before
     roster = None
     if terms.plan.complete:  # then all are here, and everybody can compute the hash of what all were shown
-        roster = terms.roster(dict(sorted((theirs | {me: said}).items())))
+        roster = terms.roster(dict(sorted((theirs | {me: advertised}).items())))
     return present, roster, terms.agree(key, theirs, blame=SERVER)
 
 
 def _chosen(keys: bytes, whose: tuple[int, ...], wanted: tuple[int, ...]) -> bytes:
-    """The keys of some of those whose keys stand one after the other."""
+    """Return the keys at some places of a concatenated list."""
     if wanted == whose:
         return keys
     return np.frombuffer(keys, np.uint8).reshape(-1, SECRET_BYTES)[np.searchsorted(whose, wanted)].tobytes()
 
 
 def _require_enough(terms: MaskedSumSetup, left: tuple[int, ...]) -> None:
-    """Raise unless we and the neighbours left reach the threshold: an honest server gives up before it shows fewer."""
+    """Raise unless this party and the neighbours left reach the threshold: an honest server gives up before that."""
     if len(left) + 1 < terms.plan.threshold:
         raise PeerProtocolError("shows fewer neighbours than the threshold", party=SERVER)
 
@@ -184,8 +184,8 @@ def _require_tags(terms: MaskedSumSetup, expected: Bytes, packed: bytes, senders
 
 
 def _unseal(terms: MaskedSumSetup, keys: bytes, boxes: Bytes, authors: tuple[int, ...]) -> Bytes:
-    """Boxes; if one does not open, its author or the server that passed it on is at fault, and nothing tells which."""
-    held, wrong = aead.unseal_many(keys, boxes, associated=terms.context, nonce=BOX_NONCE)
+    """Open boxes. If one fails, its author or the server that passed it on is at fault, and it cannot be known which."""
+    opened, wrong = aead.unseal_many(keys, boxes, associated=terms.context, nonce=BOX_NONCE)
     if wrong is not None:
         raise IntegrityError(suspects=(terms.name(authors[wrong]), SERVER))
-    return held
+    return opened

@@ -18,15 +18,15 @@ from blindbayes.protocols.registry import Smallest
 
 PRIVACY_BITS = 40
 COMPLETION_BITS = 20
-_MOST_NEIGHBOURS = 512
+_MAX_NEIGHBOURS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class MaskGraph:
-    """How many neighbours a party has, and how many of the neighbours and itself must answer.
+    """The degree of a mask graph, and how many of the neighbours and a party itself must answer.
 
-    The two bounds are over the random graph, for parties corrupted and lost without knowledge of it; both are 0 on the
-    complete graph, where tolerance is exact.
+    The two bounds are over the random graph, for parties corrupted and lost without knowledge of it; both are 0 on the complete
+    graph, where tolerance is exact.
     """
 
     neighbours: int
@@ -36,13 +36,13 @@ class MaskGraph:
     completion_failure: float  # some party has too few surviving neighbours, with the tolerated number lost
 
 
-def _log_tail(population: int, marked: int, draws: int, least: int) -> float:
-    """ln P[X >= least] for X hypergeometric: how many of `draws` out of `population` are among the `marked`."""
+def _log_tail(population: int, marked: int, draws: int, at_least: int) -> float:
+    """Return ln P[X >= at_least], X hypergeometric: how many of `draws` out of `population` are among the `marked`."""
 
     def log_choose(total: int, part: int) -> float:
         return math.lgamma(total + 1) - math.lgamma(part + 1) - math.lgamma(total - part + 1)
 
-    low, high = max(least, draws - (population - marked), 0), min(draws, marked)
+    low, high = max(at_least, draws - (population - marked), 0), min(draws, marked)
     if low > high:
         return -math.inf
     terms = [
@@ -54,7 +54,7 @@ def _log_tail(population: int, marked: int, draws: int, least: int) -> float:
 
 
 def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: int, *, malicious: bool) -> tuple[float, float]:
-    """Upper bounds on (privacy failure, completion failure) for one random graph; see SPEC.md, Bounds."""
+    """Return upper bounds on (privacy failure, completion failure) for one random graph; see SPEC.md, Bounds."""
     holders = neighbours + 1
     too_many = 2 * threshold - holders if malicious else threshold  # corrupt neighbours that break a party
     exposed = parties * math.exp(_log_tail(parties - 1, corrupt, neighbours, max(too_many, 0)))
@@ -63,23 +63,23 @@ def failures(parties: int, neighbours: int, threshold: int, corrupt: int, lost: 
     return min(1.0, exposed + apart), min(1.0, starved)
 
 
-def most_colluders(parties: int, quorum_size: int, corrupt: float | None, *, malicious: bool) -> int:
-    """How many may collude with a server that follows or deviates: on a sparse graph the fraction that it is planned for."""
+def max_colluders(parties: int, quorum_size: int, corrupt: float | None, *, malicious: bool) -> int:
+    """Return how many may collude with an honest or deviating server; on a sparse graph the planned fraction."""
     if corrupt is not None:
         return int(corrupt * parties)
     return 2 * quorum_size - parties - 1 if malicious else quorum_size - 1
 
 
 def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int, *, malicious: bool) -> Smallest:
-    """The fewest honest vectors in any sum that can be opened, with `corrupt` colluders; SPEC.md, Threat model.
+    """Return the minimum number of honest vectors in any opened sum, with `corrupt` colluders; see SPEC.md, Threat model.
 
-    Complete graph: one set of at least `quorum_size`, if the colluders stay below 2q - n (below q for a server that follows).
-    Sparse graph: the same for a server that follows. One that deviates can be left with a neighbourhood: t - c(u) honest
-    vectors, c(u) bounded by the tail of its law; for parties corrupted without knowledge of the graph.
+    Complete graph: one set of at least `quorum_size`, if the colluders stay below 2q - n (below q for an honest server). Sparse
+    graph: the same for an honest server. A deviating one can be left with a neighbourhood: t - c(u) honest vectors, c(u)
+    bounded by the tail of its law; for parties corrupted without knowledge of the graph.
     """
     if layout.complete:
-        most = most_colluders(parties, quorum_size, None, malicious=malicious)
-        return Smallest(max(quorum_size - corrupt, 0) if corrupt <= most else 0)
+        limit = max_colluders(parties, quorum_size, None, malicious=malicious)
+        return Smallest(max(quorum_size - corrupt, 0) if corrupt <= limit else 0)
     privacy, _ = failures(parties, layout.neighbours, layout.threshold, corrupt, parties - quorum_size, malicious=malicious)
     if privacy > 2.0**-PRIVACY_BITS:
         return Smallest(0)
@@ -94,8 +94,7 @@ def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int
 
 @lru_cache(maxsize=64)
 def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: int | None = None) -> MaskGraph:
-    """The smallest graph that meets both bounds (2^-40 for privacy, 2^-20 for completion) against a server that deviates, or
-    the complete one."""
+    """Return the smallest graph that meets both bounds against a deviating server (2^-40, 2^-20), or the complete one."""
     if parties > MAX_POINT:
         raise ConfigError(f"masked_sum takes at most {MAX_POINT} contributors")
     if not 0 <= corrupt_fraction < 1:
@@ -107,20 +106,20 @@ def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: in
     if neighbours is not None and neighbours < parties - 1:
         if neighbours % 2 or neighbours < 2:
             raise ConfigError("the number of neighbours is even")
-        _, found = _best_threshold(parties, neighbours, corrupt, lost)
-        if found.privacy_failure > 2.0**-PRIVACY_BITS:
+        _, best = _best_threshold(parties, neighbours, corrupt, lost)
+        if best.privacy_failure > 2.0**-PRIVACY_BITS:
             raise ConfigError(
-                f"{neighbours} neighbours are too few: privacy would fail with a chance of {found.privacy_failure:.2g}; "
+                f"{neighbours} neighbours are too few: privacy would fail with a chance of {best.privacy_failure:.2g}; "
                 "take more, or leave the number out"
             )
-        return found
+        return best
     if neighbours is not None or parties <= 64:
         return complete
-    for count in range(8, min(parties - 1, _MOST_NEIGHBOURS), 2):
-        met, found = _best_threshold(parties, count, corrupt, lost)
+    for count in range(8, min(parties - 1, _MAX_NEIGHBOURS), 2):
+        met, best = _best_threshold(parties, count, corrupt, lost)
         if met:
-            return found
-    if parties > 2 * _MOST_NEIGHBOURS:
+            return best
+    if parties > 2 * _MAX_NEIGHBOURS:
         raise ConfigError(
             f"{parties} contributors with {lost} lost and {corrupt} corrupt need too many neighbours; "
             "raise the quorum, or gamma"
@@ -129,7 +128,7 @@ def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: in
 
 
 def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int) -> tuple[bool, MaskGraph]:
-    """The smallest threshold that keeps privacy at 2^-40 (else the largest there is), and whether both bounds are met."""
+    """Return the smallest threshold with privacy at 2^-40 (else the largest), and whether both bounds are met."""
 
     def at(threshold: int) -> MaskGraph:
         privacy, completion = failures(parties, neighbours, threshold, corrupt, lost, malicious=True)
@@ -142,14 +141,14 @@ def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int) -> t
             high = middle
         else:
             low = middle + 1
-    found = at(low)
-    met = found.privacy_failure <= 2.0**-PRIVACY_BITS and found.completion_failure <= 2.0**-COMPLETION_BITS
-    return met, found
+    graph = at(low)
+    met = graph.privacy_failure <= 2.0**-PRIVACY_BITS and graph.completion_failure <= 2.0**-COMPLETION_BITS
+    return met, graph
 
 
 @lru_cache(maxsize=4)
 def _ring(study: str, run_id: str, parties: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A random order of the contributors and its inverse, from what is public and fixed before the run."""
+    """Return a random order of the contributors and its inverse, from what is public and fixed before the run."""
     seed = hashlib.sha256(f"blindbayes masked_sum graph v1 {study} {len(run_id)} {run_id} {parties}".encode()).digest()
     order = np.argsort(expand(seed, parties), kind="stable")
     place = np.empty(parties, np.int64)
@@ -158,7 +157,7 @@ def _ring(study: str, run_id: str, parties: int) -> tuple[tuple[int, ...], tuple
 
 
 def neighbours_of(study: str, run_id: str, parties: int, layout: MaskGraph, index: int) -> tuple[int, ...]:
-    """The neighbours of one contributor, in roster order: all others, or those near it on a random ring."""
+    """Return the neighbours of one contributor, in roster order: all others, or those near it on a random ring."""
     if layout.complete:
         return (*range(index), *range(index + 1, parties))
     order, place = _ring(study, run_id, parties)
@@ -167,12 +166,12 @@ def neighbours_of(study: str, run_id: str, parties: int, layout: MaskGraph, inde
 
 
 def pack_bits(flags: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bytes:
-    """One bit per contributor, roster order, first in the lowest bit."""
+    """Pack one bit per contributor in roster order, the first in the lowest bit."""
     return np.packbits(np.asarray(flags, bool), bitorder="little").tobytes()
 
 
 def unpack_bits(packed: bytes, parties: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-    """The flags, or None if the string is not exactly one for that many contributors."""
+    """Return the flags, or None if the string does not have exactly one bit for each contributor."""
     if len(packed) != (parties + 7) // 8:
         return None
     beyond = parties % 8 and packed[-1] >> parties % 8

@@ -1,4 +1,4 @@
-"""What the pairs of a masked sum agree on, and how everything is bound to the run."""
+"""Keys of the pairs of a masked sum, and how everything is bound to the run."""
 
 from __future__ import annotations
 
@@ -61,30 +61,26 @@ class MaskedSumSetup:
 
     @cached_property
     def context(self) -> bytes:
-        """Binds every key and signature to study, run, roster, vector length, quorum and graph."""
+        """Return bytes that bind every key and signature to study, run, roster, vector length, quorum and graph."""
         shape = (self.setting.length, self.setting.quorum_size, self.plan.neighbours, self.plan.threshold)
         return pair_keys.scope_of(self.run, "masked_sum v1", _roster_digest(self.setting.contributors), *map(str, shape))
 
     def neighbours(self, index: int) -> tuple[int, ...]:
-        """The neighbours of a contributor, by roster index."""
         return neighbours_of(self.run.study, self.run.run_id, len(self.setting.contributors), self.plan, index)
 
     def name(self, index: int) -> str:
-        """The name of a contributor."""
         return self.setting.contributors[index]
 
     def names(self, indices: Iterable[int]) -> tuple[str, ...]:
-        """Those of many."""
         return tuple(map(self.setting.contributors.__getitem__, indices))
 
     def sign(self, step: bytes, payload: bytes) -> bytes:
-        """Our signature of one step's payload."""
         if self.run.signer is None:
             raise LocalProtocolError("a masked sum needs a signing key", party=self.run.me)
         return self.run.signer.sign(self.context + step + payload)
 
     def verify(self, party: str, step: bytes, payload: bytes, signature: bytes, *, blame: str | None = None) -> None:
-        """Raise `IntegrityError` unless `party` signed that payload in that step of this run; names `blame` or `party`."""
+        """Raise `IntegrityError`, naming `blame` or `party`, unless `party` signed that payload in that step of this run."""
         identity = self.run.identities.get(party, b"")
         signatures.verify(identity, self.context + step + payload, signature, party=blame or party)
 
@@ -99,12 +95,12 @@ class MaskedSumSetup:
         pair_keys.require_keys(publics, own=own, blame=blame)
 
     def require_signed(self, index: int, keys: KeysAdvertised, *, blame: str | None = None) -> None:
-        """Raise `IntegrityError`, naming `blame` or the owner, unless it is what the owner signed."""
+        """Raise `IntegrityError`, naming `blame` or the owner, unless the owner signed this."""
         name, parts = self.name(index), (keys.public, keys.commitments)
         pair_keys.verify_keys(self.run, self.context, name, parts, keys.signature, blame=blame or name)
 
     def agree(self, mine: AgreementKey, theirs: Mapping[int, KeysAdvertised], *, blame: str) -> bytes:
-        """The keys with the neighbours, one after the other. Who has no key in the roster is known by its signature."""
+        """Return the concatenated keys with the neighbours. A party without a key in the roster is known by its signature."""
         run, cards = self.run, {}
         if run.keys.get(run.me):
             if run.agreement is None or run.agreement.public != run.keys[run.me]:
@@ -114,49 +110,50 @@ class MaskedSumSetup:
             if self.name(index) not in cards:
                 self.require_signed(index, keys, blame=blame)
         publics = {self.name(index): keys.public for index, keys in theirs.items()}
-        found = pair_keys.pair_keys(
+        derived = pair_keys.pair_keys(
             mine, publics, me=run.me, scope=self.context, purpose="masked_sum pair", card=run.agreement, cards=cards
         )
-        return b"".join(found)
+        return b"".join(derived)
 
     def run_keys(self, keys: bytes, me: int, others: Sequence[int], shown: bytes) -> tuple[bytes, bytes, bytes]:
-        """From the pairs' keys, for this run: the secrets of the masks, the keys of boxes to the others and from them."""
+        """Derive this run's secrets of the masks and keys of boxes to and from the others, from the pairs' keys."""
         secrets, up, down = pair_keys.further_keys(keys, "run", 3, shown)
         mine = SECRET_BYTES * bisect_left(others, me)  # those before me in the roster, then those after me
         return secrets, down[:mine] + up[mine:], up[:mine] + down[mine:]
 
     def mask_keys(self, secrets: bytes) -> tuple[bytes, bytes]:
-        """The keys of the masks, and 16 bytes of each pair that show whether two have the same."""
+        """Return the keys of the masks, and 16 bytes of each pair that show whether both have the same."""
         masks, checks = pair_keys.further_keys(secrets, "mask", 2)
         return masks, np.frombuffer(checks, np.uint8).reshape(-1, SECRET_BYTES)[:, :CHECK_BYTES].tobytes()
 
     def sealed_secrets(self, run_key: bytes, secrets: bytes) -> bytes:
-        """The secrets of the masks under the run key; the same again opens them. A run key seals one list."""
+        """Seal the secrets of the masks under the run key, or open them again. A run key seals one list."""
         pad = expand_bytes(derive_key(run_key, "secrets", self.context), len(secrets))
         return (np.frombuffer(secrets, np.uint8) ^ np.frombuffer(pad, np.uint8)).tobytes()
 
     def roster(self, advertised: Mapping[int, KeysAdvertised]) -> bytes:
-        """One hash of everything that the first set advertised; `advertised` in roster order."""
+        """Hash everything that the first set advertised; `advertised` in roster order."""
         there = struct.pack(f"<{len(advertised)}I", *advertised)
-        said = b"".join([len(each.said).to_bytes(4, "big") + each.said for each in advertised.values()])
-        return hashlib.sha256(b"masked_sum roster" + self.context + len(there).to_bytes(4, "big") + there + said).digest()
+        parts = b"".join([len(each.signed).to_bytes(4, "big") + each.signed for each in advertised.values()])
+        return hashlib.sha256(b"masked_sum roster" + self.context + len(there).to_bytes(4, "big") + there + parts).digest()
 
     def self_mask_key(self, seed: bytes) -> bytes:
-        """The key of a contributor's own mask."""
         return derive_key(seed, "self mask", self.context)
 
     def commit(self, secret: bytes) -> bytes:
-        """A commitment to 32 random bytes: hiding because they have full entropy."""
+        """Commit to 32 random bytes: hiding because they have full entropy."""
         return derive_key(secret, "commitment", self.context)
 
     def echoes(self, keys: bytes, senders: Sequence[int], shown: bytes) -> Bytes:
-        """The tags, (n, 16), by which each sender tells whom it shares that key with what roster and survivors it was shown."""
-        told = hashlib.sha256(shown).digest()
-        return aead.seal_many(keys, np.empty((len(senders), 0), np.uint8), associated=told, nonce=ECHO_NONCE)
+        """Return the tags (n, 16) by which each sender shows its peers the roster and survivors that it was shown."""
+        digest = hashlib.sha256(shown).digest()
+        return aead.seal_many(keys, np.empty((len(senders), 0), np.uint8), associated=digest, nonce=ECHO_NONCE)
 
     def masked(self, keys: bytes) -> Bytes:
-        """The tags, (n, 16), by which a sender tells each whom it shares that key with that their mask is on its vector. On the
-        complete graph the echoes alone keep every sum whole, and nothing is sent."""
+        """Return the tags (n, 16) by which a sender shows each peer that their mask is on its vector.
+
+        On the complete graph the echoes alone keep every sum whole, and nothing is sent.
+        """
         if self.plan.complete:
             return np.empty((0, aead.TAG_BYTES), np.uint8)
         empty = np.empty((len(keys) // SECRET_BYTES, 0), np.uint8)
@@ -165,33 +162,32 @@ class MaskedSumSetup:
 
 @lru_cache(maxsize=4)
 def _roster_digest(contributors: tuple[str, ...]) -> str:
-    """One hash for all names in order; in simulation the parties share it."""
+    """Hash all names in order; the parties of a simulation share the result."""
     return hashlib.sha256(b"".join(len(name.encode()).to_bytes(4, "big") + name.encode() for name in contributors)).hexdigest()
 
 
 def require_length(packed: bytes, size: int, party: str) -> bytes:
-    """The list itself, or `PeerProtocolError` naming `party` if it has another length."""
+    """Return the list, or raise `PeerProtocolError` naming `party` if it has another length."""
     if len(packed) != size:
         raise PeerProtocolError("a list has another length", party=party)
     return packed
 
 
 def cut(packed: bytes, size: int, count: int, party: str) -> Bytes:
-    """(count, size) bytes. Raises `PeerProtocolError` naming `party` for any other length."""
+    """Return (count, size) bytes. Raise `PeerProtocolError` naming `party` for any other length."""
     return np.frombuffer(require_length(packed, size * count, party), np.uint8).reshape(count, size)
 
 
-def require_subset(found: tuple[int, ...], allowed: tuple[int, ...], party: str) -> tuple[int, ...]:
-    """Return `found`, or the same object as `allowed` if it is all of it; raise unless it is part of it, in order."""
-    if found == allowed:
+def require_subset(subset: tuple[int, ...], allowed: tuple[int, ...], party: str) -> tuple[int, ...]:
+    """Return `subset`, or the object `allowed` if equal; raise unless it is an ordered part of `allowed`."""
+    if subset == allowed:
         return allowed
     known = set(allowed)
-    if any(index not in known for index in found) or any(a >= b for a, b in itertools.pairwise(found)):
+    if any(index not in known for index in subset) or any(a >= b for a, b in itertools.pairwise(subset)):
         raise PeerProtocolError("a list of neighbours does not fit the graph", party=party)
-    return found
+    return subset
 
 
 def require_tag(expected: bytes, given: bytes, suspects: tuple[str, ...]) -> None:
-    """Raise `IntegrityError` unless the tags are equal."""
     if not hmac.compare_digest(expected, given):
         raise IntegrityError(suspects=suspects)

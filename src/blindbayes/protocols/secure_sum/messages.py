@@ -15,13 +15,13 @@ class KeysAdvertised(KeyMessage, frozen=True):
     signature: bytes
 
     @property
-    def said(self) -> bytes:
-        """What a roster holds of it."""
+    def signed(self) -> bytes:
+        """The part that the roster's hash covers."""
         return self.commitments + self.public + self.signature
 
 
 class KeysListed(KeyMessage, frozen=True):
-    """Step 2: what the receiver's neighbours that are still there have advertised."""
+    """Step 2: the advertisements of the receiver's neighbours that are still present."""
 
     neighbours: tuple[int, ...]
     advertised: tuple[KeysAdvertised, ...]

@@ -1,4 +1,4 @@
-"""What a study may choose about a masked sum. See SPEC.md."""
+"""The options of a masked sum. See SPEC.md."""
 
 from __future__ import annotations
 

@@ -17,44 +17,40 @@ from blindbayes.wire import U64Array
 
 
 class MaskedSum:
-    """Pairwise masks over a graph, with recovery of the lost."""
+    """A sum under pairwise masks over a graph, with recovery of lost contributors."""
 
     name = "masked_sum"
     params = MaskedSumParams
 
     def check(self, setting: SumSetup) -> None:
-        """Refuse a setting that no run can have."""
         MaskedSumSetup(Run("", "", ("*",), "*"), setting)
 
     def roster(self, setting: SumSetup) -> tuple[str, ...]:
-        """The contributors and the server, a party without a vector."""
         return (*setting.contributors, SERVER)
 
     def learners(self, setting: SumSetup) -> tuple[str, ...]:
-        """The server; the contributors too if the total is published."""
         publish = require_options(setting, OPTIONS)["publish"]
         return self.roster(setting) if publish else (SERVER,)
 
     def resists(self, setting: SumSetup) -> bool:
-        """A server that deviates is always planned for."""
         return True
 
     def waits_for_all(self, setting: SumSetup) -> bool:
-        """On the complete graph with a quorum of all, whose seeds open by everybody's shares alone."""
+        """Return True on the complete graph with a quorum of all, where seeds open only with everybody's shares."""
         layout = self._layout(setting)
         return layout.complete and layout.threshold == len(setting.contributors)
 
     def bears(self, setting: SumSetup) -> Coalition:
-        """See SPEC.md, Threat model; of a server that deviates on a sparse graph, 3 there."""
+        """Return the coalition of SPEC.md, Threat model; point 3 there for a deviating server on a sparse graph."""
         corrupt: float | None = setting.corrupt
         with contextlib.suppress(ConfigError):  # a graph that no run can have, among options that people compare
             corrupt = None if self._layout(setting).complete else corrupt
         size, quorum_size = len(setting.contributors), setting.quorum_size
-        passive, active = (graph.most_colluders(size, quorum_size, corrupt, malicious=bad) for bad in (False, True))
+        passive, active = (graph.max_colluders(size, quorum_size, corrupt, malicious=bad) for bad in (False, True))
         return Coalition("the server", passive, active, parts=corrupt is not None)
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
-        """See SPEC.md, Threat model: one set of at least the quorum; if the server deviates, a neighbourhood of the graph."""
+        """Return the smallest sum of SPEC.md, Threat model: at least the quorum, or a neighbourhood of the graph."""
         parties = len(setting.contributors)
         return graph.smallest_sum(parties, setting.quorum_size, self._layout(setting), corrupt, malicious=malicious)
 
@@ -63,7 +59,6 @@ class MaskedSum:
         return MaskedSumSetup(Run("", "", ("*",), "*"), setting).plan
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
-        """The role of `run.me`."""
         terms = MaskedSumSetup(run, setting)
         if run.me == SERVER:
             return server(terms)

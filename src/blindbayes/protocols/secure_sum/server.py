@@ -39,7 +39,7 @@ from blindbayes.wire import U64Array
 
 
 def server(terms: MaskedSumSetup) -> Role[Total]:
-    """Relays, adds, removes the masks of whoever is left, opens the sum. Goes on without the lost, down to the quorum."""
+    """Relay, add, remove the masks of the parties left, open the sum. Continue without lost parties, down to the quorum."""
     setting = terms.setting
     index_of = {name: index for index, name in enumerate(setting.contributors)}
     around = [terms.neighbours(index) for index in range(len(setting.contributors))]
@@ -47,10 +47,10 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
 
     # 1. and 2. Keys in, the neighbours' keys out.
     advertised = yield from receive_all(setting.contributors, KeysAdvertised, quorum=quorum_size)
-    keys = {index_of[name]: said for name, said in advertised.items()}
+    keys = {index_of[name]: advertisement for name, advertisement in advertised.items()}
     terms.require_keys(keys)
-    for index, said in keys.items():
-        terms.require_signed(index, said)
+    for index, advertisement in keys.items():
+        terms.require_signed(index, advertisement)
     del advertised
     roster = terms.roster(keys)
     present = {index: _among(around[index], keys) for index in keys}
@@ -78,7 +78,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
         yield Send(terms.name(index), SharesPassedOn(there, bytes(boxes.pop(index))))
     del sealed, dealt, boxes, present
 
-    # 5. and 6. Masked vectors in; whoever sent one is included from now on.
+    # 5. and 6. Masked vectors in; their senders are included from now on.
     vectors = yield from receive_all(dealing, MaskedVectorSent, quorum=quorum_size)
     total = np.zeros(setting.length, np.uint64)
     masked: dict[int, bytes] = {}
@@ -139,7 +139,7 @@ def _require_enough(
     before: Mapping[int, tuple[int, ...]] | Sequence[tuple[int, ...]],
     left: Mapping[int, tuple[int, ...]],
 ) -> None:
-    """Give up, naming who is missing, if some neighbourhood falls below the threshold: its contributor would refuse."""
+    """Raise, naming who is missing, if a neighbourhood falls below the threshold: its contributor would refuse."""
     for index, there in left.items():
         if len(there) + 1 < terms.plan.threshold:
             missing = [terms.name(other) for other in before[index] if other not in there]
@@ -147,26 +147,26 @@ def _require_enough(
 
 
 def _among(order: tuple[int, ...], there: Container[int]) -> tuple[int, ...]:
-    """Those of a list that are there; the same object if all are, since a server of thousands holds a list for each."""
+    """Return those of a list that are present; the same object if all are, since a large server has many such lists."""
     left = tuple(other for other in order if other in there)
     return order if len(left) == len(order) else left
 
 
 def _item(packed: bytes, size: int, order: tuple[int, ...], index: int) -> bytes:
-    """The item for `index` in a list that is packed in the order of `order`."""
+    """Return the item for `index` in a list that is packed in the order of `order`."""
     at = size * bisect_left(order, index)
     return packed[at : at + size]
 
 
 def _items(packed: bytes, size: int, order: tuple[int, ...], chosen: tuple[int, ...]) -> bytearray:
-    """Those items of a list that is packed in the order of `order` that are for the `chosen`."""
+    """Return the items for `chosen` of a list that is packed in the order of `order`."""
     if chosen == order:
         return bytearray(packed)
     return bytearray().join([_item(packed, size, order, index) for index in chosen])
 
 
 def _exchange(lists: dict[int, bytearray], size: int, orders: Mapping[int, tuple[int, ...]]) -> None:
-    """Make of the lists that each party gave, an item per neighbour, those that each gets: neighbours swap their items."""
+    """Swap lists of one item per neighbour: from those that each party gave to those that each gets."""
     for index, order in orders.items():
         own = lists[index]
         for place in range(bisect_left(order, index), len(order)):
@@ -178,7 +178,7 @@ def _exchange(lists: dict[int, bytearray], size: int, orders: Mapping[int, tuple
 
 @dataclass(frozen=True, slots=True)
 class _Secrets:
-    """What a contributor says of the masks that it shares: for each neighbour the secret, sealed, and a check of it."""
+    """The statement of a contributor about its masks: for each neighbour the sealed secret, and a check of it."""
 
     order: tuple[int, ...]
     sealed: bytes
@@ -186,7 +186,7 @@ class _Secrets:
 
 
 class _Recovery:
-    """Puts secrets together from shares. On the complete graph one set of holders, and so one set of weights, serves all."""
+    """Recovery of secrets from shares. On the complete graph one set of weights serves all."""
 
     def __init__(self, terms: MaskedSumSetup, dealers: dict[int, tuple[int, ...]], shares: dict[int, bytes]) -> None:
         self.terms, self.dealers, self.shares = terms, dealers, shares
@@ -194,21 +194,21 @@ class _Recovery:
         self._weights = np.zeros(0, np.int64)
 
     def secret(self, owner: int, expected: bytes) -> bytes:
-        """The owner's secret to which it committed.
+        """Recover the secret to which the owner committed.
 
-        A wrong share raises `IntegrityError`. The owner may have dealt it wrong or its giver altered it, and nothing tells
-        which: both are suspects, and without a spare share that tells the giver, all givers are.
+        A wrong share raises `IntegrityError`. The owner may have dealt it wrong or its giver altered it, and it cannot be known
+        which: both are suspects, and without a spare share that identifies the giver, all givers are.
         """
         threshold = self.terms.plan.threshold
         present = tuple(sorted(holder for holder in (*self.dealers[owner], owner) if holder in self.shares))
         chosen = present[:threshold]
-        found = self._combine(owner, chosen)
-        if found is not None and self.terms.commit(found) == expected:
-            return found
+        recovered = self._combine(owner, chosen)
+        if recovered is not None and self.terms.commit(recovered) == expected:
+            return recovered
         for spare in present[threshold : threshold + 1]:
             for suspect in chosen:
-                found = self._combine(owner, tuple(sorted({*chosen, spare} - {suspect})))
-                if found is not None and self.terms.commit(found) == expected:
+                recovered = self._combine(owner, tuple(sorted({*chosen, spare} - {suspect})))
+                if recovered is not None and self.terms.commit(recovered) == expected:
                     raise IntegrityError(suspects=tuple(self.terms.name(at) for at in dict.fromkeys((suspect, owner))))
         raise IntegrityError(suspects=tuple(self.terms.name(at) for at in dict.fromkeys((owner, *chosen))))
 
@@ -222,7 +222,7 @@ class _Recovery:
             return None
 
     def _share(self, holder: int, owner: int) -> bytes:
-        """The one share of `owner`'s secrets that `holder` gave; its own stands last."""
+        """Return the share of `owner`'s secrets that `holder` gave; its own comes last."""
         if holder == owner:
             return self.shares[holder][-SHARE_BYTES:]
         return _item(self.shares[holder], SHARE_BYTES, self.dealers[holder], owner)
@@ -237,7 +237,7 @@ def _remove_masks(
     secrets: dict[int, _Secrets],
     shares: dict[int, bytes],
 ) -> U64Array:
-    """The sum without the own masks of the included and without the pair masks that the lost left behind."""
+    """Return the sum without the own masks of the included and without the pair masks that the lost left behind."""
     threshold = terms.plan.threshold
     for index, there in dealers.items():  # before anything is put together: is there enough for everybody?
         missing = [terms.name(other) for other in (*there, index) if other not in shares]

@@ -1,9 +1,10 @@
-"""Dummies among the look-ups: a class holder that answers out of other tables than it signed is caught. See SPEC.md, "Audits".
+"""Dummies among the look-ups catch a class holder that answers from other tables than it signed. See SPEC.md, "Audits".
 
 The attribute holder looks up the batch's instances and, at places that nobody knows beforehand, dummies with random values.
-Both draw them from coins of both: it commits to its part, hears the other's, and tells its own once the class holder has
-answered everything and has committed to its shares of the sums. Then the class holder opens its shares of the dummies' sums
-and the table entries that they touch, which must be those of the root it signed in training, and must add up.
+Both parties contribute to the coins that choose them: the attribute holder commits to its part, hears the other's, and opens
+its own once the class holder has answered everything and has committed to its shares of the sums. Then the class holder opens
+its shares of the dummies' sums and the table entries that they touch, which must be those of the root it signed in training,
+and must add up.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a party keeps of the commitments to both shares of the tables: its own secret, both roots, both signatures."""
+    """One party's record of the commitments to both shares of the tables: its own secret, both roots, both signatures."""
 
     secret: bytes = field(repr=False)
     root: bytes
@@ -65,32 +66,32 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Pledge:
-    """What a party holds another to in a classification: the root over its tables, or what they answered before."""
+    """The commitment that a party holds another to in a classification: the root of its tables, or earlier answers."""
 
     root: bytes
     references: References | None = None
 
     @classmethod
-    def of(cls, committed: Committed, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> Pledge:
-        """Of what training left. `tables`: the party's own shares of the tables of its features `names`."""
-        kept = committed.references
-        return cls(committed.theirs, References.of(kept, plan, tables, names) if kept else None)
+    def from_committed(cls, committed: Committed, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> Pledge:
+        """Restore what training left. `tables` are the party's own shares of the tables of its features `names`."""
+        stored = committed.references
+        return cls(committed.theirs, References.from_bytes(stored, plan, tables, names) if stored else None)
 
 
 def commit_tables(run: Run, other: str, tables: Tables, coins: Coins) -> Role[Committed]:
-    """The last step of training: each tells the other the root over its share of the tables, signed if it has a key."""
+    """Run the last step of training: exchange the roots of both shares of the tables, signed if there is a key."""
     secret = coins.bytes(_SEED)
     root = _tree(tables, secret).root
     signature = b"" if run.signer is None else run.signer.sign(_payload(run, run.me, other, root))
     yield Send(other, TablesCommitted(root, signature))
-    told = yield from receive(other, TablesCommitted)
-    if len(told.root) != merkle.HASH_BYTES:
+    reply = yield from receive(other, TablesCommitted)
+    if len(reply.root) != merkle.HASH_BYTES:
         raise PeerProtocolError("a root has 32 bytes", party=other)
     if run.signer is not None:
         if other not in run.identities:
             raise LocalProtocolError("signed roots need every party's identity", party=run.me)
-        signatures.verify(run.identities[other], _payload(run, other, run.me, told.root), told.signature, party=other)
-    return Committed(secret, root, signature, told.root, told.signature)
+        signatures.verify(run.identities[other], _payload(run, other, run.me, reply.root), reply.signature, party=other)
+    return Committed(secret, root, signature, reply.root, reply.signature)
 
 
 def _payload(run: Run, signer: str, other: str, root: bytes) -> bytes:
@@ -98,7 +99,7 @@ def _payload(run: Run, signer: str, other: str, root: bytes) -> bytes:
 
 
 def _entry_starts(names: Sequence[str], plan: ScoreLayout) -> tuple[dict[str, int], int]:
-    """Where each feature's entries begin in the list that is committed to, and how long that is; entry 0 is always 0."""
+    """Return where each feature's entries begin in the committed list, and its length; entry 0 is always 0."""
     starts, at = {}, 0
     for name in sorted(names):
         starts[name] = at
@@ -107,11 +108,11 @@ def _entry_starts(names: Sequence[str], plan: ScoreLayout) -> tuple[dict[str, in
 
 
 def _items(tables: Tables) -> list[bytes]:
-    found = []
+    items = []
     for name in sorted(tables):
         for selector, entries in enumerate(tables[name]):
-            found += [_item(name, selector, value, entries[value]) for value in range(1, len(entries))]
-    return found
+            items += [_item(name, selector, value, entries[value]) for value in range(1, len(entries))]
+    return items
 
 
 def _item(name: str, selector: int, value: int, entry: U64Array) -> bytes:
@@ -123,10 +124,10 @@ def _tree(tables: Tables, secret: bytes) -> merkle.Tree:
 
 
 class Evidence(msgspec.Struct, frozen=True, tag=True):
-    """What is kept of a failed audit: who signed what. The root with its signature is in the accuser's share file.
+    """The record of a failed audit: who signed what. The root with its signature is in the accuser's share file.
 
-    Entries that are not in the root, and sums that do not open their commitments, show by the accused party's signatures
-    alone; sums that do not add up show together with the accuser's shares of them, which its own coins and the answers give.
+    Entries that are not in the root, and sums that do not open their commitments, are proved by the accused party's signatures
+    alone; sums that do not add up together with the accuser's shares of them, which follow from its own coins and the answers.
     """
 
     study: str
@@ -154,7 +155,7 @@ def _words_as_bytes(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Dummies:
-    """Where they stand, and their values."""
+    """The places and values of the dummies."""
 
     places: Codes
     others: Codes
@@ -162,7 +163,7 @@ class Dummies:
 
     @classmethod
     def draw(cls, query: SharedArgmaxSetup, holder: str, session: bytes, first: bytes, second: bytes) -> Dummies:
-        """From the coins of both: the same at both parties."""
+        """Derive the dummies from the coins of both parties."""
         coins = Coins.seeded(hashlib.sha256(session + first + second).digest())
         extra = query.dummies
         order = np.argsort(coins.words(query.count + extra), kind="stable")
@@ -170,23 +171,23 @@ class Dummies:
         return cls(np.sort(order[:extra]), np.sort(order[extra:]), columns)
 
     def touched(self, plan: ScoreLayout) -> list[tuple[str, int, int]]:
-        """(feature, selector, entry) that some dummy chose, each once."""
-        found = set()
+        """Return each (feature, selector, entry) that some dummy chose, once."""
+        cells = set()
         for name, own in self.columns.items():
             chosen = plan.features[name].choices(own).astype(np.int64)
             for selector in range(chosen.shape[1]):
-                found |= {(name, selector, int(value)) for value in np.unique(chosen[:, selector]) if value}
-        return sorted(found)
+                cells |= {(name, selector, int(value)) for value in np.unique(chosen[:, selector]) if value}
+        return sorted(cells)
 
 
 def among(dummies: Dummies | Asked, columns: Mapping[str, Codes]) -> dict[str, Codes]:
-    """The instances' values with the dummies' in their places."""
-    found = {}
+    """Return the instances' values with the dummies' in their places."""
+    columns_mixed = {}
     for name, own in dummies.columns.items():
         mixed = np.empty(len(dummies.places) + len(dummies.others), dtype=np.int64)
         mixed[dummies.places], mixed[dummies.others] = own, columns[name]
-        found[name] = mixed
-    return found
+        columns_mixed[name] = mixed
+    return columns_mixed
 
 
 def _widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
@@ -198,8 +199,10 @@ def _hashed(seed: bytes, session: bytes) -> bytes:
 
 
 def _share_commitments(session: bytes, seeds: Block128, places: Codes, shares: U64Array) -> U64Array:
-    """Commitments to shares (n, width), of the instances at these places: 256 bits that bind to a seed each, and the share
-    under what else comes out of it."""
+    """Commit to shares (n, width) of the instances at these places.
+
+    Each commitment has 256 bits that bind to a seed, and the share under the rest of the seed's stream.
+    """
     step = -(-shares.shape[1] // 2) + 2
     hash_ = TweakedHash(hashlib.sha256(b"blindbayes sums" + session).digest())
     words = hash_.expand_at(seeds, Domain.OUTPUT, places.astype(np.uint64) * np.uint64(step), 4 + shares.shape[1])
@@ -208,7 +211,7 @@ def _share_commitments(session: bytes, seeds: Block128, places: Codes, shares: U
 
 
 class _Heard:
-    """What was asked in some look-ups, hashed, and what was answered: of the dummies alone, once they are known."""
+    """The questions of some look-ups, hashed, and the answers: of the dummies alone, once they are known."""
 
     def __init__(self, run: Run, query: SharedArgmaxSetup, holder: str, places: Codes | None = None) -> None:
         self._signed = run.signer is not None  # nobody signs: nothing to hash
@@ -216,14 +219,14 @@ class _Heard:
         self._chunks, self._shape = query.chunks(), look_up_shape(query, holder)
 
     def over(self, role: Role[Limbs]) -> Role[Limbs]:
-        """The same role, listened to: what came is heard when the role has taken it."""
+        """Run a role and record what it receives."""
         value: Any = None
         while True:
             effect = step(role, value)
             self._hear(value)
             if isinstance(effect, Done):
-                found: Limbs = effect.value
-                return found
+                result: Limbs = effect.value
+                return result
             self._hear(effect.message if isinstance(effect, Send) else None)
             value = yield effect
 
@@ -237,34 +240,34 @@ class _Heard:
             self._answers.append(words if self._places is None else self._at(at, words, self._places))
 
     def _at(self, index: int, words: U64Array, places: Codes) -> U64Array:
-        """Of one chunk's answers, those at some places."""
-        part, found, read = self._chunks[index], [], 0
+        """Return the answers of one chunk at some places."""
+        part, answers, read = self._chunks[index], [], 0
         own, count = places[(places >= part.start) & (places < part.stop)] - part.start, part.stop - part.start
         each = len(words) // (count * sum(selectors * (entries - 1) for entries, selectors in self._shape))
         for entries, selectors in self._shape:
             size = (entries - 1) * count * selectors * each
-            found.append(words[read : read + size].reshape(entries - 1, count, -1)[:, own].reshape(-1))
+            answers.append(words[read : read + size].reshape(entries - 1, count, -1)[:, own].reshape(-1))
             read += size
-        return np.concatenate(found)
+        return np.concatenate(answers)
 
     def digest(self, run: Run, holder: str, other: str, session: bytes, digests: U64Array) -> bytes:
-        """What the class holder signs before it knows the dummies."""
+        """Return what the class holder signs before it knows the dummies."""
         hashed = hashlib.sha256(digests.astype("<u8").tobytes()).digest()
         return run.context("audited look-ups", holder, other) + session + self._asked.digest() + hashed
 
     def answers(self, places: Codes) -> U64Array:
-        """The answers to the dummies, at these places; none where nobody signs."""
+        """Return the answers to the dummies, at these places; nothing where nobody signs."""
         if self._places is None:
             self._answers, self._places = [self._at(at, words, places) for at, words in enumerate(self._answers)], places
         return np.concatenate([np.zeros(0, dtype=np.uint64), *self._answers])
 
     def answered(self, places: Codes) -> bytes:
-        """A hash of them: the class holder signs it with what it opens."""
+        """Hash the answers, for the class holder to sign with what it opens."""
         return hashlib.sha256(self.answers(places).astype("<u8", copy=False).data).digest()
 
 
 def _opened_payload(run: Run, holder: str, other: str, session: bytes, opened: DummiesOpened) -> bytes:
-    """What the class holder signs with what it opens."""
+    """Return what the class holder signs with what it opens."""
     digest = hashlib.sha256()
     words = (opened.shares.astype("<u8").tobytes(), opened.salts, opened.entries.astype("<u8").tobytes())
     for part in (*words, opened.entry_salts, opened.paths, opened.answered):
@@ -291,7 +294,7 @@ def serve_audited(
     stream: SenderStream,
     coins: Coins,
 ) -> Role[Limbs]:
-    """`serve`, with dummies among the instances: the class holder's side."""
+    """Run the class holder's side of `serve`, with dummies among the instances."""
     if not query.dummies or not query.shared.get(holder, ()):
         return (yield from serve(query, holder, tables, hash_, stream))
     if not query.opens_cells:
@@ -309,26 +312,26 @@ def serve_audited(
     digests = _share_commitments(session, seeds, np.arange(len(shares)), shares.reshape(len(shares), -1)).reshape(-1)
     signature = _sign(run, heard.digest(run, run.me, holder, session, digests))
     yield Send(holder, SharesCommitted(mark(session, SharesCommitted, 0), digests, signature))
-    told = yield from receive_marked(holder, DummiesRevealed, session, 0)
-    if len(told.seed) != _SEED or _hashed(told.seed, session) != promised.digest:
+    revealed = yield from receive_marked(holder, DummiesRevealed, session, 0)
+    if len(revealed.seed) != _SEED or _hashed(revealed.seed, session) != promised.digest:
         raise IntegrityError(party=holder)  # it would choose its dummies, and with them the cells that are opened
-    drawn = Dummies.draw(query, holder, session, told.seed, mine)
-    touched, tree, (starts, _) = drawn.touched(plan), _tree(tables, committed.secret), _entry_starts(tuple(tables), plan)
+    dummies = Dummies.draw(query, holder, session, revealed.seed, mine)
+    touched, tree, (starts, _) = dummies.touched(plan), _tree(tables, committed.secret), _entry_starts(tuple(tables), plan)
     openings = [tree.open(_entry_index(starts, plan, *each)) for each in touched]
     entries = [tables[name][selector, value].reshape(-1) for name, selector, value in touched]
     opened = DummiesOpened(
         mark(session, DummiesOpened, 0),
-        shares[drawn.places].reshape(-1),
-        seeds[drawn.places].astype("<u8").tobytes(),
+        shares[dummies.places].reshape(-1),
+        seeds[dummies.places].astype("<u8").tobytes(),
         np.concatenate(entries) if entries else np.zeros(0, dtype=np.uint64),
         b"".join(opening.salt for opening in openings),
         b"".join(opening.path for opening in openings),
-        heard.answered(drawn.places),
+        heard.answered(dummies.places),
         b"",
     )
     signature = _sign(run, _opened_payload(run, run.me, holder, session, opened))
     yield Send(holder, msgspec.structs.replace(opened, signature=signature))
-    return np.ascontiguousarray(shares[drawn.others])
+    return np.ascontiguousarray(shares[dummies.others])
 
 
 def look_up_audited(
@@ -340,8 +343,10 @@ def look_up_audited(
     stream: ChooserStream,
     coins: Coins,
 ) -> Role[Limbs]:
-    """`look_up`, with dummies among the instances: the attribute holder's side. Raises `IntegrityError` if the class holder's
-    answers were not made from the tables that it committed to."""
+    """Run the attribute holder's side of `look_up`, with dummies among the instances.
+
+    Raise `IntegrityError` if the class holder's answers were not made from the tables that it committed to.
+    """
     me = run.me
     if not query.dummies or not query.shared.get(me, ()):
         return (yield from look_up(query, columns, me, hash_, stream))
@@ -357,9 +362,9 @@ def look_up_audited(
     seeded = yield from receive_marked(sender, DummiesSeeded, session, 0)
     if len(seeded.seed) != _SEED:
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
-    drawn = Dummies.draw(query, me, session, mine, seeded.seed)
-    heard = _Heard(run, _widened(query), me, drawn.places)
-    shares = yield from heard.over(look_up(_widened(query), among(drawn, columns), me, hash_, stream))
+    dummies = Dummies.draw(query, me, session, mine, seeded.seed)
+    heard = _Heard(run, _widened(query), me, dummies.places)
+    shares = yield from heard.over(look_up(_widened(query), among(dummies, columns), me, hash_, stream))
     promised = yield from receive_marked(sender, SharesCommitted, session, 0)
     if promised.digests.size != (4 + shares[0].size) * len(shares):
         raise PeerProtocolError("the commitments to shares have the wrong length", party=sender)
@@ -370,9 +375,9 @@ def look_up_audited(
     shown = _opened_payload(run, sender, me, session, opened)
     _verify(run, sender, shown, opened.signature)
     try:
-        if opened.answered != heard.answered(drawn.places):
+        if opened.answered != heard.answered(dummies.places):
             raise IntegrityError(party=sender)
-        cells = _check(query, me, drawn, shares[drawn.places], promised, session, opened, root)
+        cells = _check(query, me, dummies, shares[dummies.places], promised, session, opened, root)
     except IntegrityError as error:
         facts = Evidence(
             run.study,
@@ -385,12 +390,12 @@ def look_up_audited(
             (committed, shown),
             promised,
             opened,
-            heard.answers(drawn.places),
-            shares[drawn.places].reshape(-1),
+            heard.answers(dummies.places),
+            shares[dummies.places].reshape(-1),
         )
         raise IntegrityError(party=sender, evidence=msgspec.msgpack.encode(facts, enc_hook=_words_as_bytes)) from error
     yield from open_value(LABEL, cells)
-    return np.ascontiguousarray(shares[drawn.others])
+    return np.ascontiguousarray(shares[dummies.others])
 
 
 _NOTHING_LEFT = "an audit needs what training left for it: the commitment to the tables, the references"
@@ -412,8 +417,11 @@ def place_audited(
     stream: ChooserStream,
     coins: Coins,
 ) -> Role[Placed]:
-    """The evaluator's look-ups and its decoys: without noise in the shares they are the same, references at the places of
-    decoys. `shares`: what else it has of the instances' scores."""
+    """Run the evaluator's look-ups and its decoys.
+
+    Without noise in the shares they are the same: references are put at the places of decoys. `shares` are its other shares of
+    the instances' scores.
+    """
     if query.opens_cells or not query.shared.get(run.me, ()):
         shares = lm.add(shares, (yield from look_up_audited(run, query, columns, pledge, hash_, stream, coins)))
         made = fresh(query, coins)
@@ -432,7 +440,7 @@ def offer_audited(
     stream: SenderStream,
     coins: Coins,
 ) -> Role[tuple[Limbs, Block128]]:
-    """The class holder's side of it."""
+    """Run the class holder's side of `place_audited`."""
     first = query.holders[0]
     if query.opens_cells:
         shares = lm.add(shares, (yield from serve_audited(run, query, first, tables, committed, hash_, stream, coins)))
@@ -442,16 +450,16 @@ def offer_audited(
 def _check(
     query: SharedArgmaxSetup,
     me: str,
-    drawn: Dummies,
+    dummies: Dummies,
     mine: Limbs,
     promised: SharesCommitted,
     session: bytes,
     opened: DummiesOpened,
     root: bytes,
 ) -> dict[str, Limbs]:
-    """The class holder's entries that the dummies touched; an error that names it if anything is not as committed to."""
-    plan, sender, count = query.plan, query.class_holder, len(drawn.places)
-    touched, (starts, size) = drawn.touched(plan), _entry_starts(query.shared[me], plan)
+    """Return the class holder's entries that the dummies touched; raise, naming it, if anything is not as committed to."""
+    plan, sender, count = query.plan, query.class_holder, len(dummies.places)
+    touched, (starts, size) = dummies.touched(plan), _entry_starts(query.shared[me], plan)
     width = (plan.classes - 1) * plan.limbs
     paths, read = opened.paths, 0
     lengths = (opened.shares.size, len(opened.salts), opened.entries.size, len(opened.entry_salts))
@@ -460,8 +468,8 @@ def _check(
         raise PeerProtocolError("what was opened has the wrong length", party=sender)
     theirs = opened.shares.reshape(mine.shape)
     seeds = np.frombuffer(opened.salts, dtype="<u8").astype(np.uint64).reshape(-1, 2)
-    found = _share_commitments(session, seeds, drawn.places, opened.shares.reshape(count, width))
-    if not np.array_equal(found, promised.digests.reshape(-1, 4 + width)[drawn.places]):
+    commitments = _share_commitments(session, seeds, dummies.places, opened.shares.reshape(count, width))
+    if not np.array_equal(commitments, promised.digests.reshape(-1, 4 + width)[dummies.places]):
         raise IntegrityError(party=sender)
     tables = {
         name: np.zeros((own.selectors, own.entries, plan.classes - 1, plan.limbs), dtype=np.uint64)
@@ -481,7 +489,7 @@ def _check(
     if read != len(paths):
         raise PeerProtocolError("what was opened has the wrong length", party=sender)
     if not np.array_equal(
-        lm.cut(lm.add(mine, theirs), plan.bits), lm.cut(score(tables, drawn.columns, plan, count), plan.bits)
+        lm.cut(lm.add(mine, theirs), plan.bits), lm.cut(score(tables, dummies.columns, plan, count), plan.bits)
     ):
         raise IntegrityError(party=sender)
     return tables

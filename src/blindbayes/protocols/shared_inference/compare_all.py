@@ -44,7 +44,7 @@ class Mesh:
 
 
 def connect(run: Run, coins: Coins) -> Role[Mesh]:
-    """Set up transfers between every two parties. Pairs in roster order, so that nobody waits in a circle."""
+    """Set up transfers between every two parties, in roster order, so that there is no circular wait."""
     mesh = Mesh()
     for at, first in enumerate(run.parties):
         for second in run.parties[at + 1 :]:
@@ -59,7 +59,7 @@ def connect(run: Run, coins: Coins) -> Role[Mesh]:
 
 @functools.cache
 def sign_circuit(parties: int, bits: int) -> tuple[RecordedCircuit, tuple[int, ...]]:
-    """The sign of a sum of one share per party; inputs party by party, lowest bit first."""
+    """Return the circuit of the sign of a sum of one share per party; inputs by party, lowest bit first."""
     trace = RecordedCircuit()
     numbers = [trace.inputs(bits) for _ in range(parties)]
     return trace, (int(c.sign_of_many(trace, numbers)[0]),)
@@ -67,31 +67,31 @@ def sign_circuit(parties: int, bits: int) -> tuple[RecordedCircuit, tuple[int, .
 
 @functools.cache
 def winner_circuit(classes: int) -> tuple[RecordedCircuit, tuple[int, ...]]:
-    """The position of the first maximum, from the signs of all pairs."""
+    """Return the circuit of the position of the first maximum, from the signs of all pairs."""
     trace = RecordedCircuit()
     behind = trace.inputs(len(c.pairs_of(classes)))
     return trace, tuple(int(wire) for wire in c.argmax_by_pairs(trace, behind, classes)[:, 0])
 
 
 def triples_needed(parties: int, bits: int, classes: int, count: int) -> int:
-    """AND gates of a batch."""
+    """Return the number of AND gates of a batch."""
     pairs = len(c.pairs_of(classes))
     return count * (pairs * sign_circuit(parties, bits)[0].and_count + winner_circuit(classes)[0].and_count)
 
 
 def batch_limit(parties: int, bits: int, classes: int) -> int:
-    """Instances that are compared at once."""
+    """Return how many instances are compared at once."""
     return max(1, _TRIPLES_AT_ONCE // triples_needed(parties, bits, classes, 1))
 
 
 def compare(
     run: Run, shares: Limbs, bits: int, sessions: Mapping[str, bytes], mesh: Mesh, learners: tuple[str, ...], coins: Coins
 ) -> Role[Classes | None]:
-    """This party's part of the comparison; `shares` are its shares of K - 1 differences to class 0, (count, K - 1, limbs)."""
+    """Run this party's part of the comparison of its shares of K - 1 differences to class 0, (count, K - 1, limbs)."""
     count, classes = shares.shape[0], shares.shape[1] + 1
     parties, pairs = len(run.parties), c.pairs_of(classes)
     party = _Party(run, sessions, mesh)
-    found: list[Classes] = []
+    learnt: list[Classes] = []
     step = batch_limit(parties, bits, classes)
     for low in range(0, count, step):
         part = shares[low : low + step]
@@ -107,13 +107,16 @@ def compare(
         winners = yield from party.evaluate(trace, outputs, signs.reshape(len(pairs), len(part)), triples)
         opened = yield from party.open(winners, learners)  # step 6
         if opened is not None:
-            found.append(classes_of(opened, classes))
-    return np.concatenate(found) if found else None
+            learnt.append(classes_of(opened, classes))
+    return np.concatenate(learnt) if learnt else None
 
 
 def classes_of(bits: Bits, classes: int, fits: npt.NDArray[np.bool_] | None = None) -> Classes:
-    """Positions (bits, instances) as numbers; `fits`: which bits could be read. What is no class came of another circuit, or of
-    a wrong share, and is `UNREADABLE`: to fail here would tell its sender of the class, so the run goes on to its end."""
+    """Read positions (bits, instances) as classes; `fits` marks the bits that could be read.
+
+    A position that is no class comes from another circuit or a wrong share and becomes `UNREADABLE`: to fail here would reveal
+    something about the class to its sender, so the run goes on to its end.
+    """
     weights = 1 << np.arange(len(bits), dtype=np.int64)
     numbers = (bits.astype(np.int64) * weights[:, None]).sum(axis=0)
     right = numbers < classes if fits is None else (numbers < classes) & fits.all(axis=0)
@@ -148,7 +151,7 @@ class _Party:
             self.choosers[other] = mesh.ot_receivers[other].session(back)
 
     def _names(self, other: str) -> tuple[bytes, bytes]:
-        """Of the transfers to another party, and from it."""
+        """Return the names of the transfers to another party, and from it."""
         session = self.sessions[other]
         return session + b" from " + self.run.me.encode(), session + b" from " + other.encode()
 
@@ -156,16 +159,16 @@ class _Party:
         return mark(self.sessions.get(other, b""), kind, self.steps)
 
     def triples(self, count: int, coins: Coins) -> Role[_Triples]:
-        """Random shares of a and b; cross terms a_i b_j by one correlated transfer for each ordered pair."""
+        """Make random shares of a and b; cross terms a_i b_j by one correlated transfer for each ordered pair."""
         others = self.run.others
         a, b = (np.unpackbits(np.frombuffer(coins.bytes(-(-count // 8)), dtype=np.uint8))[:count] for _ in range(2))
         product = a & b
-        held = {}
+        rows = {}
         self.steps += 1  # and a hash key for each batch of triples
         hashes = {other: [TweakedHash.for_block(name, self.steps) for name in self._names(other)] for other in others}
         for other in others:
             corrections, t = self.choosers[other].extend(b)
-            held[other] = t
+            rows[other] = t
             yield Send(other, TriplesChosen(self._mark(other, TriplesChosen), corrections))
         for other in others:
             chosen = yield from receive_marked(other, TriplesChosen, self.sessions[other], self.steps)
@@ -177,12 +180,12 @@ class _Party:
         for other in others:
             masked = yield from receive_marked(other, TriplesMasked, self.sessions[other], self.steps)
             bits = _unpack(masked.bits, count, other)
-            pad = chooser_pads(hashes[other][1], held[other][:, None], b.astype(np.uint64), 2, 1)[:, 0]
+            pad = chooser_pads(hashes[other][1], rows[other][:, None], b.astype(np.uint64), 2, 1)[:, 0]
             product ^= (pad & np.uint64(1)).astype(np.uint8) ^ (b & bits)
         return _Triples(a, b, product)
 
     def evaluate(self, trace: RecordedCircuit, outputs: tuple[int, ...], inputs: Bits, triples: _Triples) -> Role[Bits]:
-        """Shares of the outputs, (outputs, lanes), from shares of the inputs, (inputs, lanes). One round per layer."""
+        """Return shares of the outputs, (outputs, lanes), from shares of the inputs, (inputs, lanes). One round per layer."""
         lanes = inputs.shape[1]
         one = np.full(lanes, 1 if self.first else 0, dtype=np.uint8)
         wires: dict[int, Bits] = {0: one, **{at + 1: row for at, row in enumerate(inputs)}}
@@ -214,16 +217,16 @@ class _Party:
         return (yield from self._received(GatesMasked, masked))
 
     def _received(self, kind: type[GatesMasked] | type[OutputsShared], own: Bits) -> Role[Bits]:
-        """Everybody's bits of this step, added to one's own."""
+        """Add everybody's bits of this step to this party's."""
         received = yield from receive_all(self.run.others, kind)
         total = own
-        for other, found in received.items():
-            require_mark(found, self.sessions.get(other, b""), self.steps, other)
-            total = total ^ _unpack(found.bits, own.size, other).reshape(own.shape)
+        for other, message in received.items():
+            require_mark(message, self.sessions.get(other, b""), self.steps, other)
+            total = total ^ _unpack(message.bits, own.size, other).reshape(own.shape)
         return total
 
     def open(self, share: Bits, learners: tuple[str, ...]) -> Role[Bits | None]:
-        """Everybody's share of the outputs, to those who are to learn."""
+        """Send everybody's share of the outputs to the parties that learn them."""
         self.steps += 1
         for other in learners:
             if other != self.run.me:

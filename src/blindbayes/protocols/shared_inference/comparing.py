@@ -1,4 +1,4 @@
-"""Steps 4 to 6 of SPEC.md: the comparison, between the class holder, who garbles, and the party that evaluates."""
+"""The comparison between the class holder, which garbles, and the evaluator: steps 4 to 6 of SPEC.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMPARED = 1 << 32  # blocks of the session's hash, behind those of the look-up
 
 
 def differences(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
-    """The shares that enter the circuit, (lanes, limbs): differences of all pairs, or the K - 1 differences to class 0."""
+    """Return the shares that enter the circuit, (lanes, limbs): differences of all pairs, or K - 1 to class 0."""
     plan = query.plan
     if not query.pairwise:
         return np.ascontiguousarray(shares.transpose(1, 0, 2)).reshape(-1, plan.limbs)
@@ -34,7 +34,7 @@ def differences(shares: Limbs, query: SharedArgmaxSetup) -> Limbs:
 
 
 def circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> Wires:
-    """Output wires: the bits of the class's position, so that no circuit can tell more than it takes to name a class."""
+    """Return the output wires: the bits of the class's position, so that a circuit reveals no more than a class."""
     classes = query.plan.classes
     if query.pairwise:
         behind = c.sign_of_sum(g, mine, theirs)
@@ -45,7 +45,7 @@ def circuit(g: Gates, mine: Wires, theirs: Wires, query: SharedArgmaxSetup) -> W
 
 
 def positions(g: Garbler | Evaluator, shares: Limbs | None, labels: Wires, query: SharedArgmaxSetup) -> Wires:
-    """The circuit on the shares of who garbles and the labels of the other's."""
+    """Run the circuit on the garbler's shares and the labels of the other's."""
     if query.pairwise and g.hash_.kernel is not None:
         return g.compare(shares, labels, query.plan.classes)
     none = np.zeros(labels.shape, dtype=np.uint64)
@@ -54,7 +54,7 @@ def positions(g: Garbler | Evaluator, shares: Limbs | None, labels: Wires, query
 
 
 def and_gates(query: SharedArgmaxSetup) -> int:
-    """AND gates of one instance's comparison."""
+    """Return the AND gates of one instance's comparison."""
     plain, none = Plain(), np.zeros((query.plan.bits, query.compared), dtype=np.uint8)
     circuit(plain, none, none, query)
     return plain.and_count
@@ -68,8 +68,10 @@ def garble(
     me: str,
     chosen_places: Block128 | None = None,
 ) -> Role[Classes | None]:
-    """Steps 4 to 6, the class holder's side. `shares`: of the instances or, with what their choices are checked by, of all
-    places."""
+    """Run the class holder's side of steps 4 to 6.
+
+    `shares` are of the instances or, with what their choices are checked by, of all places.
+    """
     plan, other, classes = query.plan, query.holders[0], []
     wide = query if chosen_places is None else widened(query)
     outputs = []
@@ -107,8 +109,10 @@ def evaluate(
     me: str,
     later: Callable[[int], Role[Limbs]] | None = None,
 ) -> Role[Classes | None]:
-    """Steps 4 to 6, the evaluator's side. `total`: its shares of the scores, of the instances or of all places; `later` adds
-    what a chunk still waits for."""
+    """Run the evaluator's side of steps 4 to 6.
+
+    `total` are its shares of the scores, of the instances or of all places; `later` adds what a chunk still waits for.
+    """
     plan, other, wide, placed = query.plan, query.class_holder, query, None
     if isinstance(total, Placed):
         wide, placed, total = widened(query), total, total.shares
@@ -135,22 +139,22 @@ def evaluate(
         elif len(garbled.tags):
             raise PeerProtocolError("tags came for a class that this party is not to learn", party=other)
         outputs.append(out)
-    found = np.concatenate(classes) if classes else None
+    learnt = np.concatenate(classes) if classes else None
     if placed is not None:
         whole = np.concatenate(outputs, axis=1)
-        if found is not None:
-            placed.require(found[placed.places], other)
+        if learnt is not None:
+            placed.require(learnt[placed.places], other)
         yield from placed.tell(other, hash_.session)
-        if found is None:
+        if learnt is None:
             tagged = yield from receive_marked(other, DecoysTagged, hash_.session, 0)
             evaluator.hash_ = hash_
             read = evaluator.read(np.ascontiguousarray(whole[:, placed.places]), tagged.tags)
             placed.require(classes_of(read, plan.classes), other)
-        found = None if found is None else found[placed.instances]
+        learnt = None if learnt is None else learnt[placed.instances]
         outputs = [np.ascontiguousarray(whole[:, placed.instances[part]]) for part in query.chunks()]
     if other in query.learners:
-        if found is not None and (found == UNREADABLE).any():  # it gets no labels, and is told no more than they would tell
+        if learnt is not None and (learnt == UNREADABLE).any():  # it gets no labels, and learns no more than from them
             raise IntegrityError(party=other)
         for at, output in enumerate(outputs):
             yield Send(other, LabelsReturned(mark(hash_.session, LabelsReturned, at), evaluator.skip_read(output)))
-    return found
+    return learnt

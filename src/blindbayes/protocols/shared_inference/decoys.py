@@ -1,10 +1,10 @@
-"""Decoys among what is looked up and compared: a class holder that garbles another comparison, enters other shares than its own
-or answers out of other tables is caught. See SPEC.md, "Audits".
+"""Decoys among what is looked up and compared catch a deviating class holder. See SPEC.md, "Audits".
 
-Among every few instances the evaluator puts one decoy, at a place that it alone knows: a reference instance, or scores that it
-makes up. It knows the class that has to come out. By one transfer per place it chooses whether the class holder's scores of the
-instance at that place stand there, or nothing; what was taken away stands at the first place of the group. Nothing of the
-model is opened for that.
+They catch one that garbles another comparison, enters other shares than its own or answers from other tables. Among every few
+instances the evaluator puts one decoy, at a place that it alone knows: a reference instance, or scores that it makes up. It
+knows the class that has to come out. By one transfer per place it chooses whether the class holder's scores of the instance at
+that place are used, or nothing; what was taken away is moved to the first place of the group. Nothing of the model is opened
+for that.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from blindbayes.crypto.tweaks import Block128, TweakedHash
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.protocols.core import Role, Send, mark, receive_marked
 from blindbayes.protocols.shared_inference.messages import DecoysTold
-from blindbayes.protocols.shared_inference.query import Gate, SharedArgmaxSetup, look_up, serve
+from blindbayes.protocols.shared_inference.query import OutputGate, SharedArgmaxSetup, look_up, serve
 from blindbayes.protocols.shared_training.shared_model.score_layout import ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.tables import Tables
 from blindbayes.wire import U64Array
@@ -34,42 +34,44 @@ Codes = npt.NDArray[np.int64]
 
 
 def widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
-    """The comparison with decoys among the instances."""
+    """Return the comparison with decoys among the instances."""
     return replace(query, count=query.count + query.decoys, audit_rate=0.0)
 
 
 def _asked(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
-    """What is looked up at all places: with noise in the shares nothing, look-ups have dummies of their own."""
+    """Return what is looked up at all places: nothing if the shares have noise, since look-ups have dummies then."""
     wide = widened(query)
     return replace(wide, shared={}) if query.opens_cells else wide
 
 
 def _groups(query: SharedArgmaxSetup) -> tuple[Codes, Codes]:
-    """Per place its group, and its number in the group; each group has a first place and one for each of its instances."""
+    """Return the group of each place and its number in it; a group has a first place and one per instance."""
     return np.divmod(np.arange(query.count + query.decoys), query.apart + 1)
 
 
 def _instances(query: SharedArgmaxSetup, decoys: Codes) -> Codes:
-    """The places of the instances, in order. `decoys`: per group, the number of its decoy, for which the instance that stood
-    there went to the first place."""
+    """Return the places of the instances, in order.
+
+    `decoys` are, per group, the number of its decoy; the instance of that place moves to the first place.
+    """
     group, number = _groups(query)
     own = np.flatnonzero(number)
     return np.where(number[own] == decoys[group[own]], group[own] * (query.apart + 1), own)
 
 
 def _choices(number: Codes, decoys: Codes) -> U64Array:
-    """1 where the class holder's scores stay."""
+    """Return 1 where the class holder's scores stay."""
     return np.not_equal(number, decoys).astype(np.uint64)
 
 
 def _moved(query: SharedArgmaxSetup, shares: Limbs, taken: Limbs) -> Limbs:
-    """Shares at all places, with what was taken away in each group at its first place."""
+    """Return shares at all places; what was taken away in each group is at its first place."""
     number = _groups(query)[1]
     rows = np.zeros((query.decoys * (query.apart + 1), *taken.shape[1:]), dtype=np.uint64)
     rows[: len(taken)] = np.where((number > 0)[:, None, None], taken, np.uint64(0))
-    found = shares.copy()
-    found[number == 0] = lm.total(rows.reshape(query.decoys, -1, *taken.shape[1:]), axis=1)
-    return found
+    moved = shares.copy()
+    moved[number == 0] = lm.total(rows.reshape(query.decoys, -1, *taken.shape[1:]), axis=1)
+    return moved
 
 
 def _digest(session: bytes, transfers: Block128) -> bytes:
@@ -86,27 +88,26 @@ def _hash(hash_: TweakedHash) -> TweakedHash:
 def offer_places(
     query: SharedArgmaxSetup, shares: Limbs, tables: Tables, hash_: TweakedHash, stream: SenderStream
 ) -> Role[tuple[Limbs, Block128]]:
-    """Its shares of the scores at all places, from those of the instances, and of what is looked up there; and what the
-    evaluator's choices are checked by."""
+    """Return shares of the scores at all places and of what is looked up there, and the check of the evaluator's choices."""
     number = _groups(query)[1]
     whole = np.zeros((len(number), *shares.shape[1:]), dtype=np.uint64)
     whole[number > 0] = shares
-    gate = Gate.offering(whole.copy())
+    gate = OutputGate.offering(whole.copy())
     looked = yield from serve(_asked(query), query.holders[0], tables, _hash(hash_), stream, gate)
     placed = _moved(query, gate.scores, lm.subtract(whole, gate.scores))
     return lm.add(looked, placed), np.concatenate(gate.transfers)
 
 
 def hear_decoys(query: SharedArgmaxSetup, q: Block128, hash_: TweakedHash, stream: SenderStream) -> Role[Codes]:
-    """The places of the instances, once everything is garbled; an error if the evaluator chose otherwise than it says."""
+    """Return the places of the instances, once everything is garbled; raise if the evaluator chose otherwise than it says."""
     other = query.holders[0]
-    told = yield from receive_marked(other, DecoysTold, hash_.session, 0)
-    decoys = told.decoys.astype(np.int64)
+    reply = yield from receive_marked(other, DecoysTold, hash_.session, 0)
+    decoys = reply.decoys.astype(np.int64)
     group, number = _groups(query)
-    if decoys.shape != (query.decoys,) or (told.decoys >= np.bincount(group).astype(np.uint64)).any():
+    if decoys.shape != (query.decoys,) or (reply.decoys >= np.bincount(group).astype(np.uint64)).any():
         raise PeerProtocolError("the places of decoys do not fit the query", party=other)
     transfers = q ^ (_choices(number, decoys[group])[:, None] * stream.delta)
-    if not hmac.compare_digest(_digest(hash_.session, transfers), told.digest):
+    if not hmac.compare_digest(_digest(hash_.session, transfers), reply.digest):
         raise IntegrityError(party=other)  # it would ask twice about an instance, where a decoy was due
     return _instances(query, decoys)
 
@@ -116,7 +117,7 @@ def hear_decoys(query: SharedArgmaxSetup, q: Block128, hash_: TweakedHash, strea
 
 @dataclass(frozen=True, slots=True)
 class Decoys:
-    """What is asked at the places of decoys: values, the evaluator's shares of the scores, the classes that must come out."""
+    """The instances at the places of decoys: values, the evaluator's shares of the scores, the expected classes."""
 
     columns: Mapping[str, Codes] = field(repr=False)
     shares: Limbs = field(repr=False)
@@ -135,12 +136,12 @@ class Placed:
     transfers: Block128 = field(repr=False)
 
     def tell(self, other: str, session: bytes) -> Role[None]:
-        """Which were decoys, with what shows that nothing else was chosen."""
+        """Send the places of the decoys, with a proof that nothing else was chosen."""
         numbers: U64Array = self.decoys.astype(np.uint64)
         yield Send(other, DecoysTold(mark(session, DecoysTold, 0), numbers, _digest(session, self.transfers)))
 
     def require(self, classes: Codes, other: str) -> None:
-        """Refuse other classes of decoys than those that their scores have."""
+        """Raise unless the decoys have the classes of their scores."""
         if not np.array_equal(classes, self.classes):
             raise IntegrityError(party=other)
 
@@ -154,7 +155,7 @@ def place_decoys(
     stream: ChooserStream,
     coins: Coins,
 ) -> Role[Placed]:
-    """Choose the places, take what stands there and look up. `shares`: the evaluator's, of the instances."""
+    """Choose the places, take what is there and look up. `shares` are the evaluator's, of the instances."""
     me, plan = query.holders[0], query.plan
     group, number = _groups(query)
     sizes = np.bincount(group).astype(np.uint64)
@@ -166,7 +167,7 @@ def place_decoys(
     for name, own in made.columns.items():
         mixed[name] = np.empty(len(number), dtype=np.int64)
         mixed[name][instances], mixed[name][places] = columns[name], own
-    gate = Gate.choosing(_choices(number, decoys[group]), plan)
+    gate = OutputGate.choosing(_choices(number, decoys[group]), plan)
     looked = yield from look_up(_asked(query), mixed, me, _hash(hash_), stream, gate)
     moved = _moved(query, gate.scores, lm.subtract(np.zeros_like(gate.scores), gate.scores))
     total = lm.add(lm.add(total, looked), moved)
@@ -174,7 +175,7 @@ def place_decoys(
 
 
 def made_up(plan: ScoreLayout, count: int, coins: Coins) -> tuple[Limbs, Codes]:
-    """Scores of all magnitudes alike, and their classes."""
+    """Make up scores, uniform over magnitudes, and their classes."""
     raw = np.frombuffer(coins.bytes(18 * count * (plan.classes - 1)), dtype=np.dtype([("size", ">u2"), ("words", ">u8", 2)]))
     high, low = raw["words"].astype(np.uint64).T
     size, one = raw["size"].astype(np.uint64) % np.uint64(plan.bits - 2), np.uint64(1)
@@ -191,5 +192,4 @@ def made_up(plan: ScoreLayout, count: int, coins: Coins) -> tuple[Limbs, Codes]:
 
 
 def fresh(query: SharedArgmaxSetup, coins: Coins) -> Decoys:
-    """Decoys of made-up scores alone."""
     return Decoys({}, *made_up(query.plan, query.decoys, coins))

@@ -33,7 +33,7 @@ class ScoresHanded(Marked, ShareMessage, frozen=True):
 
 
 class ScoresBlinded(Marked, ShareMessage, frozen=True):
-    """What an attribute holder that has nothing looked up added to the scores it hands on, for the class holder to take off."""
+    """The blinding that an attribute holder without look-ups added to its scores, for the class holder to take off."""
 
     blinds: U64Array
 
@@ -107,8 +107,10 @@ class DummiesSeeded(Marked, ClearMessage, frozen=True):
 
 
 class SharesCommitted(Marked, KeyMessage, frozen=True):
-    """A commitment to the class holder's share of the sums of each instance that was looked up, dummies among them; signed,
-    together with what was asked."""
+    """Commitments to the class holder's share of the sums of each looked-up instance, dummies included.
+
+    Signed, together with the questions.
+    """
 
     digests: U64Array
     signature: bytes
@@ -121,14 +123,16 @@ class DummiesRevealed(Marked, ClearMessage, frozen=True):
 
 
 class DummiesPlaced(Marked, ClearMessage, frozen=True):
-    """Which look-ups were of reference instances: from now on the class holder knows the places, never the values."""
+    """The places of reference instances among the look-ups: now the class holder knows the places, never the values."""
 
     places: U64Array
 
 
 class DummiesOpened(Marked, NoisyMessage, frozen=True):
-    """The class holder's shares of the sums of the dummies, and the table entries that they touch, with what proves them and a
-    hash of what it answered to the dummies; signed."""
+    """The class holder's shares of the dummies' sums, and the table entries that they touch, with proofs.
+
+    Signed, with a hash of what it answered to the dummies.
+    """
 
     shares: U64Array
     salts: bytes
@@ -140,7 +144,7 @@ class DummiesOpened(Marked, NoisyMessage, frozen=True):
 
 
 class DecoysTold(Marked, ClearMessage, frozen=True):
-    """Which places held decoys, once everything is garbled, and a hash that only those choices give."""
+    """The places of decoys, once everything is garbled, and a hash that only those choices give."""
 
     decoys: U64Array
     digest: bytes

@@ -24,12 +24,12 @@ from blindbayes.wire import U64Array
 
 _CHUNK_BYTES = 1 << 23
 _MAX_CHUNK = 1 << 10
-MOST_DUMMIES = 0.5
+MAX_DUMMIES = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SharedArgmaxSetup:
-    """What is public about one batch."""
+    """The public facts of one batch."""
 
     plan: ScoreLayout
     count: int
@@ -43,7 +43,7 @@ class SharedArgmaxSetup:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise LocalProtocolError("a batch has at least one instance")
-        if not 0 <= self.audit_rate <= MOST_DUMMIES:
+        if not 0 <= self.audit_rate <= MAX_DUMMIES:
             raise LocalProtocolError("the share of dummies lies between 0 and one half")
         if not self.holders or self.class_holder in self.holders or len(set(self.holders)) != len(self.holders):
             raise LocalProtocolError("a query needs attribute holders beside the class holder")
@@ -53,33 +53,33 @@ class SharedArgmaxSetup:
             raise LocalProtocolError("further holders learn the class from the class holder, who must learn it too")
 
     def facts(self) -> bytes:
-        """What all must agree on."""
+        """Return the bytes that all must agree on."""
         shared = [(name, self.shared.get(name, ())) for name in self.holders]
         parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.compare_all, self.audit_rate)
         return self.plan.facts() + repr(parts).encode()
 
     @property
     def dummies(self) -> int:
-        """How many dummies stand among the instances, so that they are at least their share of all that is looked up."""
+        """Number of dummies among the instances, so that they are at least their share of all look-ups."""
         return math.ceil(self.count * self.audit_rate / (1 - self.audit_rate))
 
     @property
     def opens_cells(self) -> bool:
-        """Whether dummies are audited by opening what they touch: where noise makes that safe."""
+        """True if dummies are audited by opening what they touch, where noise makes that safe."""
         return self.plan.guard.noise_bits > 0
 
     @property
     def apart(self) -> int:
-        """How many instances share one decoy in the comparison."""
+        """Number of instances that share one decoy in the comparison."""
         return max(1, math.floor(1 / self.audit_rate) - 1)
 
     @property
     def decoys(self) -> int:
-        """How many decoys stand among the instances in the comparison: one for each group, begun or full."""
+        """Number of decoys among the instances in the comparison: one for each group, begun or full."""
         return math.ceil(self.count / self.apart) if self.audit_rate else 0
 
     def chunk(self) -> int:
-        """Instances per message: comparisons dominate, or look-ups where there are many selectors."""
+        """Return the instances per message: comparisons dominate, or look-ups where there are many selectors."""
         pairs = len(c.pairs_of(self.plan.classes)) if self.pairwise else 4 * self.plan.classes
         compare = 36 * pairs * self.plan.bits
         selectors = sum(
@@ -91,22 +91,20 @@ class SharedArgmaxSetup:
         return max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(compare, look_up)))
 
     def chunks(self) -> list[slice]:
-        """The batch, cut."""
         size = self.chunk()
         return [slice(low, min(self.count, low + size)) for low in range(0, self.count, size)]
 
     def blinds(self, holder: str) -> bool:
-        """Whether a holder must blind the scores that it hands on: no look-up does it."""
+        """Return True if a holder must blind the scores that it hands on, as no look-up does it."""
         return holder in self.holders[1:] and not self.shared.get(holder, ())
 
     @property
     def pairwise(self) -> bool:
-        """Whether every pair of classes is compared, or one champion meets each in turn."""
+        """True if every pair of classes is compared; else one champion meets each in turn."""
         return self.plan.classes <= c.PAIRWISE_CLASSES
 
     @property
     def compared(self) -> int:
-        """Differences of one instance's scores that are compared."""
         return len(c.pairs_of(self.plan.classes)) if self.pairwise else self.plan.classes - 1
 
 
@@ -114,7 +112,7 @@ class SharedArgmaxSetup:
 
 
 def _groups(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, list[str]]]:
-    """(entries, features) of the shared features of a holder: selectors of one size go together."""
+    """Return (entries, features) of the shared features of a holder: selectors of one size go together."""
     sizes: dict[int, list[str]] = {}
     for name in query.shared.get(holder, ()):
         sizes.setdefault(query.plan.features[name].entries, []).append(name)
@@ -122,40 +120,47 @@ def _groups(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, list[str]]
 
 
 def _pieces(query: SharedArgmaxSetup, groups: list[tuple[int, list[str]]]) -> list[slice]:
-    """The batch, cut; of a gate alone little is sent, and at once."""
+    """Return the chunks of a batch; a batch with an output gate alone is one chunk, as little is sent."""
     return query.chunks() if groups else [slice(0, query.count)]
 
 
 def look_up_shape(query: SharedArgmaxSetup, holder: str) -> list[tuple[int, int]]:
-    """(entries, selectors) of each group."""
+    """Return (entries, selectors) of each group."""
     plan = query.plan
     return [(entries, sum(plan.features[name].selectors for name in names)) for entries, names in _groups(query, holder)]
 
 
 @dataclass(slots=True)
-class Gate:
-    """One more transfer per instance, by which the chooser says whether some scores of the sender's stand there or nothing."""
+class OutputGate:
+    """One more transfer per instance, by which the chooser keeps some of the sender's scores or drops them."""
 
     scores: Limbs = field(repr=False)  # (count, K - 1, limbs) of the sender; the chooser's shares, once they came
     choices: U64Array = field(repr=False)  # (count,) of the chooser: 1 where the scores stand
     transfers: list[Block128] = field(default_factory=list, repr=False)  # q, or t
 
     @classmethod
-    def offering(cls, scores: Limbs) -> Gate:
-        """The sender's."""
+    def offering(cls, scores: Limbs) -> OutputGate:
+        """The sender's transfers."""
         return cls(scores, np.zeros(0, dtype=np.uint64))
 
     @classmethod
-    def choosing(cls, choices: U64Array, plan: ScoreLayout) -> Gate:
-        """The chooser's."""
+    def choosing(cls, choices: U64Array, plan: ScoreLayout) -> OutputGate:
+        """The chooser's transfers."""
         return cls(np.zeros((len(choices), plan.classes - 1, plan.limbs), dtype=np.uint64), choices)
 
 
 def serve(
-    query: SharedArgmaxSetup, holder: str, tables: Tables, hash_: TweakedHash, stream: SenderStream, gate: Gate | None = None
+    query: SharedArgmaxSetup,
+    holder: str,
+    tables: Tables,
+    hash_: TweakedHash,
+    stream: SenderStream,
+    gate: OutputGate | None = None,
 ) -> Role[Limbs]:
-    """Steps 2 and 3, the class holder's side: its shares of the looked-up sums, (count, K - 1, limbs). The scores of a gate
-    become its shares of them."""
+    """Run the class holder's side of steps 2 and 3; return its shares of the looked-up sums, (count, K - 1, limbs).
+
+    The scores of an output gate become its shares of them.
+    """
     plan, groups = query.plan, _groups(query, holder)
     total = np.zeros((query.count, plan.classes - 1, plan.limbs), dtype=np.uint64)
     if not groups and gate is None:
@@ -194,7 +199,7 @@ class PendingLookup:
     part: slice
     choices: list[Choices]
     t: Block128
-    gate: Gate | None
+    gate: OutputGate | None
 
 
 def ask(
@@ -203,9 +208,9 @@ def ask(
     me: str,
     hash_: TweakedHash,
     stream: ChooserStream,
-    gate: Gate | None = None,
+    gate: OutputGate | None = None,
 ) -> Role[list[PendingLookup]]:
-    """Step 2: an attribute holder's choices, chunk by chunk."""
+    """Run step 2: send an attribute holder's choices, chunk by chunk."""
     plan, groups, asked = query.plan, _groups(query, me), []
     if not groups and gate is None:
         return []
@@ -224,7 +229,7 @@ def ask(
 
 
 def hear(query: SharedArgmaxSetup, me: str, asked: PendingLookup, hash_: TweakedHash) -> Role[Limbs]:
-    """Step 3: the attribute holder's shares of the looked-up sums of one chunk, (instances, K - 1, limbs)."""
+    """Run step 3: return the attribute holder's shares of the looked-up sums of a chunk, (instances, K - 1, limbs)."""
     plan, shape, sender = query.plan, look_up_shape(query, me), query.class_holder
     count = asked.part.stop - asked.part.start
     total = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
@@ -253,9 +258,9 @@ def look_up(
     me: str,
     hash_: TweakedHash,
     stream: ChooserStream,
-    gate: Gate | None = None,
+    gate: OutputGate | None = None,
 ) -> Role[Limbs]:
-    """Steps 2 and 3 for the whole batch."""
+    """Run steps 2 and 3 for the whole batch."""
     total = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
     for asked in (yield from ask(query, columns, me, hash_, stream, gate)):
         total[asked.part] = yield from hear(query, me, asked, hash_)

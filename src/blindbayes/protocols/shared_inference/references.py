@@ -1,8 +1,8 @@
-"""Reference instances: look-ups are audited without opening any entry of a table. See SPEC.md, "Audits".
+"""Reference instances audit look-ups without opening any entry of a table. See SPEC.md, "Audits".
 
-In training, before there is any instance, a party asks for the classes of some instances of its own making, each with scores
-added that it made up too. Later it asks them again, at places among its look-ups that nobody else knows: another class than
-before shows that the tables are not the same.
+In training, before there is any instance, a party asks for the classes of some random instances, each with random scores added.
+Later it asks them again, at places among its look-ups that it alone knows: a class that differs from before shows that the
+tables have changed.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ Codes = npt.NDArray[np.int64]
 
 
 def random_values(plan: ScoreLayout, names: Sequence[str], count: int, coins: Coins) -> dict[str, Codes]:
-    """Uniform values, or missing, of some features."""
+    """Return uniform values, or missing, of some features."""
     columns: dict[str, Codes] = {}
     for name in sorted(names):
-        own, drawn = plan.features[name], coins.words(count)
+        own, words = plan.features[name], coins.words(count)
         if isinstance(own, GaussianLayout):
-            codes = own.feature.code_low + (drawn % np.uint64(own.feature.width)).astype(np.int64)
+            codes = own.feature.code_low + (words % np.uint64(own.feature.width)).astype(np.int64)
             missing = coins.words(count) % np.uint64(16) == 0
             columns[name] = np.where(missing, MISSING, codes)
         else:
-            columns[name] = (drawn % np.uint64(own.entries)).astype(np.int64) - 1
+            columns[name] = (words % np.uint64(own.entries)).astype(np.int64) - 1
     return columns
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """What the asking party keeps of them: values, its shares of the scores, and the classes they had in training."""
+    """The reference instances of the asking party: values, its shares of the scores, and their classes in training."""
 
     columns: Mapping[str, Codes] = field(repr=False)
     shares: Limbs = field(repr=False)
     classes: Codes = field(repr=False)
 
     @classmethod
-    def of(cls, kept: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> References:
-        """From what training left: a seed and the classes. `tables`: its own shares of the tables of its features `names`."""
-        classes = np.frombuffer(kept[_SEED:], dtype="<u2").astype(np.int64)
+    def from_bytes(cls, stored: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> References:
+        """Restore what training left: a seed and the classes. `tables` are its own shares of the tables of `names`."""
+        classes = np.frombuffer(stored[_SEED:], dtype="<u2").astype(np.int64)
         if len(classes) != COUNT or (classes >= plan.classes).any():
             raise DataError("the share file holds no whole set of reference instances")
-        return cls(*_drawn(kept[:_SEED], plan, tables, names), classes)
+        return cls(*_expand(stored[:_SEED], plan, tables, names), classes)
 
     def pick(self, count: int, coins: Coins) -> Decoys:
-        """Any of them, so many times."""
+        """Return any of them, `count` times."""
         picked = (coins.words(count) % np.uint64(COUNT)).astype(np.int64)
         columns = {name: codes[picked] for name, codes in self.columns.items()}
         return Decoys(columns, self.shares[picked], self.classes[picked])
 
 
-def _drawn(seed: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> tuple[dict[str, Codes], Limbs]:
+def _expand(seed: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> tuple[dict[str, Codes], Limbs]:
     coins = Coins.seeded(seed)
     columns = random_values(plan, names, COUNT, coins)
     own = score({name: tables[name] for name in names}, columns, plan, COUNT)
@@ -89,14 +89,14 @@ def _setup(plan: ScoreLayout, server: str, chooser: str, names: Sequence[str]) -
 def ask_references(
     run: Run, server: str, plan: ScoreLayout, tables: Tables, names: Sequence[str], ot_receiver: OtReceiver, coins: Coins
 ) -> Role[bytes]:
-    """In training, the party whose features `names` are looked up: what it keeps."""
+    """Ask for references in training: the party whose features `names` are looked up."""
     seed, setup = coins.bytes(_SEED), _setup(plan, server, run.me, names)
-    columns, shares = _drawn(seed, plan, tables, names)
+    columns, shares = _expand(seed, plan, tables, names)
     session = yield from agree(run, server, _STEP, setup.facts(), coins)
     hash_, stream = TweakedHash(session), ot_receiver.session(session)
     shares = lm.add(shares, (yield from look_up(setup, columns, run.me, hash_, stream)))
     classes = np.asarray((yield from evaluate(setup, shares, hash_, stream, run.me)))
-    if (classes == UNREADABLE).any():  # to fail here tells of values and scores that were made up, and of nothing else
+    if (classes == UNREADABLE).any():  # failing here reveals only made-up values and scores
         raise IntegrityError(party=server)
     yield from open_value(LABEL, classes)
     return seed + classes.astype("<u2").tobytes()
@@ -105,7 +105,7 @@ def ask_references(
 def answer_references(
     run: Run, chooser: str, plan: ScoreLayout, tables: Tables, names: Sequence[str], ot_sender: OtSender, coins: Coins
 ) -> Role[None]:
-    """In training, the party that answers out of its shares of those tables."""
+    """Answer references in training: the party with shares of those tables."""
     setup = _setup(plan, run.me, chooser, names)
     session = yield from agree(run, chooser, _STEP, setup.facts(), coins)
     hash_, stream = TweakedHash(session), ot_sender.session(session)
@@ -117,7 +117,7 @@ def answer_references(
 
 
 def _apart(query: SharedArgmaxSetup, chooser: str, hash_: TweakedHash) -> tuple[SharedArgmaxSetup, TweakedHash]:
-    """The comparison of the dummies alone, for the party that asked them."""
+    """Return the comparison of the dummies alone, for the party that asked them."""
     setup = replace(
         query, count=query.dummies, holders=(chooser,), shared={}, learners=(chooser,), compare_all=False, audit_rate=0.0
     )
@@ -127,10 +127,13 @@ def _apart(query: SharedArgmaxSetup, chooser: str, hash_: TweakedHash) -> tuple[
 def answer_dummies(
     run: Run, query: SharedArgmaxSetup, chooser: str, shares: Limbs, hash_: TweakedHash, stream: SenderStream
 ) -> Role[Limbs]:
-    """All look-ups are answered: hear which were dummies (not their values), compare those; the shares of the others."""
-    told = yield from receive_marked(chooser, DummiesPlaced, hash_.session, 0)
-    places = told.places.astype(np.int64)
-    if places.shape != (query.dummies,) or (told.places >= np.uint64(len(shares))).any() or (np.diff(places) <= 0).any():
+    """Learn which look-ups were dummies (not their values), compare those; return the shares of the others.
+
+    All look-ups are answered before.
+    """
+    reply = yield from receive_marked(chooser, DummiesPlaced, hash_.session, 0)
+    places = reply.places.astype(np.int64)
+    if places.shape != (query.dummies,) or (reply.places >= np.uint64(len(shares))).any() or (np.diff(places) <= 0).any():
         raise PeerProtocolError("the places of dummies do not fit the query", party=chooser)
     setup, fresh = _apart(query, chooser, hash_)
     yield from garble(setup, np.ascontiguousarray(shares[places]), fresh, stream, run.me)
@@ -147,20 +150,19 @@ class Asked:
 
     @classmethod
     def draw(cls, query: SharedArgmaxSetup, references: References, coins: Coins) -> Asked:
-        """Any references, at any places."""
         order = np.argsort(coins.words(query.count + query.dummies), kind="stable")
         picked = references.pick(query.dummies, coins)
         return cls(np.sort(order[: query.dummies]), np.sort(order[query.dummies :]), picked)
 
     @property
     def columns(self) -> Mapping[str, Codes]:
-        """Values of the dummies."""
+        """Return the values of the dummies."""
         return self.picked.columns
 
     def check(
         self, run: Run, query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: ChooserStream
     ) -> Role[Limbs]:
-        """Tell the places, compare, look at the classes; the shares of the instances."""
+        """Reveal the places, compare, check the classes; return the shares of the instances."""
         server = query.class_holder
         yield Send(server, DummiesPlaced(mark(hash_.session, DummiesPlaced, 0), self.places.astype(np.uint64)))
         setup, fresh = _apart(query, run.me, hash_)

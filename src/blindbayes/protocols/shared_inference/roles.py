@@ -48,8 +48,11 @@ def class_holder(
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
 ) -> Role[Classes | None]:
-    """The garbler. `local`: its own part of the scores, (count, K - 1, limbs); `tables`: per holder, its shares of tables;
-    `commitments`: per holder, to those tables, where look-ups are audited."""
+    """Run the garbler.
+
+    `local` is its own part of the scores, (count, K - 1, limbs); `tables` are, per holder, its shares of tables; `commitments`
+    are, per holder, those to the tables, where look-ups are audited.
+    """
     _require_scores(local, query)
     for name in query.holders:
         if set(tables.get(name, {})) != set(query.shared.get(name, ())):
@@ -87,8 +90,11 @@ def attribute_holder(
     coins: Coins,
     pledge: Pledge | None = None,
 ) -> Role[Classes | None]:
-    """An attribute holder. `local`: what it knows of the scores (its share tables at its values, and its own tables);
-    `pledge`: what training left for audits, where look-ups are audited."""
+    """Run an attribute holder.
+
+    `local` is what it knows of the scores (its share tables at its values, and its own tables); `pledge` is what training left
+    for audits.
+    """
     _require_scores(local, query)
     sender = query.class_holder
     first = query.holders[0]
@@ -106,10 +112,10 @@ def attribute_holder(
         yield Send(first, ScoresHanded(mark(sessions[first], ScoresHanded, 0), shares))
         if run.me not in query.learners:
             return None
-        told = yield from receive_marked(sender, ClassesTold, session, 0)
-        if told.classes.shape != (query.count,) or (told.classes > np.uint64(query.plan.classes)).any():
-            raise PeerProtocolError("the told classes do not fit the query", party=sender)
-        known = told.classes.astype(np.int64)
+        reply = yield from receive_marked(sender, ClassesTold, session, 0)
+        if reply.classes.shape != (query.count,) or (reply.classes > np.uint64(query.plan.classes)).any():
+            raise PeerProtocolError("the classes sent do not fit the query", party=sender)
+        known = reply.classes.astype(np.int64)
         return (yield from open_value(LABEL, np.where(known == query.plan.classes, UNREADABLE, known)))
     total, later = local, None
     if not query.decoys:
@@ -142,7 +148,7 @@ def class_holder_compare_all(
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
 ) -> Role[Classes | None]:
-    """The class holder, where all parties compare: the look-ups as before, then one part among equals."""
+    """Run the class holder where all parties compare: look-ups as before, then one part among equals."""
     _require_scores(local, query)
     total = local
     sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
@@ -163,7 +169,7 @@ def attribute_holder_compare_all(
     coins: Coins,
     pledge: Pledge | None = None,
 ) -> Role[Classes | None]:
-    """An attribute holder, where all parties compare."""
+    """Run an attribute holder where all parties compare."""
     _require_scores(local, query)
     session = yield from agree(run, query.class_holder, _STEP, query.facts(), coins)  # step 1
     looked = look_up_audited(run, query, columns, pledge, TweakedHash(session), ot_receiver.session(session), coins)
@@ -180,7 +186,7 @@ def _compare_all(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh, c
 
 
 def _hear_blinds(query: SharedArgmaxSetup, holder: str, session: bytes) -> Role[Limbs]:
-    """Step 3, the class holder: what a holder blinded its scores with, (count, K - 1, limbs)."""
+    """Run step 3 of the class holder: return a holder's blinding of its scores, (count, K - 1, limbs)."""
     blinded = yield from receive_marked(holder, ScoresBlinded, session, 0)
     shape = query.count, query.plan.classes - 1, query.plan.limbs
     if blinded.blinds.size != shape[0] * shape[1] * shape[2]:

@@ -43,7 +43,7 @@ _LIMB = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class SharedRowsSetup:
-    """What is public: the parties, of whom the first and the last compute, and the codebook."""
+    """The public facts: the parties, of which the first and the last compute, and the codebook."""
 
     codebook: Codebook
     parties: tuple[str, ...]
@@ -58,32 +58,29 @@ class SharedRowsSetup:
 
     @property
     def computing(self) -> tuple[str, str]:
-        """The two that hold shares."""
         return self.parties[0], self.parties[-1]
 
     @cached_property
     def _book(self) -> Codebook:
-        """Every feature counts all its values, so that no number of rows is in clear."""
+        """Count all values of every feature, so that no number of rows is in clear."""
         features = (msgspec.structs.replace(feature, optional=True) for feature in self.codebook.features)
         return self.codebook.with_features(tuple(features))
 
     @cached_property
     def plan(self) -> ScoreLayout:
-        """Widths of the scores."""
         return ScoreLayout(self._book, self.codebook.max_rows, self.alpha)
 
     @cached_property
     def layout(self) -> RowLayout:
-        """Where the sums of a class stand; behind them its number of rows."""
+        """Places of the sums of a class; its number of rows follows them."""
         return RowLayout(self._book.features, self.codebook.max_rows)
 
     @property
     def length(self) -> int:
-        """Words that each party brings."""
         return self.plan.classes * (self.layout.words + 1)
 
     def vector(self, statistics: Statistics) -> U64Array:
-        """A party's statistics as words whose sums over parties are those of all rows."""
+        """Return a party's statistics as words whose sums over parties are those of all rows."""
         words = [[0] * self.layout.words + [int(count)] for count in statistics.class_counts]
         for fields in self.layout.fields:
             name = fields.feature.name
@@ -101,14 +98,14 @@ class SharedRowsSetup:
         return np.array(words, dtype=np.uint64).reshape(-1)
 
     def statistics(self, total: U64Array) -> Statistics:
-        """What a total stands for: simulation, and tests."""
+        """Decode a total, in simulations and tests."""
         words = total.reshape(self.plan.classes, -1)
         counts = words[:, -1].astype(np.int64)
-        found = self.layout.decode(np.ascontiguousarray(words[:, :-1]), counts)
-        return Statistics.from_names(self.codebook, names_of(self.codebook, counts, found))
+        decoded = self.layout.decode(np.ascontiguousarray(words[:, :-1]), counts)
+        return Statistics.from_names(self.codebook, names_of(self.codebook, counts, decoded))
 
     def query(self, count: int, asker: str) -> SharedArgmaxSetup:
-        """The public facts of a batch of one party's instances, whose classes it alone learns."""
+        """Return the public facts of a batch of one party's instances, whose classes it alone learns."""
         if asker not in self.parties:
             raise ConfigError(f"{asker!r} is no party of the model")
         first, second = self.computing
@@ -118,27 +115,25 @@ class SharedRowsSetup:
         return SharedArgmaxSetup(self.plan, count, holder, holders, {asker: names}, (asker,))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins, for a share file."""
         book = self.codebook.canonical().decode()
         return {"rows_of": list(self.parties), "codebook": book, "alpha": self.alpha, "training": self.training}
 
     @classmethod
     @well_formed("the share file")
     def from_dict(cls, public: Mapping[str, Any]) -> SharedRowsSetup:
-        """From the public facts of a share file."""
         if "rows_of" not in public:
             raise ConfigError("the share is not of a model of rows that several parties hold")
         book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
         return cls(book, tuple(public["rows_of"]), public["alpha"], public["training"])
 
     def facts(self) -> bytes:
-        """What all must agree on."""
+        """Return the bytes that all parties must agree on."""
         return repr((self.codebook.sha256, self.parties, self.alpha, self.training)).encode()
 
 
 @dataclass(slots=True)
 class SharedTables:
-    """What training leaves with one party; nothing but the run's name with one that does not compute."""
+    """The result of training at one party; a party that does not compute keeps nothing but the run's name."""
 
     training: str
     tables: dict[str, dict[str, Limbs]] = field(default_factory=dict, repr=False)  # under the other's name, as score tables
@@ -146,7 +141,7 @@ class SharedTables:
 
 
 def train(run: Run, rows: SharedRowsSetup, vector: U64Array, coins: Coins) -> Role[SharedTables]:
-    """Any party's role in training. Step numbers as in SPEC.md."""
+    """Run any party's role in training. Step numbers as in SPEC.md."""
     if vector.dtype != np.uint64 or vector.shape != (rows.length,):
         raise LocalProtocolError("a vector has one word per word of the layout and class")
     made = SharedTables(training_name(run))
@@ -179,15 +174,17 @@ def train(run: Run, rows: SharedRowsSetup, vector: U64Array, coins: Coins) -> Ro
 
 @dataclass(slots=True)
 class RowLinks:
-    """One party's transfers for classifications that one party asks for: as sender and as chooser, by the other's name."""
+    """One party's transfers for the classifications that one party asks for: as sender and as chooser, by peer."""
 
     ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
     ot_receivers: dict[str, OtReceiver] = field(default_factory=dict, repr=False)
 
 
 def connect(run: Run, rows: SharedRowsSetup, count: int, asker: str, coins: Coins) -> Role[RowLinks]:
-    """Agree on what is public about a classification, and set up its transfers. Who only stands by agrees with both that
-    compute, since it charges its budget for so many instances."""
+    """Agree on the public facts of a classification and set up its transfers.
+
+    A party that neither asks nor computes agrees with both computing parties, since it charges its budget for the instances.
+    """
     query, links = rows.query(count, asker), RowLinks()
     pairs = [(query.class_holder, holder) for holder in query.holders]
     if len(query.holders) > 1:
@@ -214,7 +211,7 @@ def classify(
     links: RowLinks,
     coins: Coins,
 ) -> Role[IntArray | None]:
-    """Any party's role in the classification of a batch: `tables` of a computing party, `columns` of the asker."""
+    """Run any party's role in the classification of a batch: `tables` of a computing party, `columns` of the asker."""
     asker, holder = query.holders[0], query.class_holder
     if run.me not in (holder, *query.holders):
         return None
@@ -231,10 +228,10 @@ def classify(
         session = yield from transfer.agree(run, peer, "private_ratio look-up", back.facts(), coins)
         hash_ = TweakedHash(session)
         if run.me == asker:
-            found = yield from look_up(back, columns, asker, hash_, links.ot_receivers[other].session(session))
+            own_scores = yield from look_up(back, columns, asker, hash_, links.ot_receivers[other].session(session))
         else:
-            found = yield from serve(back, asker, own, hash_, links.ot_senders[asker].session(session))
-        scores = lm.add(scores, found)
+            own_scores = yield from serve(back, asker, own, hash_, links.ot_senders[asker].session(session))
+        scores = lm.add(scores, own_scores)
     if run.me == holder:
         return (yield from shared_argmax.class_holder(run, query, scores, {asker: own}, links.ot_senders, coins))
     return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receivers[holder], coins))

@@ -13,14 +13,14 @@ from blindbayes.wire import U64Array
 
 
 def deal(vector: U64Array, first: str, second: str, coins: Coins) -> Role[None]:
-    """Step 1, a party that does not compute."""
+    """Step 1 of a party that does not compute."""
     key = coins.bytes(KEY_BYTES)
     yield Send(first, MaskSent(key))
     yield Send(second, VectorMasked(vector - expand(key, len(vector))))
 
 
 def collect_masks(run: Run, vector: U64Array, second: str) -> Role[U64Array]:
-    """Step 1, the first computing party: its share of the total."""
+    """Step 1 of the first computing party; return its share of the total."""
     share = vector.astype(np.uint64, copy=True)
     for name in others(run, second):
         sent = yield from receive(name, MaskSent)
@@ -31,7 +31,7 @@ def collect_masks(run: Run, vector: U64Array, second: str) -> Role[U64Array]:
 
 
 def collect_masked(run: Run, vector: U64Array, first: str) -> Role[U64Array]:
-    """Step 1, the second computing party: its share of the total."""
+    """Step 1 of the second computing party; return its share of the total."""
     share = vector.astype(np.uint64, copy=True)
     for name in others(run, first):
         sent = yield from receive(name, VectorMasked)
@@ -42,5 +42,5 @@ def collect_masked(run: Run, vector: U64Array, first: str) -> Role[U64Array]:
 
 
 def others(run: Run, computing: str) -> list[str]:
-    """The parties that do not compute, from a computing party's view."""
+    """Return the parties that do not compute, from a computing party's view."""
     return [name for name in run.others if name != computing]

@@ -41,20 +41,20 @@ IntArray = npt.NDArray[np.int64]
 
 
 def require_holders(owners: Mapping[str, tuple[str, ...]], codebook: Codebook) -> None:
-    """Refuse a study of which a feature has two holders, or none."""
-    held: dict[str, str] = {}
+    """Refuse a study in which a feature has two holders or no holder."""
+    holder_of: dict[str, str] = {}
     for party, names in owners.items():
         for name in names:
-            if name in held:
-                raise ConfigError(f"feature {name!r} is held by {held[name]} and by {party}; one of them must drop it")
-            held[name] = party
-    if missing := [name for name in codebook.names if name not in held]:
+            if name in holder_of:
+                raise ConfigError(f"feature {name!r} is held by {holder_of[name]} and by {party}; one of them must drop it")
+            holder_of[name] = party
+    if missing := [name for name in codebook.names if name not in holder_of]:
         raise ConfigError(f"feature {missing[0]!r} of the codebook is held by no party")
 
 
 @dataclass(frozen=True)
 class ColumnsSetup:
-    """What is public about a study over columns."""
+    """The public facts of a study over columns."""
 
     codebook: Codebook
     rows: int
@@ -78,7 +78,6 @@ class ColumnsSetup:
 
     @property
     def class_holder(self) -> str:
-        """Who acts for the class."""
         return self.labelled[0]
 
     @property
@@ -87,37 +86,38 @@ class ColumnsSetup:
         return tuple(party for party in self.owners if party != self.class_holder)
 
     def shared(self, party: str) -> tuple[str, ...]:
-        """Features of a party whose statistics are shared: all, unless it knows the class."""
+        """Return the features of a party whose statistics are shared: all, unless it knows the class."""
         return () if party in self.labelled else self.owners[party]
 
     def features(self, party: str) -> tuple[Feature, ...]:
-        """A party's features."""
         return tuple(self.codebook.feature(name) for name in self.owners[party])
 
     @cached_property
     def plan(self) -> ScoreLayout:
-        """Widths of the scores."""
         return ScoreLayout(self.codebook, self.rows, self.alpha, self.guard, self.weights)
 
     def layout(self, party: str) -> RowLayout:
-        """Words of a party's rows, wherever they lie."""
+        """Return the words of a party's rows."""
         return RowLayout(self.features(party), self.rows, noise_bits=self.guard.noise_bits)
 
     @cached_property
     def aligned(self) -> dict[str, RowLayout]:
-        """Words of the rows that go through class_sums, row beside row, by party."""
+        """Words of the rows that go through class_sums, by party; rows are lined up."""
         shared, classes = (party for party in self.holders if self.shared(party)), len(self.codebook.classes)
         noise = self.guard.noise_bits
         return {party: RowLayout.thrifty(self.features(party), self.rows, classes, noise) for party in shared}
 
     def shape(self, party: str) -> ClassSumsSetup:
-        """The shape of class_sums with a party."""
+        """Return the setup of class_sums with a party."""
         layout = self.aligned[party]
         return ClassSumsSetup(self.rows, layout.words, len(self.codebook.classes), layout.facts(), layout.stretch)
 
     def query(self, count: int, reveal_to: str = "all", *, compare_all: bool = False) -> SharedArgmaxSetup:
-        """The public facts of a batch. A named attribute holder evaluates, so that nobody else sees the class; with
-        `compare_all` all parties compare, so that no pair of them is trusted."""
+        """Return the public facts of a batch.
+
+        A named attribute holder evaluates, so that nobody else sees the class; with `compare_all` all parties compare, so that
+        no pair of them is trusted.
+        """
         holders = self.holders
         if reveal_to == "all":
             learners: tuple[str, ...] = tuple(self.owners)
@@ -131,7 +131,6 @@ class ColumnsSetup:
         return SharedArgmaxSetup(self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins, for a share file."""
         return {
             "codebook": self.codebook.canonical().decode(),
             "rows": self.rows,
@@ -147,7 +146,7 @@ class ColumnsSetup:
 
 @dataclass(slots=True)
 class Trained:
-    """What training leaves with one party."""
+    """The result of training at one party."""
 
     tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: shares of score tables
     sums: dict[str, U64Array] = field(repr=False)  # per other party: shares of sums
@@ -168,8 +167,10 @@ def train_class_holder(
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[Trained]:
-    """The class holder's role with every attribute holder in turn. `labels` reads the class column anew each time; `noise` is
-    its own on every table, where the study has noise."""
+    """Run the class holder's role with every attribute holder in turn.
+
+    `labels` reads the class column anew each time; `noise` is this party's noise on every table, if the study has noise.
+    """
     if columns.guard.acts:
         class_counts = any_counts(columns)
     trained = Trained({}, {}, {}, training=training_name(run))
@@ -204,7 +205,7 @@ def train_class_holder(
 def train_attribute_holder(
     run: Run, columns: ColumnsSetup, blocks: Iterable[CodedRows], coins: Coins, noise: Noise | None = None
 ) -> Role[Trained]:
-    """An attribute holder's role. A party that knows the class only sets up its transfers. `noise` as for the class holder."""
+    """Run an attribute holder's role. One that knows the class only sets up its transfers. `noise` as above."""
     other = columns.class_holder
     if not columns.shared(run.me):
         ot_receiver = yield from transfer.ot_receiver(run, other, coins)
@@ -222,20 +223,20 @@ def train_attribute_holder(
     if columns.audit_rate:
         committed[other] = yield from commit_tables(run, other, tables, coins)
         if not columns.guard.noise_bits:
-            kept = yield from ask_references(run, other, columns.plan, tables, columns.shared(run.me), ot_receiver, coins)
-            committed[other] = replace(committed[other], references=kept)
+            references = yield from ask_references(run, other, columns.plan, tables, columns.shared(run.me), ot_receiver, coins)
+            committed[other] = replace(committed[other], references=references)
     return Trained({other: tables}, sums, {}, ot_receiver, training_name(run), committed)
 
 
 def any_counts(columns: ColumnsSetup) -> IntArray:
-    """shared_model asks for class counts that add up to the rows; where every feature may be missing it does not use them."""
+    """Return class counts that add up to the rows: shared_model wants them even where it does not use them."""
     counts = np.zeros(len(columns.codebook.classes), dtype=np.int64)
     counts[0] = columns.rows
     return counts
 
 
 def training_name(run: Run) -> str:
-    """What names the run that makes shares, in their files."""
+    """Return the name of a training run in the files of its shares."""
     return hashlib.sha256(run.context("training")).hexdigest()
 
 
@@ -243,7 +244,7 @@ def training_name(run: Run) -> str:
 
 
 def fixed_point(scores: npt.NDArray[np.float64], plan: ScoreLayout) -> Limbs:
-    """Scores in clear (rows, K), finite, as differences to class 0 in the plan's fixed point."""
+    """Convert finite scores in clear (rows, K) to differences to class 0 in the plan's fixed point."""
     if not np.isfinite(scores).all():
         raise LocalProtocolError("local scores must be finite")
     scaled = np.rint((scores[:, 1:] - scores[:, :1]) * 2.0**plan.fraction)
@@ -251,7 +252,7 @@ def fixed_point(scores: npt.NDArray[np.float64], plan: ScoreLayout) -> Limbs:
 
 
 def prior(class_counts: IntArray, plan: ScoreLayout) -> npt.NDArray[np.float64]:
-    """ln of the class counts, weighed; a class without rows lies below everything."""
+    """Return the weighted ln of the class counts; a class without rows lies below everything."""
     with np.errstate(divide="ignore"):
         logs = np.log(class_counts.astype(np.float64)) - np.log(max(1, int(class_counts.sum())))
     return np.where(class_counts > 0, logs + plan.log_weights, plan.below)
@@ -267,7 +268,7 @@ def predict_class_holder(
     mesh: Mesh | None = None,
     committed: Mapping[str, Committed] | None = None,
 ) -> Role[IntArray | None]:
-    """The class holder's role. `local`: prior and own features, (rows, K), in clear to itself."""
+    """Run the class holder's role. `local` is the prior and its own features, (rows, K), in clear to itself."""
     scores = fixed_point(local, query.plan)
     if query.compare_all:
         ready = _require_mesh(mesh)
@@ -288,10 +289,12 @@ def predict_attribute_holder(
     mesh: Mesh | None = None,
     committed: Committed | None = None,
 ) -> Role[IntArray | None]:
-    """An attribute holder's role: with shares of tables, or with local scores if it knows the class of its rows. `committed`:
-    what training left for audits."""
+    """Run an attribute holder's role, with shares of tables, or with local scores if it knows the classes.
+
+    `committed` is what training left for audits.
+    """
     plan = query.plan
-    pledge = None if committed is None else Pledge.of(committed, plan, tables, query.shared.get(run.me, ()))
+    pledge = None if committed is None else Pledge.from_committed(committed, plan, tables, query.shared.get(run.me, ()))
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))

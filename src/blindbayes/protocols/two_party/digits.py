@@ -21,14 +21,14 @@ _KERNEL_BITS = 6  # of a choice, at most
 
 
 def masked_words(rows: int, entries: int, width: int = 1) -> int:
-    """Words that a sender sends for so many transfers: all entries but the first, `width` bits each."""
+    """Return how many words a sender sends for `count` transfers: all entries but the first, `width` bits each."""
     return -(-(entries - 1) * rows * width // 64)
 
 
 def offer(
     hash_: TweakedHash, stream: SenderStream, corrections: U64Array, own: Bits, table: Bits, width: int, party: str
 ) -> tuple[Bits, U64Array]:
-    """The sender's shares of table[own, choice], and what it sends: the first entry needs nothing."""
+    """Return the sender's shares of table[own, choice] and what it sends; the first entry needs nothing."""
     rows, entries = len(own), table.shape[1]
     bits, mask, columns = bits_for(entries), np.uint8((1 << width) - 1), np.ascontiguousarray(table.T)
     q = stream.extend(corrections, bits * rows, party).reshape(rows, bits, 2)
@@ -50,14 +50,14 @@ def offer(
 
 
 def choose(hash_: TweakedHash, stream: ChooserStream, choices: Bits, entries: int, width: int) -> tuple[U64Array, Bits]:
-    """The chooser: corrections to send, and the pads of its choices."""
+    """Return the chooser's corrections to send, and the pads of its choices."""
     rows, bits, wide = len(choices), bits_for(entries), choices.astype(np.uint64)
     corrections, t = stream.extend(choice_bits(wide, entries).reshape(-1))
     return corrections, _pads(hash_, t.reshape(rows, bits, 2), wide, entries) & np.uint8((1 << width) - 1)
 
 
 def take(pads: Bits, sent: U64Array, choices: Bits, entries: int, width: int, party: str) -> Bits:
-    """The chooser's shares, from what came."""
+    """Return the chooser's shares, from what the sender sent."""
     rows = len(choices)
     if sent.shape != (masked_words(rows, entries, width),):
         raise PeerProtocolError("masked digits have the wrong length", party=party)
@@ -66,24 +66,24 @@ def take(pads: Bits, sent: U64Array, choices: Bits, entries: int, width: int, pa
 
 
 def _pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: int) -> Bits:
-    found = np.empty(len(choices), dtype=np.uint8)
+    pads = np.empty(len(choices), dtype=np.uint8)
     for low in range(0, len(choices), _ROWS_AT_ONCE):
         part = slice(low, low + _ROWS_AT_ONCE)
-        found[part] = chooser_pads(hash_, t[part], choices[part], entries, 1)[:, 0].astype(np.uint8)
-    return found
+        pads[part] = chooser_pads(hash_, t[part], choices[part], entries, 1)[:, 0].astype(np.uint8)
+    return pads
 
 
 def pack(values: Bits, width: int = 1) -> U64Array:
-    """Small numbers as words, one plane of bits after the other."""
+    """Pack small numbers into words, one plane of bits after the other."""
     planes = [values >> np.uint8(plane) & np.uint8(1) for plane in range(width)] if width > 1 else values
     packed = np.packbits(planes, axis=None, bitorder="little")
     return np.concatenate([packed, np.zeros(-len(packed) % 8, dtype=np.uint8)]).view("<u8").astype(np.uint64, copy=False)
 
 
 def unpack(words: U64Array, count: int, width: int = 1) -> Bits:
-    """The first `count` numbers that were packed so."""
+    """Unpack the first `count` numbers."""
     bits = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), bitorder="little")[: count * width]
-    found: Bits = bits[:count].copy()
+    numbers: Bits = bits[:count].copy()
     for plane in range(1, width):
-        found |= bits[plane * count : (plane + 1) * count] << np.uint8(plane)
-    return found
+        numbers |= bits[plane * count : (plane + 1) * count] << np.uint8(plane)
+    return numbers

@@ -7,9 +7,9 @@ output that is masked by inputs of the first, and the first learns nothing. The 
 reads. Then the second garbles the same circuit and the first evaluates it, without tags, so that it ends with labels that it
 cannot read; the second knows which labels these must be if what it read is right. Both compare a hash of these labels by a
 password-authenticated key exchange with that hash as password (Jablon's SPEKE, with proofs of the key in both directions): it
-tells whether the two are equal and nothing else. Who garbles another circuit is caught unless its outputs are the right ones
-on the other's inputs, and whether it was caught is the one bit that it learns. Who asks learns it first, so one that leaves
-before it has proved its side is caught as well.
+reveals whether the two are equal and nothing else. A party that garbles another circuit is caught unless its outputs are the
+right ones on the other's inputs, and whether it was caught is the one bit that it learns. The asker learns it first, so one
+that leaves before it has proved its side is caught as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Bits = npt.NDArray[np.uint8]
 
 
 class TablesGarbled(Marked, EncryptedMessage, frozen=True):
-    """Tables of one step, in pieces; the last piece has the tags of the step's outputs. Each protocol has its own kind."""
+    """Garbled tables of one step, in pieces; the last piece has the tags of the step's outputs. Subclassed per protocol."""
 
     tables: U64Array
     tags: U64Array
@@ -47,26 +47,26 @@ class TablesGarbled(Marked, EncryptedMessage, frozen=True):
 
 
 class BitsChosen(Marked, MaskedMessage, frozen=True):
-    """Corrections of the transfers by which an evaluator gets the labels of its bits. Each protocol has its own kind."""
+    """Corrections of the transfers by which an evaluator gets the labels of its bits. Subclassed per protocol."""
 
     corrections: U64Array
 
 
 class EqualityAsked(Marked, EncryptedMessage, frozen=True):
-    """Who garbled last: its point of the comparison of labels."""
+    """The asker's point in the comparison of labels: it garbled last."""
 
     point: bytes
 
 
 class EqualityAnswered(Marked, EncryptedMessage, frozen=True):
-    """The other's point, and its proof that the labels are the same."""
+    """The answerer's point, and its proof that the labels are the same."""
 
     point: bytes
     proof: bytes
 
 
 class EqualityProved(Marked, EncryptedMessage, frozen=True):
-    """The same proof in return."""
+    """The asker's proof in return."""
 
     proof: bytes
 
@@ -78,7 +78,7 @@ B = TypeVar("B", bound=BitsChosen)
 def send_step(
     other: str, garbler: Garbler, outputs: Wires, kind: type[P], session: bytes, *, tagged: bool = True
 ) -> Role[None]:
-    """The garbler: the tables since the last step, and the outputs' tags."""
+    """Send the tables since the last step, and the outputs' tags: the garbler's side."""
     none = np.zeros(0, dtype=np.uint64)
     tables, tags = garbler.take_tables(), garbler.tags(outputs) if tagged else none
     while len(tables) > PIECE_WORDS:
@@ -90,7 +90,7 @@ def send_step(
 
 
 def receive_step(other: str, evaluator: Evaluator, kind: type[P], session: bytes) -> Role[U64Array]:
-    """The evaluator: hands the tables on, returns the tags."""
+    """Pass the tables on and return the tags: the evaluator's side."""
     while True:
         piece = yield from receive_marked(other, kind, session, evaluator.pieces)
         evaluator.pieces += 1
@@ -105,7 +105,7 @@ def receive_step(other: str, evaluator: Evaluator, kind: type[P], session: bytes
 
 
 class Circuit(Protocol):
-    """Outputs, stack after stack, from the wires of the first party's bits and of the second's."""
+    """A circuit: it yields stacks of outputs, given the wires of the first party's bits and of the second's."""
 
     def __call__(self, g: Gates, first: Wires, second: Wires) -> Iterator[Wires]: ...
 
@@ -123,7 +123,7 @@ def dual_first(
     kinds: Kinds[B, P],
     coins: Coins,
 ) -> Role[None]:
-    """The party that garbles first and learns nothing. `bits`: its own, and how many the other has."""
+    """Run the party that garbles first and learns nothing. `bits` are its own, and how many the other has."""
     (own, theirs), (ot_sender, ot_receiver), (chosen_kind, tables_kind) = bits, transfers, kinds
     corrections, t = ot_receiver.session(session).extend(own)
     yield Send(other, chosen_kind(mark(session, chosen_kind, 1), corrections))
@@ -133,15 +133,15 @@ def dual_first(
         yield from send_step(other, garbler, outputs, tables_kind, session)
     evaluator = Evaluator(_step_hash(session, 1, 0), other)
     evaluator.pieces = _BACK
-    found = hashlib.sha256(session)
+    labels_hash = hashlib.sha256(session)
     stacks = _keyed(evaluator, circuit(evaluator, t, evaluator.own((theirs,))), session, 1)
     for _ in range(steps):
         tags = yield from receive_step(other, evaluator, tables_kind, session)
         if len(tags):
             raise PeerProtocolError("tags came for outputs that this party is not to learn", party=other)
-        found.update(next(stacks).tobytes())
+        labels_hash.update(next(stacks).tobytes())
         evaluator.require_finished()
-    yield from answer_equality(other, session, found.digest(), coins)
+    yield from answer_equality(other, session, labels_hash.digest(), coins)
 
 
 def dual_second(
@@ -154,7 +154,7 @@ def dual_second(
     kinds: Kinds[B, P],
     coins: Coins,
 ) -> Role[list[Bits]]:
-    """The party that evaluates first: its outputs, once both executions agree. `bits` as above."""
+    """Run the party that evaluates first; return its outputs once both executions agree. `bits` as in `dual_first`."""
     (own, theirs), (ot_sender, ot_receiver), (chosen_kind, tables_kind) = bits, transfers, kinds
     corrections, t = ot_receiver.session(session).extend(own)
     yield Send(other, chosen_kind(mark(session, chosen_kind, 0), corrections))
@@ -180,12 +180,12 @@ def dual_second(
 
 
 def _step_hash(session: bytes, execution: int, step: int) -> TweakedHash:
-    """One key per step of either execution: security falls with the hashes under one key."""
+    """Return the hash of a step: one key per step of either execution, as security falls with the hashes per key."""
     return TweakedHash.for_block(session, 2 * step + execution)
 
 
 def _keyed(gates: HalfGates, stacks: Iterator[Wires], session: bytes, execution: int) -> Iterator[Wires]:
-    """The outputs of a circuit, each step computed and read under its own key."""
+    """Yield the outputs of a circuit, each step computed and read under its own key."""
     for step in itertools.count():
         gates.hash_ = _step_hash(session, execution, step)
         outputs = next(stacks, None)
@@ -206,13 +206,13 @@ def _point(session: bytes, secret: bytes, coins: Coins) -> tuple[bytes, bytes]:
 
 
 def _proofs(session: bytes, asked: bytes, answered: bytes, key: bytes) -> tuple[bytes, bytes]:
-    """Of who answers, and of who asks."""
+    """Return the proofs of the answerer and of the asker."""
     whole = b"".join((session, asked, answered, key))
     return hashlib.sha256(b"answers" + whole).digest(), hashlib.sha256(b"asks" + whole).digest()
 
 
 def ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
-    """Go on if the other has the same secret; else both know that it differs, and nothing else of it."""
+    """Continue if the other party has the same secret; else both learn that it differs, and nothing else of it."""
     scalar, mine = _point(session, secret, coins)
     yield Send(other, EqualityAsked(mark(session, EqualityAsked, 0), mine))
     answered = yield from receive_marked(other, EqualityAnswered, session, 0)
@@ -224,7 +224,10 @@ def ask_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Rol
 
 
 def answer_equality(other: str, session: bytes, secret: bytes, coins: Coins) -> Role[None]:
-    """The other's side. The asker knows the outcome first: if it then leaves without its proof, it counts as caught."""
+    """Answer the comparison.
+
+    The asker knows the outcome first: if it then leaves without its proof, it counts as caught.
+    """
     asked = yield from receive_marked(other, EqualityAsked, session, 0)
     scalar, mine = _point(session, secret, coins)
     key = ristretto.multiply(scalar, ristretto.require_point(asked.point, other))

@@ -21,39 +21,38 @@ from blindbayes.wire import U64Array
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What the sender looks up in: of all instances or of each, and from where it is read; without flips entry 0 is 0."""
+    """The tables of a sender: common to all instances or one per instance. Without flips, entry 0 is 0."""
 
     table: Limbs = field(repr=False)  # (1 or count, selectors, entries, K - 1, limbs)
     flips: U64Array | None = field(default=None, repr=False)  # (count, selectors)
 
     @classmethod
     def gate(cls, scores: Limbs, flips: U64Array | None = None) -> Offered:
-        """Two entries, 0 and the instance's own scores (count, K - 1, limbs); `flips`: (count,)."""
+        """Make tables of two entries, 0 and the instance's own scores (count, K - 1, limbs); `flips` has shape (count,)."""
         table = np.zeros((len(scores), 1, 2, *scores.shape[1:]), dtype=np.uint64)
         table[:, 0, 1] = scores
         return cls(table, None if flips is None else flips[:, None])
 
     @property
     def entries(self) -> int:
-        """Entries of each table."""
         return int(self.table.shape[2])
 
     def entry(self, value: int) -> Limbs:
-        """T'[value] of all places, (count or 1, selectors, K - 1, limbs)."""
+        """Return T'[value] of all places, (count or 1, selectors, K - 1, limbs)."""
         if self.flips is None:
             return self.table[:, :, value]
         instances, selectors, entries, *shape = self.table.shape
         lines = np.arange(0, instances * selectors * entries, entries).reshape(instances, selectors)
-        found: Limbs = self.table.reshape(-1, *shape).take(lines + (self.flips.astype(np.int64) ^ value), axis=0)
-        return found
+        chosen: Limbs = self.table.reshape(-1, *shape).take(lines + (self.flips.astype(np.int64) ^ value), axis=0)
+        return chosen
 
 
 def offer(
     hash_: TweakedHash, q: Block128, delta: Block128, offered: Offered, total: Limbs, out: U64Array | None = None
 ) -> U64Array:
-    """The sender: its shares are added to `total` (count, K - 1, limbs), summed over the selectors; the words to send.
+    """Add the sender's shares, summed over the selectors, to `total` (count, K - 1, limbs); return the words to send.
 
-    `q`: (count * selectors, bits, 2), what leads to the pad where the chooser's bit is 0. `out`: memory for the words.
+    `q` (count * selectors, bits, 2) leads to the pads where the chooser's bit is 0. `out` is memory for the words.
     """
     (_, selectors, entries, *plan_shape), count, kernel = offered.table.shape, len(total), hash_.kernel
     width = plan_shape[0] * plan_shape[1]
@@ -65,17 +64,19 @@ def offer(
         kernel.offer(hash_.schedule, q, delta, offered.table, offered.flips, total=total, sent=sent, **tweaks)
         return sent.reshape(-1)
     pads = sender_pads(hash_, q, delta, entries, width).reshape(entries, count, selectors, *plan_shape)
-    kept = pads[0] if offered.flips is None else lm.add(offered.entry(0), pads[0])
-    rows = sent.reshape(entries - 1, *kept.shape)
+    base = pads[0] if offered.flips is None else lm.add(offered.entry(0), pads[0])
+    rows = sent.reshape(entries - 1, *base.shape)
     for value in range(1, entries):
-        rows[value - 1] = lm.subtract(offered.entry(value), lm.add(kept, pads[value]))
-    total[:] = lm.add(total, lm.total(kept, axis=1))
+        rows[value - 1] = lm.subtract(offered.entry(value), lm.add(base, pads[value]))
+    total[:] = lm.add(total, lm.total(base, axis=1))
     return sent.reshape(-1)
 
 
 def take(hash_: TweakedHash, t: Block128, choices: U64Array | Bits, sent: U64Array, total: Limbs) -> None:
-    """The chooser: its shares are added to `total` (count, K - 1, limbs), summed over the selectors. `choices`: (count *
-    selectors,); `sent`: words that were sent, as many as must be."""
+    """Add the chooser's shares, summed over the selectors, to `total` (count, K - 1, limbs).
+
+    `choices` has shape (count * selectors,); `sent` are the words that the sender sent.
+    """
     plan_shape, rows, kernel = total.shape[1:], len(choices), hash_.kernel
     width = plan_shape[0] * plan_shape[1]
     table = sent.reshape(-1, rows, width)

@@ -11,7 +11,7 @@ from blindbayes.errors import ConfigError, DataError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.shared_inference.audit import Committed
-from blindbayes.protocols.shared_inference.query import MOST_DUMMIES, SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.query import MAX_DUMMIES, SharedArgmaxSetup
 from blindbayes.protocols.shared_inference.references import COUNT
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
 from blindbayes.study.study import Study
@@ -34,8 +34,8 @@ class ScoringParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def require_audit(study: Study) -> None:
     """Raise if audit_rate is out of range."""
     rate = float(study.options.get("audit_rate", 0.0))
-    if not (math.isfinite(rate) and 0 <= rate <= MOST_DUMMIES):
-        raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MOST_DUMMIES:g}")
+    if not (math.isfinite(rate) and 0 <= rate <= MAX_DUMMIES):
+        raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MAX_DUMMIES:g}")
 
 
 def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:

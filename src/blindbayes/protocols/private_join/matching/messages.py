@@ -1,4 +1,4 @@
-"""Messages of matching, beside those of the oblivious function (`joined_sums`)."""
+"""Messages of matching; those of the oblivious function are joined_sums's."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from blindbayes.wire import U64Array
 LABEL = "matching"
 _ASK_CELLS = 1 << 17
 _PIECE_WORDS = 1 << 21
-_WORDS = 2  # of the value that is listed, and of the name that a match is told by: the two halves of the function
+_WORDS = 2  # of the listed value, and of the name of a match: the two halves of the function
 _MAX_BOUND = 1 << 24
 _AT_ONCE = 1 << 16  # items whose values are made at once
 Positions = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class MatchingSetup:
-    """What is public: the bounds that both numbers of items are padded to."""
+    """The public facts: the bounds to which both numbers of items are padded."""
 
     asker: int
     owner: int
@@ -44,25 +44,22 @@ class MatchingSetup:
 
     @property
     def keys(self) -> int:
-        """Items in the asker's store: as many as it takes for one to exist."""
+        """Number of items in the asker's store: as many as it takes for one to exist."""
         return max(self.asker, okvs.MIN_KEYS)
 
     @property
     def cells(self) -> int:
-        """Cells of the asker's store, in units of 64."""
         return -(-okvs.cells(self.keys) // 64) * 64
 
     def blocks(self) -> list[slice]:
-        """The cells, cut."""
         return [slice(low, min(self.cells, low + _ASK_CELLS)) for low in range(0, self.cells, _ASK_CELLS)]
 
     def agreed(self) -> bytes:
-        """Bytes of all of it."""
         return b"matching v1" + repr((self.asker, self.owner)).encode() + self.facts
 
 
 def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender: OtSender, coins: Coins) -> Role[Positions]:
-    """Learns which of its items (n, 2), all different, the other has: their positions."""
+    """Learn which of this party's items (n, 2), all different, the other has; return their positions."""
     _require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
     part_of_places = yield from commit_coins(session, other, coins)
@@ -81,15 +78,15 @@ def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender
     values, names = _halves(_values(session, np.concatenate(rows), items, places.part(slice(0, len(items)))))
     listed = yield from _receive_values(other, session, sizes.owner)
     matched = np.flatnonzero(find(values, listed) >= 0)  # step 6
-    told = _sorted(names[matched]).reshape(-1)
-    yield Send(other, MatchesTold(mark(session, MatchesTold, len(told)), told))
+    named = _sorted(names[matched]).reshape(-1)
+    yield Send(other, MatchesTold(mark(session, MatchesTold, len(named)), named))
     return (yield from open_value(LABEL, matched))
 
 
 def owner(
     run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_receiver: OtReceiver, coins: Coins
 ) -> Role[Positions]:
-    """Learns which of its items the other has: their positions."""
+    """Learn which of this party's items the other has; return their positions."""
     _require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
     answered = yield from answer_coins(session, other, coins)
@@ -115,18 +112,18 @@ def owner(
     flat = _sorted(values).reshape(-1)
     for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
         yield Send(other, ValuesListed(mark(session, ValuesListed, index), flat[low : low + _PIECE_WORDS]))
-    told = yield from receive(other, MatchesTold)
-    require_mark(told, session, len(told.names), other)
-    if len(told.names) % _WORDS or len(told.names) > _WORDS * sizes.asker:
-        raise PeerProtocolError("the told matches have the wrong length", party=other)
-    found = find(names[: len(items)], _sorted(told.names.reshape(-1, _WORDS))) >= 0
-    if int(found.sum()) * _WORDS != len(told.names):
+    reply = yield from receive(other, MatchesTold)
+    require_mark(reply, session, len(reply.names), other)
+    if len(reply.names) % _WORDS or len(reply.names) > _WORDS * sizes.asker:
+        raise PeerProtocolError("the list of matches has the wrong length", party=other)
+    matched = find(names[: len(items)], _sorted(reply.names.reshape(-1, _WORDS))) >= 0
+    if int(matched.sum()) * _WORDS != len(reply.names):
         raise PeerProtocolError("the other party reported a match that does not exist", party=other)
-    return (yield from open_value(LABEL, np.flatnonzero(found)))
+    return (yield from open_value(LABEL, np.flatnonzero(matched)))
 
 
 def _values(session: bytes, rows: U64Array, items: Block128, places: okvs.Places) -> U64Array:
-    """The function at the asker's own items, from its t of every cell."""
+    """Evaluate the function at the asker's own items, from its t of every cell."""
     values = np.empty((len(items), 2 * _WORDS), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
@@ -135,7 +132,7 @@ def _values(session: bytes, rows: U64Array, items: Block128, places: okvs.Places
 
 
 def _halves(values: U64Array) -> tuple[U64Array, U64Array]:
-    """What is listed, and what a match is told by: nobody knows the one of an item for having seen the other."""
+    """Return what is listed and what proves a match: to have seen one of an item does not reveal the other."""
     return values[:, :_WORDS], values[:, _WORDS:]
 
 
@@ -149,8 +146,10 @@ def _sorted(values: U64Array) -> U64Array:
 
 
 def find(values: U64Array, listed: U64Array) -> Positions:
-    """Where each of the values (n, 2) stands in the sorted list (m, 2); -1 if nowhere. First words of random values are all
-    different but by accident; where they are not, the neighbours are looked at too."""
+    """Return where each of the values (n, 2) is in the sorted list (m, 2); -1 if nowhere.
+
+    First words of random values differ, except by accident; then the neighbours are compared, too.
+    """
     places = np.full(len(values), -1, dtype=np.int64)
     if not len(listed) or not len(values):
         return places

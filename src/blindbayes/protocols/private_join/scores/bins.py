@@ -1,7 +1,7 @@
-"""Which bins an identifier has: a fresh random choice of the scorer and every helper together. Step numbers as in SPEC.md.
+"""The joint random choice of bins by the scorer and every helper. Step numbers as in SPEC.md.
 
 The bins are the same with every helper, so they cannot follow from the session with one of them. The scorer commits to its part
-before it hears anything, each helper answers with a part of its own, and the scorer opens: nobody can search for placements.
+before it hears anything, each helper answers with a part of its own, and the scorer opens: no party can search for placements.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ def _name(mine: bytes, offered: Sequence[bytes]) -> bytes:
 
 
 def commit_bins(run: Run, helper: str, seed: bytes) -> Role[None]:
-    """The scorer, before anything else."""
+    """Commit to the scorer's part, before anything else."""
     place = mark(_context(run, run.me, helper), BinsCommitted, 0)
     yield Send(helper, BinsCommitted(place, _commitment(seed)))
 
 
 def hear_commitment(run: Run, scorer: str) -> Role[bytes]:
-    """A helper."""
     heard = yield from receive_marked(scorer, BinsCommitted, _context(run, scorer, run.me), 0)
     return heard.commitment
 
 
 def offer_bins(session: bytes, scorer: str, coins: Coins) -> Role[bytes]:
-    """A helper: its part."""
+    """Send a helper's part."""
     mine = coins.bytes(SEED_BYTES)
     yield Send(scorer, BinsOffered(mark(session, BinsOffered, 0), mine))
     return mine
 
 
 def hear_bins(session: bytes, scorer: str, committed: bytes, mine: bytes, place: tuple[int, int]) -> Role[bytes]:
-    """A helper, later: what names the bins. `place`: which of how many helpers it is."""
+    """Receive the name of the bins at a helper. `place` is its index and the number of helpers."""
     at, helpers = place
     fixed = yield from receive_marked(scorer, BinsFixed, session, 0)
     parts = [fixed.offered[low : low + SEED_BYTES] for low in range(0, len(fixed.offered), SEED_BYTES)]
@@ -62,7 +61,7 @@ def hear_bins(session: bytes, scorer: str, committed: bytes, mine: bytes, place:
 
 
 def fix_bins(sessions: Sequence[tuple[bytes, str]], mine: bytes) -> Role[bytes]:
-    """The scorer: every helper's part, then its own to all."""
+    """Collect every helper's part and send the scorer's own to all."""
     offered = []
     for session, helper in sessions:
         part = yield from receive_marked(helper, BinsOffered, session, 0)

@@ -52,14 +52,14 @@ class ScoringPair:
     chooses: ChooserStream = field(repr=False)
 
     @classmethod
-    def of(cls, session: bytes, other: str, shape: LookupSetup, links: Links) -> ScoringPair:
-        """A fresh session's."""
+    def start(cls, session: bytes, other: str, shape: LookupSetup, links: Links) -> ScoringPair:
+        """Open the transfers of a fresh session."""
         return cls(session, other, shape, links.ot_sender.session(session), links.ot_receiver.session(session))
 
 
 @dataclass(slots=True)
 class BinBlock:
-    """One block of bins with one party: its hash, the transfers of both directions, and what the gate will need."""
+    """One block of bins with one party: its hash, the transfers of both directions, and what the output gate needs."""
 
     other: str
     shape: LookupSetup
@@ -71,8 +71,8 @@ class BinBlock:
     gate: Block128 = field(default_factory=_no_blocks, repr=False)  # transfers on the scorer's share of that bit, (count, 2)
 
     @classmethod
-    def of(cls, pair: ScoringPair, index: int, count: int) -> BinBlock:
-        """Block number `index` of a session."""
+    def start(cls, pair: ScoringPair, index: int, count: int) -> BinBlock:
+        """Open block number `index` of a session."""
         name = hashlib.sha256(b"blindbayes joined_scores block" + pair.session + b" %d" % index).digest()
         return cls(pair.other, pair.shape, count, TweakedHash(name), pair.sends, pair.chooses)
 
@@ -84,28 +84,24 @@ class BinBlock:
 
     @property
     def score_shape(self) -> tuple[int, int]:
-        """(K - 1, limbs)."""
+        """The shape (K - 1, limbs) of a score."""
         return self.shape.plan.classes - 1, self.shape.plan.limbs
 
     @property
     def choice_count(self) -> int:
-        """Transfers on the scorer's shares of choices, and of the gate."""
+        """Number of transfers on the scorer's shares of choices, and of the output gate."""
         return self.count * (self.shape.planes + self.shape.shared)
 
     def zeros(self) -> Limbs:
-        """No scores yet."""
         return np.zeros((self.count, *self.score_shape), dtype=np.uint64)
 
     def mark(self, kind: type[Marked]) -> int:
-        """The mark of this block's message of a kind."""
         return mark(self.hash_.session, kind, 0)
 
     def receive(self, kind: type[K]) -> Role[K]:
-        """This block's message of a kind."""
         return receive_marked(self.other, kind, self.hash_.session, 0)
 
     def require_words(self, words: U64Array, count: int) -> U64Array:
-        """Refuse a message of another length."""
         if len(words) != count:
             raise PeerProtocolError("masked table entries have the wrong length", party=self.other)
         return words
@@ -113,8 +109,11 @@ class BinBlock:
     # -- look-ups --------------------------------------------------------------------------------------------------------
 
     def offer(self, keys: Sequence[Block128], shares: Sequence[Bits], tables: Sequence[Limbs]) -> tuple[Limbs, U64Array]:
-        """The sender of step 8: its shares of scores, and what to send. Per group: `keys` (rows, bits, 2), what leads to the
-        pads where the chooser's bit is 0; `shares` (rows, bits), its XOR shares of the choices; stacked `tables`."""
+        """Return the sender's shares of scores in step 8, and what to send.
+
+        Per group: `keys` (rows, bits, 2) lead to the pads where the chooser's bit is 0; `shares` (rows, bits) are its XOR
+        shares of the choices; `tables` are stacked.
+        """
         total, sent = self.zeros(), [_no_words()]
         for group, own, bits, table in zip(self.shape.groups, keys, shares, tables, strict=True):
             offered = lookups.Offered(table[None], _numbers(bits).reshape(self.count, group.selectors))
@@ -122,7 +121,7 @@ class BinBlock:
         return total, np.concatenate(sent)
 
     def take(self, keys: Sequence[Block128], shares: Sequence[Bits], sent: U64Array) -> Limbs:
-        """The chooser of step 8: its shares of scores."""
+        """Return the chooser's shares of scores in step 8."""
         self.require_words(sent, self.count * self.shape.entry_words)
         total, at = self.zeros(), 0
         for group, own, bits in zip(self.shape.groups, keys, shares, strict=True):
@@ -132,7 +131,7 @@ class BinBlock:
         return total
 
     def by_group(self, planes: npt.NDArray[T], words: int) -> list[npt.NDArray[T]]:
-        """What all planes have, (count, planes, words): per group (rows, bits, words)."""
+        """Split what all planes have, (count, planes, words), per group into (rows, bits, words)."""
         whole = planes.reshape(self.count, -1, words)
         parts = [whole[:, group.first : group.first + group.planes] for group in self.shape.groups]
         return [
@@ -141,18 +140,18 @@ class BinBlock:
         ]
 
     def transfers(self, keys: Block128) -> list[Block128]:
-        """Transfers on the scorer's shares, cut: per group (rows, bits, 2). What is left is the gate's."""
-        found, at = [], 0
+        """Split the transfers on the scorer's shares per group into (rows, bits, 2). The rest are the output gate's."""
+        groups, at = [], 0
         for group in self.shape.groups:
             size = self.count * group.planes
-            found.append(keys[at : at + size].reshape(-1, group.bits, 2))
+            groups.append(keys[at : at + size].reshape(-1, group.bits, 2))
             at += size
         self.gate = keys[at:]
-        return found
+        return groups
 
 
 def _numbers(bits: Bits) -> U64Array:
-    """(rows, bits) to numbers, lowest bit first."""
+    """Read (rows, bits) as numbers, lowest bit first."""
     packed = np.packbits(bits, axis=1, bitorder="little").astype(np.uint64)
     if packed.shape[1] == 1:
         return packed[:, 0]
@@ -164,8 +163,10 @@ def _numbers(bits: Bits) -> U64Array:
 
 
 def scorer_block(block: BinBlock, learned: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
-    """Steps 7 and 8: its shares of what the helper's features add. `learned`: what it read in the store; `tables`: its shares
-    of the helper's tables, per group, if it has any."""
+    """Run steps 7 and 8; return the scorer's shares of what the helper's features add.
+
+    `learned` is what it read in the store; `tables` are its shares of the helper's tables, per group, if it has any.
+    """
     shape, delta = block.shape, block.sends.delta
     chosen = yield from block.receive(CodesChosen)
     inputs = shape.tag_bits + shape.planes
@@ -184,12 +185,12 @@ def scorer_block(block: BinBlock, learned: U64Array, tables: Sequence[Limbs]) ->
 
 
 def scorer_own(block: BinBlock, query: SharedArgmaxSetup, columns: Mapping[str, npt.NDArray[np.int64]], me: str) -> Role[Limbs]:
-    """Step 9: the scorer's own features, whose codes it knows, in the helper's shares of their tables."""
+    """Run step 9: the scorer's own features, whose codes it knows, in the helper's shares of their tables."""
     return (yield from look_up(query, columns, me, block.hash_, block.chooses))
 
 
 def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
-    """Step 10: shares of the scores where the identifier is shared, of 0 elsewhere."""
+    """Run step 10: return shares of the scores where the identifier is shared, of 0 elsewhere."""
     delta, flips, share = block.sends.delta, block.equal_share, block.zeros()
     keys = colour_zero(block.equal, delta)[:, None]
     sent = lookups.offer(block.hash_, keys, delta, lookups.Offered.gate(scores, flips), share)
@@ -203,7 +204,10 @@ def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
 
 
 def helper_block(block: BinBlock, secret: U64Array, tables: Sequence[Limbs]) -> Role[Limbs]:
-    """Steps 7 and 8: its shares of what its own features add. `secret`: its tags and masks; `tables`: per group, stacked."""
+    """Run steps 7 and 8; return the helper's shares of what its own features add.
+
+    `secret` are its tags and masks; `tables` are stacked per group.
+    """
     shape = block.shape
     corrections, t = block.chooses.extend(unpacked(secret, shape))
     yield Send(block.other, CodesChosen(block.mark(CodesChosen), corrections))
@@ -228,12 +232,12 @@ def helper_block(block: BinBlock, secret: U64Array, tables: Sequence[Limbs]) -> 
 
 
 def helper_own(block: BinBlock, query: SharedArgmaxSetup, tables: Mapping[str, Limbs]) -> Role[Limbs]:
-    """Step 9, the helper's side."""
+    """Run the helper's side of step 9."""
     return (yield from serve(query, block.other, tables, block.hash_, block.sends))
 
 
 def helper_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
-    """Step 10, the helper's side."""
+    """Run the helper's side of step 10."""
     flips, share = block.equal_share, block.zeros()
     words = yield from _receive_gated(block)
     lookups.take(block.hash_, block.equal[:, None], flips, words, share)

@@ -35,15 +35,17 @@ _SEED_WORDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The scorer's bins: the item of each (random where there is none), and which of its identifiers that is (-1: none)."""
+    """The scorer's bins: the item of each (random if empty), and which of its identifiers that is (-1: none)."""
 
     items: Block128 = field(repr=False)
     table: npt.NDArray[np.int64] = field(repr=False)
 
 
 def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> Placed:
-    """Step 2: each identifier alone in one of its three bins, which follow from `name`; padded to the bound, so that the work
-    is that of the bound."""
+    """Run step 2: put each identifier alone in one of its three bins, which follow from `name`.
+
+    The identifiers are padded to the bound, so that the work is that of the bound.
+    """
     every = padded(items, bound, coins)
     table = cuckoo.place(cuckoo.bins_of(name, every, bins), bins, coins)
     placed = coins.words(2 * bins).reshape(-1, 2)
@@ -52,7 +54,7 @@ def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> 
 
 
 def ask(session: bytes, other: str, shape: LookupSetup, placed: Placed, stream: SenderStream) -> Role[U64Array]:
-    """Steps 3, 4 and 6, the scorer: what it reads in the store, (bins, payload) words. Random where nothing matches."""
+    """Run steps 3, 4 and 6 of the scorer; return what it reads in the store, (bins, payload) words: random without a match."""
     chosen = yield from receive_marked(other, SeedsChosen, session, 0)
     q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
     asker = Asker(session, sender_pads(TweakedHash(session), q, stream.delta, 2, 2))  # step 3
@@ -79,8 +81,10 @@ def answer(
     stream: ChooserStream,
     coins: Coins,
 ) -> Role[U64Array]:
-    """Steps 3 to 5, the helper: its tags and masks, (bins, payload) words. `choices`: (items, planes) bits;
-    `bins` hears what names the bins."""
+    """Run steps 3 to 5 of the helper; return its tags and masks, (bins, payload) words.
+
+    `choices` are (items, planes) bits; the role `bins` receives the name of the bins.
+    """
     if len(items) > shape.helper_ids:
         raise DataError(f"there are more identifiers than the agreed bound of {shape.helper_ids}; agree on a larger one")
     if choices.shape != (len(items), shape.planes):
@@ -116,7 +120,7 @@ def _fill(
     secret: U64Array,
     coins: Coins,
 ) -> U64Array:
-    """Step 5: under the function's value of (item, bin), the bin's tag and the item's choices under the bin's mask."""
+    """Run step 5: under the function's value of (item, bin), the bin's tag and the item's choices under the bin's mask."""
     keys = np.empty((shape.keys, 2), dtype=np.uint64)
     values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):
@@ -133,22 +137,25 @@ def _fill(
 
 
 def packed(choices: Bits, shape: LookupSetup) -> U64Array:
-    """(n, planes) bits as the words that stand in the store: zeros in place of the tag, then the choices."""
+    """Return (n, planes) bits as the words of the store: zeros in place of the tag, then the choices."""
     bits = np.zeros((len(choices), 64 * shape.payload_words), dtype=np.uint8)
     bits[:, shape.tag_bits : shape.tag_bits + shape.planes] = choices
     return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
 
 
 def unpacked(words: U64Array, shape: LookupSetup) -> Bits:
-    """Tag bits, then choice bits, of (n, payload) words: (tag_bits + planes, n)."""
+    """Return tag bits, then choice bits, of (n, payload) words: (tag_bits + planes, n)."""
     raw = np.ascontiguousarray(words.astype("<u8", copy=False)).view(np.uint8).reshape(len(words), -1)
     bits = np.unpackbits(raw, axis=1, bitorder="little")[:, : shape.tag_bits + shape.planes]
     return np.ascontiguousarray(bits.T)
 
 
 def compare(g: Gates, both: Wires, shape: LookupSetup) -> tuple[Wires, Wires]:
-    """Step 7, per bin, of the XOR of both parties' words: whether the tags are equal, (bins,) wires; and the choices where they
-    are, 0 elsewhere, (planes, bins) wires. tag_bits - 1 + planes AND."""
+    """Compare tags per bin, from the XOR of both parties' words, and gate the choices by the outcome: step 7.
+
+    Return (bins,) wires that are 1 where the tags are equal, and (planes, bins) wires of the choices there, 0 elsewhere. It
+    takes tag_bits - 1 + planes AND.
+    """
     equal = c.is_zero(g, both[: shape.tag_bits])
     if not shape.planes:
         return equal, both[shape.tag_bits :]
@@ -156,8 +163,11 @@ def compare(g: Gates, both: Wires, shape: LookupSetup) -> tuple[Wires, Wires]:
 
 
 def matched(g: Garbler | Evaluator, own: U64Array | None, theirs: Wires, shape: LookupSetup) -> tuple[Wires, Block128, Bits]:
-    """Step 7 on the words of who garbles and the labels of the other's: labels of whether the tags are equal; of the choices,
-    (bins, planes), what leads to the pads where the other's share is 0, and one's own share."""
+    """Run step 7 on the words of the garbler and the labels of the other's.
+
+    Return the labels of whether the tags are equal and, of the choices (bins, planes), what leads to the pads where the other's
+    share is 0, and the own share.
+    """
     if g.hash_.kernel is not None:
         return g.match(own, theirs, shape.tag_bits)
     both = theirs ^ g.own(unpacked(own, shape)) if isinstance(g, Garbler) and own is not None else theirs
@@ -171,5 +181,5 @@ def matched(g: Garbler | Evaluator, own: U64Array | None, theirs: Wires, shape: 
 
 
 def _stretched(session: bytes, seeds: U64Array, shape: LookupSetup) -> U64Array:
-    """The function's value, as long as the payload: a stream of its 128 bits."""
+    """Return the function's value, stretched to the payload: a stream of its 128 bits."""
     return fixed_words(TweakedHash(session + b" stretch"), seeds, shape.payload_words)

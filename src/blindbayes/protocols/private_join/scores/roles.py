@@ -55,7 +55,7 @@ Tables: TypeAlias = Mapping[str, Limbs]
 
 @dataclass(frozen=True)
 class JoinedScoresSetup:
-    """What is public about scoring over a join that nobody sees."""
+    """The public facts of scoring over a hidden join."""
 
     join: JoinSetup
     to: str  # the scorer, who alone learns classes
@@ -77,17 +77,16 @@ class JoinedScoresSetup:
 
     @property
     def helpers(self) -> tuple[str, ...]:
-        """Everybody but the scorer."""
         return tuple(name for name in self.join.owners if name != self.to)
 
     @property
     def count(self) -> int:
-        """The bound on the scorer's identifiers, that everybody can see."""
+        """The public bound on the scorer's identifiers."""
         return self.join.bounds[self.to]
 
     @property
     def charged(self) -> int:
-        """What a query budget is charged: the bins, which is what a scorer that fills them all would get classes of."""
+        """The charge to a query budget: the bins, as a scorer that fills them all would get classes of all."""
         return self.bins
 
     @property
@@ -97,7 +96,6 @@ class JoinedScoresSetup:
 
     @cached_property
     def shapes(self) -> dict[str, LookupSetup]:
-        """Per helper."""
         join, facts = self.join, self.join.facts() + repr((self.to, self.scope, self.compare_all)).encode()
         shapes = {}
         for name in self.helpers:
@@ -109,11 +107,9 @@ class JoinedScoresSetup:
 
     @property
     def bins(self) -> int:
-        """Bins of the scorer's identifiers."""
         return self.shapes[self.helpers[0]].bins
 
     def parts(self) -> list[slice]:
-        """The bins, in blocks."""
         return list(cut(self.bins, common_block(list(self.shapes.values()))))
 
     def own_query(self, count: int) -> SharedArgmaxSetup:
@@ -122,7 +118,7 @@ class JoinedScoresSetup:
         return SharedArgmaxSetup(plan, count, self.helpers[0], (self.to,), {self.to: self.own}, (self.to,))
 
     def query(self, count: int) -> SharedArgmaxSetup:
-        """The comparison of a block: every look-up is done before, so that no feature is named."""
+        """Return the comparison of a block: every look-up is done before, so that no feature is named."""
         holder = self.join.class_holder
         holders = tuple(name for name in self.join.owners if name != holder)
         return SharedArgmaxSetup(
@@ -132,7 +128,7 @@ class JoinedScoresSetup:
 
 @dataclass(frozen=True, slots=True)
 class ScorerInput:
-    """What the scorer brings."""
+    """The scorer's input."""
 
     items: Block128 = field(repr=False)  # (n, 2) digests, all different
     known: Limbs = field(repr=False)  # (n, K - 1, limbs): what it knows of the scores, or its shares
@@ -145,7 +141,7 @@ class ScorerInput:
 
 @dataclass(frozen=True, slots=True)
 class HelperInput:
-    """What a helper brings."""
+    """A helper's input."""
 
     items: Block128 = field(repr=False)  # (n, 2) digests, all different
     columns: Columns = field(repr=False)  # codes (n,) of its features
@@ -155,18 +151,18 @@ class HelperInput:
 
 
 def connect(run: Run, hidden: JoinedScoresSetup, coins: Coins) -> Role[dict[str, Links]]:
-    """Transfers of both directions between the scorer and each helper; where all compare together, between every two."""
+    """Set up transfers of both directions between the scorer and each helper; if all compare, between every two."""
     if hidden.compare_all:
         mesh = yield from compare_all.connect(run, coins)
         return {name: Links(mesh.ot_senders[name], mesh.ot_receivers[name]) for name in run.others}
-    found = {}
+    links = {}
     for name in hidden.helpers if run.me == hidden.to else (hidden.to,):
-        found[name] = yield from joined.connect(run, name, coins)
-    return found
+        links[name] = yield from joined.connect(run, name, coins)
+    return links
 
 
 def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mapping[str, Links], coins: Coins) -> Role[IntArray]:
-    """The class of each identifier, in the order of `asked.items`; -1 where there is none."""
+    """Return the class of each identifier, in the order of `asked.items`; -1 for an identifier without one."""
     if len(asked.items) > hidden.count:
         raise DataError(f"there are more identifiers than the agreed bound of {hidden.count}; agree on a larger one")
     plan = hidden.join.columns.plan
@@ -180,29 +176,29 @@ def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mappi
         yield from commit_bins(run, name, mine)
     for name, shape in hidden.shapes.items():  # step 1
         session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
-        pairs.append(ScoringPair.of(session, name, shape, links[name]))
+        pairs.append(ScoringPair.start(session, name, shape, links[name]))
     bins = yield from fix_bins([(pair.session, pair.other) for pair in pairs], mine)
     placed = place(bins, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
     learned = []
     for pair in pairs:  # steps 3 to 6
         learned.append((yield from ask(pair.session, pair.other, pair.shape, placed, pair.sends)))
     tables = [pair.shape.stacked(asked.tables[pair.other]) if pair.shape.both else [] for pair in pairs]
-    held = placed.table
-    here, last = held >= 0, pairs[-1]
+    occupant = placed.table
+    here, last = occupant >= 0, pairs[-1]
     scores = np.empty((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
     scores[:] = asked.nobody  # so that a bin without identifier has a score too, and not the helper's share of one
-    scores[here] = asked.known[held[here]]
+    scores[here] = asked.known[occupant[here]]
     equal = np.zeros(hidden.bins, dtype=np.uint8)
     for index, part in enumerate(hidden.parts()):
         count = part.stop - part.start
         for pair, words, own_tables in zip(pairs, learned, tables, strict=True):
-            block = BinBlock.of(pair, index, count)
-            found = yield from on_blocks.scorer_block(block, words[part], own_tables)
-            scores[part] = lm.add(scores[part], found)
+            block = BinBlock.start(pair, index, count)
+            added = yield from on_blocks.scorer_block(block, words[part], own_tables)
+            scores[part] = lm.add(scores[part], added)
         if hidden.own:  # step 9
-            own = {name: _in_bins(asked.columns[name], held[part], hidden, name) for name in hidden.own}
-            found = yield from on_blocks.scorer_own(block, hidden.own_query(count), own, run.me)
-            scores[part] = lm.add(scores[part], found)
+            own = {name: _in_bins(asked.columns[name], occupant[part], hidden, name) for name in hidden.own}
+            added = yield from on_blocks.scorer_own(block, hidden.own_query(count), own, run.me)
+            scores[part] = lm.add(scores[part], added)
         if hidden.scope == "shared":  # step 10
             scores[part] = yield from on_blocks.scorer_gate(block, scores[part])
             equal[part] = block.equal_share
@@ -214,16 +210,16 @@ def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mappi
         if hidden.scope == "shared":  # step 12
             there = yield from _hear_shared(last, index, equal[part])
             learnt = np.where((yield from open_value(LABEL, there)), learnt, NONE)
-        classes[held[part][here[part]]] = learnt[here[part]]
+        classes[occupant[part][here[part]]] = learnt[here[part]]
     return classes
 
 
 def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapping[str, Links], coins: Coins) -> Role[None]:
-    """Gives its part and learns nothing."""
+    """Give this party's part and learn nothing."""
     shape, plan = hidden.shapes[run.me], hidden.join.columns.plan
     committed = yield from hear_commitment(run, hidden.to)
     session = yield from agree(run, hidden.to, "joined_scores", shape.agreed(), coins)  # step 1
-    pair = ScoringPair.of(session, hidden.to, shape, links[hidden.to])
+    pair = ScoringPair.start(session, hidden.to, shape, links[hidden.to])
     choices = shape.choices(helped.columns, len(helped.items))
     mine = yield from offer_bins(session, hidden.to, coins)
     bins = hear_bins(session, hidden.to, committed, mine, (hidden.helpers.index(run.me), len(hidden.helpers)))
@@ -233,12 +229,12 @@ def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapp
     scores[:] = helped.known
     equal = np.zeros(hidden.bins, dtype=np.uint8)
     for index, part in enumerate(hidden.parts()):
-        block = BinBlock.of(pair, index, part.stop - part.start)
-        found = yield from on_blocks.helper_block(block, secret[part], tables)
-        scores[part] = lm.add(scores[part], found)
+        block = BinBlock.start(pair, index, part.stop - part.start)
+        added = yield from on_blocks.helper_block(block, secret[part], tables)
+        scores[part] = lm.add(scores[part], added)
         if hidden.own:  # step 9
-            found = yield from on_blocks.helper_own(block, hidden.own_query(block.count), helped.theirs)
-            scores[part] = lm.add(scores[part], found)
+            added = yield from on_blocks.helper_own(block, hidden.own_query(block.count), helped.theirs)
+            scores[part] = lm.add(scores[part], added)
         if hidden.scope == "shared":  # step 10
             scores[part] = yield from on_blocks.helper_gate(block, scores[part])
             equal[part] = block.equal_share
@@ -253,7 +249,7 @@ def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapp
 def _compare(
     run: Run, hidden: JoinedScoresSetup, scores: Limbs, links: Mapping[str, Links], coins: Coins
 ) -> Role[IntArray | None]:
-    """Step 11: shared_argmax on shares of whole scores; the class to the scorer."""
+    """Run step 11: shared_argmax on shares of whole scores; the class goes to the scorer."""
     query = hidden.query(len(scores))
     is_holder, nothing = run.me == query.class_holder, dict[str, Tables]()
     ot_senders = {name: link.ot_sender for name, link in links.items()}
@@ -269,19 +265,19 @@ def _compare(
     return (yield from shared_argmax.attribute_holder(run, query, scores, {}, ot_receiver, coins))
 
 
-def _in_bins(codes: IntArray, held: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:
-    """The codes of the identifiers in a block of bins; missing where there is none."""
+def _in_bins(codes: IntArray, occupant: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:
+    """Return the codes of the identifiers in a block of bins; missing for empty bins."""
     gap = MISSING if isinstance(hidden.join.columns.plan.features[name], GaussianLayout) else -1
     if not len(codes):
-        return np.full(len(held), gap, dtype=np.int64)
-    return np.where(held >= 0, codes[np.maximum(held, 0)], gap)
+        return np.full(len(occupant), gap, dtype=np.int64)
+    return np.where(occupant >= 0, codes[np.maximum(occupant, 0)], gap)
 
 
 def _hear_shared(pair: ScoringPair, index: int, equal: npt.NDArray[np.uint8]) -> Role[npt.NDArray[np.bool_]]:
-    """Step 12, the scorer: which bins hold an identifier that the helper has."""
-    told = yield from receive_marked(pair.other, SharedTold, pair.session, index)
-    if len(told.bits) != len(equal) // 64:
+    """Run step 12 of the scorer: return which bins hold an identifier that the helper has."""
+    reply = yield from receive_marked(pair.other, SharedTold, pair.session, index)
+    if len(reply.bits) != len(equal) // 64:
         raise PeerProtocolError("the shares of the matches have the wrong length", party=pair.other)
-    theirs = np.unpackbits(told.bits.astype("<u8").view(np.uint8), bitorder="little")
-    found: npt.NDArray[np.bool_] = (theirs ^ equal) == 1
-    return found
+    theirs = np.unpackbits(reply.bits.astype("<u8").view(np.uint8), bitorder="little")
+    shared: npt.NDArray[np.bool_] = (theirs ^ equal) == 1
+    return shared

@@ -1,4 +1,4 @@
-"""What is public about scoring over a hidden join, between the scorer and one helper."""
+"""The public facts of scoring over a hidden join, between the scorer and one helper."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from blindbayes.protocols.private_join.sums.roles import FAILURE_BITS, MAX_BOUND
 from blindbayes.protocols.shared_training.shared_model import ScoreLayout
 
 _BLOCK_BYTES = 1 << 23  # of the largest message of a block, about
-_MOST_BLOCK = 1 << 13
-_LEAST_BLOCK = 64
+_MAX_BLOCK = 1 << 13
+_MIN_BLOCK = 64
 Bits = npt.NDArray[np.uint8]
 
 
@@ -33,18 +33,16 @@ class LookupGroup:
 
     @property
     def entries(self) -> int:
-        """Entries of a table, padded to a power of two."""
         return 1 << self.bits
 
     @property
     def planes(self) -> int:
-        """Bits of all choices of one identifier."""
         return self.bits * self.selectors
 
 
 @dataclass(frozen=True)
 class LookupSetup:
-    """The helper brings the codes of its features `names`; both look them up in tables of the plan."""
+    """The look-ups of one helper: it brings the codes of its features `names`; both look them up in tables of the plan."""
 
     plan: ScoreLayout
     names: tuple[str, ...]
@@ -57,12 +55,11 @@ class LookupSetup:
     def __post_init__(self) -> None:
         if min(self.scorer_ids, self.helper_ids) < MIN_BOUND or max(self.scorer_ids, self.helper_ids) > MAX_BOUND:
             raise ConfigError(f"bounds on the number of identifiers lie between {MIN_BOUND} and {MAX_BOUND}")
-        if self.block_bytes * _LEAST_BLOCK > 4 * _BLOCK_BYTES:
+        if self.block_bytes * _MIN_BLOCK > 4 * _BLOCK_BYTES:
             raise ConfigError("a feature has too many values to be looked up over a hidden join; coarsen it in the codebook")
 
     @property
     def bins(self) -> int:
-        """Bins of the scorer's identifiers."""
         return cuckoo.bin_count(self.scorer_ids)
 
     @property
@@ -76,12 +73,12 @@ class LookupSetup:
         sizes: dict[int, list[str]] = {}
         for name in self.names:
             sizes.setdefault(bits_for(self.plan.features[name].entries), []).append(name)
-        found: list[LookupGroup] = []
+        grouped: list[LookupGroup] = []
         first = 0
         for bits, names in sorted(sizes.items()):
-            found.append(LookupGroup(bits, tuple(names), sum(self.plan.features[name].selectors for name in names), first))
-            first += found[-1].planes
-        return tuple(found)
+            grouped.append(LookupGroup(bits, tuple(names), sum(self.plan.features[name].selectors for name in names), first))
+            first += grouped[-1].planes
+        return tuple(grouped)
 
     @property
     def planes(self) -> int:
@@ -95,7 +92,6 @@ class LookupSetup:
 
     @property
     def keys(self) -> int:
-        """Keys of the store."""
         return 3 * self.helper_ids
 
     @property
@@ -110,25 +106,24 @@ class LookupSetup:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes per bin of the largest message of a block, about."""
+        """Approximate bytes per bin of the largest message of a block."""
         return 32 * (self.tag_bits - 1 + self.planes) + 4 * (self.planes + self.shared) + 8 * self.entry_words
 
     @property
     def block(self) -> int:
-        """Bins that are scored at once."""
-        return min(_MOST_BLOCK, max(_LEAST_BLOCK, 1 << (max(1, _BLOCK_BYTES // self.block_bytes).bit_length() - 1)))
+        return min(_MAX_BLOCK, max(_MIN_BLOCK, 1 << (max(1, _BLOCK_BYTES // self.block_bytes).bit_length() - 1)))
 
     def choices(self, columns: Mapping[str, npt.NDArray[np.int64]], count: int) -> Bits:
-        """The bits of what columns of codes select, (count, planes)."""
-        found = [np.zeros((count, 0), dtype=np.uint8)]
+        """Return the bits of what columns of codes select, (count, planes)."""
+        bits = [np.zeros((count, 0), dtype=np.uint8)]
         for group in self.groups:
             chosen = np.concatenate([self.plan.features[name].choices(columns[name]) for name in group.names], axis=1)
-            found.append(choice_bits(chosen.reshape(-1), group.entries).reshape(count, group.planes))
-        return np.concatenate(found, axis=1)
+            bits.append(choice_bits(chosen.reshape(-1), group.entries).reshape(count, group.planes))
+        return np.concatenate(bits, axis=1)
 
     def stacked(self, tables: Mapping[str, Limbs]) -> list[Limbs]:
-        """Per group the tables one behind the other, (selectors, entries, K - 1, limbs), padded with zeros."""
-        found = []
+        """Stack the tables per group, (selectors, entries, K - 1, limbs), padded with zeros."""
+        stacks = []
         for group in self.groups:
             rows = np.zeros((group.selectors, group.entries, self.plan.classes - 1, self.plan.limbs), dtype=np.uint64)
             at = 0
@@ -136,21 +131,19 @@ class LookupSetup:
                 table = tables[name]
                 rows[at : at + len(table), : table.shape[1]] = table
                 at += len(table)
-            found.append(rows)
-        return found
+            stacks.append(rows)
+        return stacks
 
     def agreed(self) -> bytes:
-        """Bytes of all of it."""
         parts = (self.names, self.scorer_ids, self.helper_ids, self.both, self.shared)
         return b"joined_scores v1" + repr(parts).encode() + self.plan.facts() + self.facts
 
 
 def cut(bins: int, size: int) -> Iterator[slice]:
-    """The bins, in blocks of `size`."""
     for low in range(0, bins, size):
         yield slice(low, min(bins, low + size))
 
 
 def common_block(shapes: Sequence[LookupSetup]) -> int:
-    """The block that suits every helper: the scorer goes through its bins with all of them at once."""
+    """Return the block that suits every helper: the scorer goes through its bins with all of them at once."""
     return min(shape.block for shape in shapes)

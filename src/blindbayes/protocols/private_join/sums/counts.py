@@ -1,7 +1,7 @@
-"""On counts: are there enough joined identifiers, about how many, and the classes' priors. Step numbers as in SPEC.md.
+"""Circuits on counts: whether enough identifiers joined, about how many, and the classes' priors. Step numbers as in SPEC.md.
 
 The number of joined identifiers is the output of the circuit that finds them: the label holder has its labels, the row holder
-knows both of each bit. Nobody can add to it. The rows per class are words of the shares that joined_sums left.
+knows both of each bit. No party can add to it. The rows per class are words of the shares that joined_sums left.
 """
 
 from __future__ import annotations
@@ -64,14 +64,16 @@ class Count(Generic[S]):
     wires: Number = field(repr=False)
 
     def add(self, g: Gates, equal: Wires) -> None:
-        """Count the matches of one more block of bins. bins - bins.bit_count() AND, and one less than the count's bits."""
-        found = c.count_ones(g, equal)
+        """Count the matches of one more block of bins.
+
+        It takes bins - bins.bit_count() AND, and one less than the count's bits.
+        """
+        matches = c.count_ones(g, equal)
         bits = len(self.wires)
-        self.wires = c.add(g, self.wires, c.widen(found, bits), bits=bits)
+        self.wires = c.add(g, self.wires, c.widen(matches, bits), bits=bits)
 
 
 def count_gates(bins: int, bits: int) -> int:
-    """AND gates of `Count.add`."""
     return bins - bins.bit_count() + bits - 1
 
 
@@ -93,23 +95,26 @@ def _opened(
     kinds: tuple[type[BitsChosen], type[TablesGarbled]],
     coins: Coins,
 ) -> Role[npt.NDArray[np.uint8]]:
-    """A function of the count, of the garbler's bits and of the evaluator's, (bits, 1) each. Both garble it and both read it;
-    what they read, and the labels behind it, must agree (dual execution). One of the two `asks` for the comparison."""
+    """Open a function of the count, of the garbler's bits and of the evaluator's, (bits, 1) each, by dual execution.
+
+    Both garble it and both read it; what they read, and the labels behind it, must agree. One of the two `asks` for the
+    comparison.
+    """
     mine, theirs = both
     other, (chosen_kind, kind) = mine.other, kinds
-    labels, held = np.zeros((2, len(own), 1, 2), dtype=np.uint64)
+    labels, own_labels = np.zeros((2, len(own), 1, 2), dtype=np.uint64)
     if len(own):
         corrections, t = theirs.stream.extend(own)
         yield Send(other, chosen_kind(mark(theirs.session, chosen_kind, 0), corrections))
         chosen = yield from receive_marked(other, chosen_kind, mine.session, 0)
         labels = mine.stream.extend(chosen.corrections, len(own), other).reshape(labels.shape)
-        held = t.reshape(held.shape)
+        own_labels = t.reshape(own_labels.shape)
     garbler = Garbler(TweakedHash(_name(mine.session, kind)), mine.stream.delta)
     out = circuit(garbler, mine.wires, garbler.own(own), labels)
     yield from send_step(other, garbler, out, kind, mine.session)
     evaluator = Evaluator(TweakedHash(_name(theirs.session, kind)), other)
     tags = yield from receive_step(other, evaluator, kind, theirs.session)
-    got = circuit(evaluator, theirs.wires, evaluator.own(own.shape), held)
+    got = circuit(evaluator, theirs.wires, evaluator.own(own.shape), own_labels)
     evaluator.require_finished()
     first, second = (mine.session, theirs.session) if asks else (theirs.session, mine.session)
     session = hashlib.sha256(_name(first, kind) + _name(second, kind)).digest()
@@ -126,35 +131,34 @@ def _name(session: bytes, kind: type[TablesGarbled]) -> bytes:
     return hashlib.sha256(session + kind.__name__.encode()).digest()
 
 
-def enough(both: Executions, least: int, asks: bool, coins: Coins) -> Role[None]:
-    """Goes on if at least `least` identifiers joined, else raises `PrivacyError`."""
+def enough(both: Executions, minimum: int, asks: bool, coins: Coins) -> Role[None]:
+    """Continue if at least `minimum` identifiers joined, else raise `PrivacyError`."""
 
     def circuit(g: Gates, total: Number, *_: Number) -> Number:
-        return g.not_(c.is_less(g, total, c.public(g, least, len(total), 1)))[None]
+        return g.not_(c.is_less(g, total, c.public(g, minimum, len(total), 1)))[None]
 
     none = np.zeros((0, 1), dtype=np.uint8)
     read = yield from _opened(both, circuit, none, asks, (NoiseChosen, OverlapGarbled), coins)
-    _require_enough((yield from open_value(LABEL, bool(read[0, 0]))), least)
+    _require_enough((yield from open_value(LABEL, bool(read[0, 0]))), minimum)
 
 
-def _require_enough(enough: bool, least: int) -> None:
+def _require_enough(enough: bool, minimum: int) -> None:
     if not enough:
-        raise PrivacyError(f"fewer than {least} identifiers joined, the study's min_overlap; nothing else was opened")
+        raise PrivacyError(f"fewer than {minimum} identifiers joined, the study's min_overlap; nothing else was opened")
 
 
 def noisy_total(g: Gates, total: Number, mine: Number, theirs: Number) -> Number:
-    """The count and the noise of both, modulo 2 to the number of bits that the noise has."""
+    """Return the count plus the noise of both, modulo 2 to the number of bits that the noise has."""
     both = c.add(g, mine, theirs, bits=len(mine))
     return c.add(g, c.widen(total, len(mine)), both, bits=len(mine))
 
 
 def noise_bits(noise: int, bits: int) -> npt.NDArray[np.uint8]:
-    """A party's noise as it enters the circuit, (bits, 1)."""
     return c.to_bits([noise % (1 << bits)], bits)
 
 
 def noisy(both: Executions, noise: int, bits: int, asks: bool, coins: Coins) -> Role[int]:
-    """The number of joined identifiers plus the noise of both, of so many bits. `noise` alone must protect this party's own."""
+    """Return the joined identifiers plus the noise of both, in `bits` bits. `noise` alone must protect this party's own."""
     read = yield from _opened(both, noisy_total, noise_bits(noise, bits), asks, (NoiseChosen, OverlapNoised), coins)
     value = c.from_bits(read)[0]
     return (yield from open_value(NOISY_LABEL, value - (1 << bits) if read[-1, 0] else value))
@@ -164,7 +168,7 @@ def noisy(both: Executions, noise: int, bits: int, asks: bool, coins: Coins) -> 
 
 
 def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout) -> Number:
-    """ln of each class count (lanes); a class without rows lies below everything."""
+    """Return ln of each class count (lanes); a class without rows lies below everything."""
     total = guarded(g, c.add(g, mine, theirs, bits=len(mine)), plan.guard, plan.rows, plan.classes)
     empty = c.is_zero(g, total)
     at_least_one = np.concatenate([total[:1] ^ empty[None], total[1:]])
@@ -174,7 +178,7 @@ def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout) -> Number:
 
 
 def _prior_bits(plan: ScoreLayout) -> tuple[int, int]:
-    """Bits of the class holder and of the attribute holder: of a share, and the class holder's mask."""
+    """Return the bits of the class holder and of the attribute holder: of a share, and the class holder's mask."""
     both = plan.guard.count_bits(plan.rows) * plan.classes
     return both + plan.bits * plan.classes, both
 
@@ -197,7 +201,7 @@ def prior_class_holder(
     coins: Coins,
     noise: Sequence[int] | None = None,
 ) -> Role[Limbs]:
-    """Its share of the priors, as a score table (1, 2, K - 1, limbs) that is looked up at entry 1."""
+    """Return the class holder's share of the priors, as a score table (1, 2, K - 1, limbs) looked up at entry 1."""
     session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
     raw = np.frombuffer(coins.bytes(-(-plan.bits * plan.classes // 8)), dtype=np.uint8)
     mask = np.unpackbits(raw)[: plan.bits * plan.classes].reshape(plan.bits, plan.classes)
@@ -217,7 +221,7 @@ def prior_attribute_holder(
     coins: Coins,
     noise: Sequence[int] | None = None,
 ) -> Role[Limbs]:
-    """Its share of the priors."""
+    """Return the attribute holder's share of the priors."""
     session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
     bits, kinds = (_share_bits(share, noise, plan).reshape(-1), _prior_bits(plan)[0]), (CountsChosen, CountsGarbled)
     opened = yield from dual_second(other, session, _prior_circuit(plan), 1, bits, transfers_with, kinds, coins)
@@ -227,7 +231,7 @@ def prior_attribute_holder(
 def _share_bits(
     share: U64Array, noise: Sequence[int] | None, plan: ScoreLayout, *, raised: bool = False
 ) -> npt.NDArray[np.uint8]:
-    """A party's share of the class counts with its noise, where the plan has any; one party raises them."""
+    """Return a party's share of the class counts with its noise, where the plan has any; one party raises them."""
     if (noise is None) != (plan.guard.noise_bits == 0):
         raise LocalProtocolError("a model with noise needs each party's own, and one without takes none")
     added = [0] * plan.classes if noise is None else [int(value) + (raised << plan.guard.noise_bits) for value in noise]
@@ -239,6 +243,6 @@ def _limbs(bits: npt.NDArray[np.uint8], plan: ScoreLayout) -> Limbs:
 
 
 def _table(values: Limbs, plan: ScoreLayout) -> Limbs:
-    """(K, limbs) to differences to class 0, behind the zero entry."""
+    """Make differences to class 0 of (K, limbs), behind the zero entry."""
     change = lm.cut(lm.subtract(values[1:], np.broadcast_to(values[:1], values[1:].shape)), plan.bits)
     return np.stack([np.zeros_like(change), change])[None]

@@ -1,8 +1,8 @@
-"""Whether two tags are equal, bin by bin, as XOR shares, by one-of-16 transfers (Chandran, Gupta and Shah 2022): step 7.
+"""Equality of two tags, bin by bin, as XOR shares, by one-of-16 transfers (Chandran, Gupta and Shah 2022): step 7.
 
-A tag is cut into digits of 4 bits. Of each digit the chooser takes, by a one-of-16 transfer at its own digit, a bit that says
-whether the other's is the same, under a random bit of the sender; then the AND of each four shares in the same way, until one
-is left. The work of a step is that of 16 hashes at the sender and one at the chooser; 17.9 bytes are sent for it.
+A tag is cut into digits of 4 bits. For each digit the chooser takes, by a one-of-16 transfer at its own digit, a bit that says
+whether the other's digit is the same, under a random bit of the sender; then the AND of each four shares in the same way, until
+one is left. A step costs 16 hashes at the sender and one at the chooser; 17.9 bytes are sent for it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ Bits = npt.NDArray[np.uint8]
 
 
 def levels(tag_bits: int) -> list[int]:
-    """How many transfers of each bin stand at each level: digits, and their ANDs."""
-    found = [-(-tag_bits // _DIGIT_BITS)]
-    while found[-1] > 1:
-        found.append(-(-found[-1] // _DIGIT_BITS))
-    return found
+    """Return how many transfers of each bin belong to each level: digits, and their ANDs."""
+    transfers = [-(-tag_bits // _DIGIT_BITS)]
+    while transfers[-1] > 1:
+        transfers.append(-(-transfers[-1] // _DIGIT_BITS))
+    return transfers
 
 
 def digits(words: U64Array, tag_bits: int) -> Bits:
-    """(digits, n) from the first bits of (n, words)."""
-    found = np.empty((levels(tag_bits)[0], len(words)), dtype=np.uint8)
-    for at in range(len(found)):
+    """Return (digits, n) from the first bits of (n, words)."""
+    cut = np.empty((levels(tag_bits)[0], len(words)), dtype=np.uint8)
+    for at in range(len(cut)):
         first = _DIGIT_BITS * at
-        kept = np.uint64((1 << min(_DIGIT_BITS, tag_bits - first)) - 1)
-        found[at] = words[:, first // 64] >> np.uint64(first % 64) & kept
-    return found
+        mask = np.uint64((1 << min(_DIGIT_BITS, tag_bits - first)) - 1)
+        cut[at] = words[:, first // 64] >> np.uint64(first % 64) & mask
+    return cut
 
 
 def _grouped(shares: Bits, neutral: int) -> Bits:
-    """Each four shares as one digit; what is missing in the last is `neutral`."""
+    """Pack each four shares into one digit; what is missing in the last is `neutral`."""
     groups = -(-len(shares) // _DIGIT_BITS)
     padded = np.full((_DIGIT_BITS * groups, shares.shape[1]), neutral, dtype=np.uint8)
     padded[: len(shares)] = shares
     weights = np.arange(_DIGIT_BITS, dtype=np.uint8)[None, :, None]
-    found: Bits = np.bitwise_or.reduce(padded.reshape(groups, _DIGIT_BITS, -1) << weights, axis=1)
-    return found
+    packed: Bits = np.bitwise_or.reduce(padded.reshape(groups, _DIGIT_BITS, -1) << weights, axis=1)
+    return packed
 
 
 def _hash(session: bytes, at: int) -> TweakedHash:
@@ -57,7 +57,7 @@ def _hash(session: bytes, at: int) -> TweakedHash:
 
 
 def send_equal(session: bytes, other: str, own: Bits, stream: SenderStream) -> Role[Bits]:
-    """The row holder: its shares (bins,) of whether its tags, as digits (digits, bins), are the other's."""
+    """Return the row holder's shares (bins,) of whether its tags, as digits (digits, bins), are the other's."""
     wanted, bins, at = own, own.shape[1], 0
     while True:
         shares: Bits = np.empty(wanted.shape, dtype=np.uint8)
@@ -75,7 +75,7 @@ def send_equal(session: bytes, other: str, own: Bits, stream: SenderStream) -> R
 
 
 def choose_equal(session: bytes, other: str, tags: Bits, stream: ChooserStream) -> Role[Bits]:
-    """The label holder's shares. All messages of a level go out before the first answer is awaited."""
+    """Return the label holder's shares. All messages of a level go out before the first answer is awaited."""
     choices, bins, at = tags, tags.shape[1], 0
     while True:
         shares: Bits = np.empty(choices.shape, dtype=np.uint8)

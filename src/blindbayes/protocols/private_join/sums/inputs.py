@@ -1,6 +1,6 @@
-"""From rows with keyed digests of their identifiers to one entry per identifier.
+"""Make one entry per identifier of rows with keyed digests of their identifiers.
 
-A row without identifier joins with nothing, as NULL in SQL. What several rows of one identifier mean is the study's choice:
+A row without identifier joins with nothing, as NULL in SQL. The study chooses what several rows of one identifier mean:
 
     join      every row of one side joins with every row of the other, as in SQL
     first     the first row of each identifier counts, the others do not
@@ -36,7 +36,7 @@ class Entries:
 
 
 def merge(digests: Sequence[bytes | None], words: U64Array, duplicates: str, max_multiplicity: int) -> Entries:
-    """Entries of rows (n, words); `most` bounds the rows of one identifier under `join`."""
+    """Return the entries of rows (n, words); `max_rows` bounds the rows of one identifier under `join`."""
     if duplicates not in get_args(Duplicates):
         raise ConfigError(f"duplicates is one of {', '.join(get_args(Duplicates))}")
     if len(digests) != len(words):
@@ -66,17 +66,17 @@ def merge(digests: Sequence[bytes | None], words: U64Array, duplicates: str, max
 
 
 def one_hot(labels: npt.NDArray[np.int64], classes: int) -> U64Array:
-    """(n, classes) words with a 1 at each row's class."""
+    """Return (n, classes) words with a 1 at each row's class."""
     hot = np.zeros((len(labels), classes), dtype=np.uint64)
     hot[np.arange(len(labels)), labels] = 1
     return hot
 
 
 def class_places(classes: int, rows: int) -> U64Array:
-    """(classes, words): what a row of each class adds to words that count up to 3 * rows rows of each (one in all its bins)."""
+    """Return (classes, words): what a row of each class adds to words that count up to 3 * rows rows of each class."""
     bits = (3 * rows).bit_length()
-    found = np.zeros((classes, -(-classes // (64 // bits))), dtype=np.uint64)
-    for at, row in enumerate(found):
+    places = np.zeros((classes, -(-classes // (64 // bits))), dtype=np.uint64)
+    for at, row in enumerate(places):
         word, place = divmod(at, 64 // bits)
         row[word] = 1 << bits * place
-    return found
+    return places

@@ -33,7 +33,7 @@ class TagsChosen(Marked, MaskedMessage, frozen=True):
 
 
 class DigitsMasked(Marked, MaskedMessage, frozen=True):
-    """Of each digit, for every value, whether it is the row holder's, under transfer pads."""
+    """For each digit and each value, whether it is the row holder's, under transfer pads."""
 
     bits: U64Array
 
@@ -45,8 +45,11 @@ class MatchesChosen(Marked, MaskedMessage, frozen=True):
 
 
 class BinsCompared(Marked, MaskedMessage, frozen=True):
-    """Garbled labels of a block of bins and, where matches are counted, their sum; under the labels of the outcomes the block's
-    rows and tags; and corrections of the transfers by which the row holder enters its own shares of the matches."""
+    """Garbled labels of a block of bins and, where matches are counted, their sum.
+
+    With them the block's rows and tags under the labels of the outcomes, and corrections of the transfers by which the row
+    holder enters its own shares of the matches.
+    """
 
     tables: U64Array
     rows: U64Array

@@ -51,7 +51,7 @@ _HASH_AT_ONCE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class JoinedSumsSetup:
-    """What is public about one run of joined_sums."""
+    """The public facts of one run of joined_sums."""
 
     row_ids: int  # agreed bound on the row holder's identifiers: what is padded to
     label_ids: int  # the same for the label holder
@@ -67,12 +67,11 @@ class JoinedSumsSetup:
         if min(self.max_label, self.words, self.labels) < 1:
             raise LocalProtocolError("joined_sums needs words and labels")
         if self.payload_words > MAX_WORDS:
-            most = 64 * MAX_WORDS - self.tag_bits
-            raise ConfigError(f"classes times bits of the multiplicity pass {most}; lower the multiplicity")
+            limit = 64 * MAX_WORDS - self.tag_bits
+            raise ConfigError(f"classes times bits of the multiplicity pass {limit}; lower the multiplicity")
 
     @property
     def bins(self) -> int:
-        """Bins of the row holder's identifiers."""
         return cuckoo.bin_count(self.row_ids)
 
     @property
@@ -82,7 +81,6 @@ class JoinedSumsSetup:
 
     @property
     def planes(self) -> int:
-        """Bits of all labels of one entry."""
         return self.labels * self.max_label.bit_length()
 
     @property
@@ -92,38 +90,32 @@ class JoinedSumsSetup:
 
     @property
     def count_bits(self) -> int:
-        """Bits of the number of common identifiers."""
         return self.bins.bit_length()
 
     def gates(self, bins: int) -> int:
-        """AND gates over a block of bins."""
         return bins * self.planes + (count_gates(bins, self.count_bits) if self.counted else 0)
 
     @property
     def keys(self) -> int:
-        """Keys of the store."""
         return 3 * self.label_ids
 
     @property
     def block(self) -> int:
-        """Bins per message of comparisons."""
         each = 32 * (self.planes + self.counted) + 8 * self.words * self.planes + 16
         return max(64, 1 << (max(1, _BLOCK_BYTES // each).bit_length() - 1))
 
     def blocks(self, size: int | None = None) -> Iterator[slice]:
-        """The bins, cut."""
         step = self.block if size is None else size
         for low in range(0, self.bins, step):
             yield slice(low, min(self.bins, low + step))
 
     def agreed(self) -> bytes:
-        """Bytes of all of it."""
         parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted)
         return b"joined_sums v2" + repr(parts).encode() + self.facts
 
 
 class JoinedShares(NamedTuple, Generic[S]):
-    """What one party is left with."""
+    """The shares of one party."""
 
     sums: U64Array  # (labels, words)
     matches: Count[S]  # of the identifiers that both have, on wires; 0 unless the shape has it counted
@@ -145,7 +137,7 @@ def row_holder(
     coins: Coins,
     known: U64Array = NOTHING,
 ) -> Role[RowShares]:
-    """The party with the vectors. `known`: its shares of what the sums of the last words of label 0 must be."""
+    """Run the party with the vectors. `known` are its shares of what the sums of the last words of label 0 must be."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
     _require_size(len(entries), shape.row_ids)
@@ -171,7 +163,7 @@ def row_holder(
     del store, keys, items
     tags, mine = _tags(learned, shape), (yield from send_equal(session, other, digits(learned, shape.tag_bits), stream))
     share, check = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((2, 1), dtype=np.uint64)
-    found = _count(session, other, stream, shape)
+    matches = _count(session, other, stream, shape)
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         entered = yield from receive_marked(other, MatchesChosen, session, index)
@@ -181,20 +173,20 @@ def row_holder(
         equal = garbler.own(mine[part]) ^ theirs[0]
         outcomes = _labelled(garbler, equal, garbler.own(_label_bits(learned[part], shape)) ^ theirs[1:], shape)
         if shape.counted:
-            found.add(garbler, equal)
+            matches.add(garbler, equal)
         masked = _offer(hash_, ot_sender.delta, outcomes, words[table[part]], share)  # step 8
         proof = _offer(hash_, ot_sender.delta, equal[None], tags[part], check[:1])
-        corrections, held = back_stream.extend(mine[part])
+        corrections, labels = back_stream.extend(mine[part])
         sent = np.concatenate([masked.reshape(-1), proof.reshape(-1)])
         yield Send(other, BinsCompared(mark(session, BinsCompared, index), garbler.take_tables(), sent, corrections))
-        told = yield from receive_marked(other, TagsMasked, back, index)  # step 9
-        if len(told.tags) != count:
+        reply = yield from receive_marked(other, TagsMasked, back, index)  # step 9
+        if len(reply.tags) != count:
             raise PeerProtocolError("a block of tags has the wrong length", party=other)
-        _take(TweakedHash.for_block(back, index), held[None], told.tags.reshape(1, -1, 1), check[1:])
+        _take(TweakedHash.for_block(back, index), labels[None], reply.tags.reshape(1, -1, 1), check[1:])
     sums = _weighted(share, shape)
     secret = np.concatenate([check[0] - check[1], _last(sums, known) - known])
     yield from ask_equality(other, back, secret.tobytes(), coins)
-    return JoinedShares(sums, found)
+    return JoinedShares(sums, matches)
 
 
 def label_holder(
@@ -206,7 +198,7 @@ def label_holder(
     coins: Coins,
     known: U64Array = NOTHING,
 ) -> Role[LabelShares]:
-    """The party with the labels: `entries.words` are the labels (n, labels). `known` as for the row holder."""
+    """Run the party with the labels: `entries.words` are the labels (n, labels). `known` as for the row holder."""
     if entries.words.shape != (len(entries), shape.labels):
         raise LocalProtocolError("the entries do not have the shape's labels")
     if entries.words.size and int(entries.words.max()) > shape.max_label:
@@ -234,7 +226,7 @@ def label_holder(
     del store
     tags, mine = _tags(secret, shape), (yield from choose_equal(session, other, digits(secret, shape.tag_bits), stream))
     share, check = np.zeros((shape.planes, shape.words), dtype=np.uint64), np.zeros((2, 1), dtype=np.uint64)
-    found = _count(session, other, stream, shape)
+    matches = _count(session, other, stream, shape)
     for index, part in enumerate(shape.blocks()):  # step 7
         count = part.stop - part.start
         entered = np.concatenate([mine[None, part], _label_bits(secret[part], shape)])
@@ -247,13 +239,13 @@ def label_holder(
         hash_ = TweakedHash.for_block(session, index)
         evaluator = Evaluator(hash_, other)
         evaluator.give_tables(compared.tables)
-        held = t.reshape(-1, count, 2)
-        outcomes = _labelled(evaluator, held[0], held[1:], shape)
+        labels = t.reshape(-1, count, 2)
+        outcomes = _labelled(evaluator, labels[0], labels[1:], shape)
         if shape.counted:
-            found.add(evaluator, held[0])
+            matches.add(evaluator, labels[0])
         evaluator.require_finished()
         _take(hash_, outcomes, compared.rows[:size].reshape(shape.planes, count, shape.words), share)  # step 8
-        _take(hash_, held[:1], compared.rows[size:].reshape(1, count, 1), check[:1])
+        _take(hash_, labels[:1], compared.rows[size:].reshape(1, count, 1), check[:1])
         hash_ = TweakedHash.for_block(back, index)  # step 9
         garbler = Garbler(hash_, ot_sender.delta)
         equal = back_stream.extend(compared.corrections, count, other) ^ garbler.own(mine[part])
@@ -262,7 +254,7 @@ def label_holder(
     sums = _weighted(share, shape)
     secret = np.concatenate([check[1] - check[0], known - _last(sums, known)])
     yield from answer_equality(other, back, secret.tobytes(), coins)
-    return JoinedShares(sums, found)
+    return JoinedShares(sums, matches)
 
 
 def _last(sums: U64Array, known: U64Array) -> U64Array:
@@ -270,7 +262,6 @@ def _last(sums: U64Array, known: U64Array) -> U64Array:
 
 
 def _back(session: bytes) -> bytes:
-    """The name of what the label holder sends in the other direction."""
     return hashlib.sha256(b"blindbayes matches proved" + session).digest()
 
 
@@ -287,12 +278,12 @@ def _require_size(count: int, bound: int) -> None:
 
 
 def padded(items: Block128, bound: int, coins: Coins) -> Block128:
-    """The items and, up to the bound, random ones that nobody has: the work is that of the bound, whatever the number."""
+    """Return the items and, up to the bound, random ones that nobody has: the work is that of the bound."""
     return np.concatenate([items, coins.words(2 * (bound - len(items))).reshape(-1, 2)])
 
 
 def _placed(name: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
-    """The item of each bin (random where it is empty), and which entry it is: the number of entries for an empty bin."""
+    """Return the item of each bin (random if empty), and which entry it is: the number of entries for an empty bin."""
     own = padded(entries.items, shape.row_ids, coins)
     table = cuckoo.place(cuckoo.bins_of(name, own, shape.bins), shape.bins, coins)
     items = coins.words(2 * shape.bins).reshape(-1, 2)
@@ -301,20 +292,22 @@ def _placed(name: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins)
 
 
 def bound(items: Block128, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """What the function's value depends on beside its key: the item too, or an owner whose key is zeros would know the values
-    of items that it does not know."""
+    """Return what the function's value depends on beside its key.
+
+    The item is part of it, or an owner whose key is zeros would know the values of items that it does not know.
+    """
     return items[:, 0].view(np.int64) ^ bins
 
 
 def store_keys(name: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
-    """The store's key of an item in a bin."""
+    """Return the store's key of an item in a bin."""
     return TweakedHash(name + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
 def _fill(
     name: bytes, shape: JoinedSumsSetup, entries: Entries, owner: Owner, rows: U64Array, secret: U64Array, coins: Coins
 ) -> U64Array:
-    """Step 5: under the function's value of (item, bin), the bin's tag and the item's labels under the bin's mask."""
+    """Run step 5: under the function's value of (item, bin), the bin's tag and the item's labels under the bin's mask."""
     items = padded(entries.items, shape.label_ids, coins)
     three = cuckoo.bins_of(name, items, shape.bins)
     keys = np.empty((shape.keys, 2), dtype=np.uint64)
@@ -335,7 +328,7 @@ def _fill(
 
 
 def _payload(labels: U64Array, shape: JoinedSumsSetup) -> U64Array:
-    """Labels (n, labels) as the bits behind the tag: the bits of one label after those of the other."""
+    """Return labels (n, labels) as the bits behind the tag: the bits of one label after those of the other."""
     width, first = shape.max_label.bit_length(), shape.tag_bits
     bits = ((labels[:, :, None] >> np.arange(width, dtype=np.uint64)) & np.uint64(1)).astype(np.uint8)
     padded = np.zeros((len(labels), 64 * shape.payload_words), dtype=np.uint8)
@@ -345,14 +338,14 @@ def _payload(labels: U64Array, shape: JoinedSumsSetup) -> U64Array:
 
 
 def send_store(session: bytes, store: U64Array, other: str) -> Role[None]:
-    """Step 5: the store, in pieces."""
+    """Send the store in pieces: step 5."""
     flat = store.reshape(-1)
     for index, low in enumerate(range(0, len(flat), _PIECE_WORDS)):
         yield Send(other, StoreFilled(mark(session, StoreFilled, index), flat[low : low + _PIECE_WORDS]))
 
 
 def receive_store(session: bytes, keys: int, words: int, other: str) -> Role[U64Array]:
-    """The store of so many keys, (cells, words)."""
+    """Receive the store of `keys` keys, (cells, words)."""
     size = okvs.cells(keys)
     store = np.empty(size * words, dtype=np.uint64)
     for index, low in enumerate(range(0, len(store), _PIECE_WORDS)):
@@ -368,31 +361,34 @@ def receive_store(session: bytes, keys: int, words: int, other: str) -> Role[U64
 
 
 def _tags(words: U64Array, shape: JoinedSumsSetup) -> U64Array:
-    """The tags of (n, payload) words as one word each, (n, 1): equal where the tags are."""
+    """Return the tags of (n, payload) words as one word each, (n, 1): equal where the tags are."""
     return words[:, :1] & np.uint64((1 << min(64, shape.tag_bits)) - 1)
 
 
 def _label_bits(words: U64Array, shape: JoinedSumsSetup) -> npt.NDArray[np.uint8]:
-    """The label bits of (n, payload) words, (planes, n)."""
+    """Return the label bits of (n, payload) words, (planes, n)."""
     bits = range(shape.tag_bits, shape.tag_bits + shape.planes)
-    found = [(words[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in bits]
-    return np.array(found, dtype=np.uint8).reshape(shape.planes, len(words))
+    planes = [(words[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in bits]
+    return np.array(planes, dtype=np.uint8).reshape(shape.planes, len(words))
 
 
 def _labelled(g: Gates, equal: Wires, labels: Wires, shape: JoinedSumsSetup) -> Wires:
-    """Per bin each bit of the labels if the tags are equal, (planes, bins) wires; as many AND. Where a label is 0 or 1 an entry
-    has one of them at most, whatever its holder enters: what one takes is left for none behind it."""
+    """Return per bin each bit of the labels if the tags are equal, (planes, bins) wires; as many AND.
+
+    Where labels are 0 or 1, an entry has at most one of them, even if its holder enters more: the first one set masks the later
+    ones.
+    """
     if shape.max_label > 1 or shape.labels < 2:
         return g.and_(np.broadcast_to(equal[None], labels.shape), labels)
-    left, found = equal[None], []
+    left, gated = equal[None], []
     for label in labels:
-        found.append(g.and_(left, label[None]))
-        left = left ^ found[-1]
-    return np.concatenate(found)
+        gated.append(g.and_(left, label[None]))
+        left = left ^ gated[-1]
+    return np.concatenate(gated)
 
 
 def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array, share: U64Array) -> U64Array:
-    """Step 8: the garbler turns the labels of each outcome into pads. `outcomes` are the labels of 0.
+    """Run step 8: turn the labels of each outcome into pads. `outcomes` are the labels of 0.
 
     The label of colour k leads to the pad r_k. With a, the colour of the label of 0, the outcome is k ^ a, so the other side
     must get  a x  for colour 0 and  (1 - a) x  for colour 1, up to r_0: it gets r_0 itself, or r_1 + (r_0 - r_1 + (1 - 2a) x).
@@ -419,7 +415,7 @@ def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array,
 
 
 def _take(hash_: TweakedHash, outcomes: Wires, masked: U64Array, share: U64Array) -> None:
-    """Step 9: the evaluator opens the pad of the label it has, without knowing which outcome that is."""
+    """Run step 9: the evaluator opens the pad of the label it has, without knowing which outcome that is."""
     planes, count, words = masked.shape
     blocks = -(-words // 2)
     for plane in range(planes):
@@ -434,7 +430,7 @@ def _take(hash_: TweakedHash, outcomes: Wires, masked: U64Array, share: U64Array
 
 
 def _weighted(share: U64Array, shape: JoinedSumsSetup) -> U64Array:
-    """Shares of bits of labels to shares of labels: bit b counts 2^b times."""
+    """Turn shares of bits of labels into shares of labels: bit b counts 2^b times."""
     width = shape.max_label.bit_length()
     parts = share.reshape(shape.labels, width, shape.words)
     weights = np.uint64(1) << np.arange(width, dtype=np.uint64)

@@ -1,15 +1,14 @@
-"""How one row of an attribute holder becomes 64-bit words, so that words of rows add up to statistics.
+"""The encoding of an attribute holder's rows as 64-bit words that add up to statistics.
 
 Fields are packed: each is as wide as its sum over a stretch of rows (of public length) needs, so none ever carries into the
 next. All rows are one stretch, unless many short stretches make rows so much narrower that it pays to add their sums up in the
-circuit of the model (`RowLayout.thrifty`). A
-feature that may be missing has a counter for every value; one that may not leaves the first value out, whose count is the class
-count minus the others. A Gaussian feature has a field for its code (signed: at the top of a word, where a borrow falls off),
-one for its square or, where the sum could pass 64 bits, for each 32-bit limb of it, and if it may be missing a counter of
-present values.
+circuit of the model (`RowLayout.thrifty`). A feature that may be missing has a counter for every value; one that may not leaves
+the first value out, whose count is the class count minus the others. A Gaussian feature has a field for its code (signed: at
+the top of a word, where a borrow falls off), one for its square or, where the sum could pass 64 bits, for each 32-bit limb of
+it, and if it may be missing a counter of present values.
 
-With noise every field has room for that of both parties, and is raised so that none falls below 0. All rows are one stretch,
-and no square has limbs: each party adds its noise to its share of the words, so that a sum without noise is never cut.
+With noise every field is wide enough for that of both parties, and is raised so that none falls below 0. All rows are one
+stretch, and no square has limbs: each party adds its noise to its share of the words, so that a sum without noise is never cut.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _LIMB_BITS = 32
 _PRESENT, _TOTAL, _SQUARES = -1, -2, -3  # fields of a Gaussian feature; further limbs of its squares lie below
 _ROWS_AT_ONCE = 1 << 12
 _COUNT_BITS = (21, 16, 15, 14, 12)  # of a counter, where there are stretches
-_MOST_SUMS = 1 << 16  # words of all stretches and classes: 64 wires each, on both sides
+_MAX_SUMS = 1 << 16  # words of all stretches and classes: 64 wires each, on both sides
 _CIRCUIT_BYTES = 64 * (2 * 32 + 2 * 4)  # per word and class of a stretch: both garble an addition and choose their bits
 
 
@@ -41,7 +40,7 @@ _Size: TypeAlias = tuple[int, int, int]  # of a field: width, whole, raised
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Bits [shift, shift + width) of a word; its sum over all stretches has `whole` bits. Noise: raised by 2^raised."""
+    """Bits [shift, shift + width) of a word; its sum over all stretches has `whole` bits. With noise, raised by 2^raised."""
 
     word: int
     shift: int
@@ -73,8 +72,10 @@ FeatureFields = HistogramFields | GaussianFields
 
 
 class RowLayout:
-    """Words per row for some features and a public number of rows; `stretch`: rows whose sums no field may pass; `noise_bits`:
-    what a counter gets of noise is below 2^noise_bits (0: there is none)."""
+    """Words per row for some features and a public number of rows.
+
+    `stretch` is the number of rows whose sums stay within every field; the noise on a counter is below 2^noise_bits (0: none).
+    """
 
     def __init__(self, features: Sequence[Feature], rows: int, stretch: int | None = None, noise_bits: int = 0) -> None:
         if not features:
@@ -89,11 +90,11 @@ class RowLayout:
         if noise_bits and self.stretches > 1:
             raise LocalProtocolError("noise is added to the sums over all rows")
 
-        def bits(most: int, sign: int = 0, noise: int = 1) -> _Size:
-            """Of a sum over a stretch and over all rows, each of which adds so much; `noise`: in units of a counter's."""
+        def bits(limit: int, sign: int = 0, noise: int = 1) -> _Size:
+            """Return the bits of a sum over a stretch and over all rows of numbers up to `limit`."""
             if not noise_bits:
-                return max(1, (self.stretch * most).bit_length()) + sign, max(1, (rows * most).bit_length()) + sign, 0
-            reach = rows * most + (noise << noise_bits)
+                return max(1, (self.stretch * limit).bit_length()) + sign, max(1, (rows * limit).bit_length()) + sign, 0
+            reach = rows * limit + (noise << noise_bits)
             raised = ((reach if sign else noise << noise_bits) - 1).bit_length()
             width = ((1 << raised) + reach - 1).bit_length()
             return width, width, raised
@@ -129,37 +130,37 @@ class RowLayout:
 
     @classmethod
     def thrifty(cls, features: Sequence[Feature], rows: int, classes: int, noise_bits: int = 0) -> Self:
-        """The stretches for which rows, and what the circuit of the model takes for each stretch, are the fewest bytes."""
+        """Choose the stretch that minimises the bytes of rows and of the model's circuit for each stretch."""
         if noise_bits:
             return cls(features, rows, noise_bits=noise_bits)
-        found = [cls(features, rows), *(cls(features, rows, (1 << bits) - 1) for bits in _COUNT_BITS if rows >> bits)]
-        found = [made for made in found if made.stretches == 1 or made.sums * classes <= _MOST_SUMS]
-        return min(found, key=lambda made: made.words * (8 * rows + made.stretches * classes * _CIRCUIT_BYTES))
+        candidates = [cls(features, rows), *(cls(features, rows, (1 << bits) - 1) for bits in _COUNT_BITS if rows >> bits)]
+        candidates = [made for made in candidates if made.stretches == 1 or made.sums * classes <= _MAX_SUMS]
+        return min(candidates, key=lambda made: made.words * (8 * rows + made.stretches * classes * _CIRCUIT_BYTES))
 
     @property
     def sums(self) -> int:
-        """Words of the sums: those of every stretch, one after the other."""
+        """Number of words of the sums of all stretches."""
         return self.words * self.stretches
 
     def placed(self) -> list[tuple[Field, int]]:
-        """Every field, and how far below 0 its sum over a stretch may fall."""
-        found: list[tuple[Field, int]] = []
+        """Return every field, and how far below 0 its sum over a stretch may fall."""
+        fields_placed: list[tuple[Field, int]] = []
         for fields in self.fields:
             if isinstance(fields, HistogramFields):
-                found += [(field, 0) for field in fields.counts if field is not None]
+                fields_placed += [(field, 0) for field in fields.counts if field is not None]
             else:
-                found += [(field, 0) for field in (fields.present, *fields.squares) if field is not None]
-                found.append((fields.total, self.stretch * fields.magnitude))
-        return found
+                fields_placed += [(field, 0) for field in (fields.present, *fields.squares) if field is not None]
+                fields_placed.append((fields.total, self.stretch * fields.magnitude))
+        return fields_placed
 
     def encode(self, block: CodedRows) -> U64Array:
-        """The rows of a block as words, shape (rows, words)."""
+        """Encode the rows of a block as words, shape (rows, words)."""
         words = np.empty((block.rows, self.words), dtype=np.uint64)
         self.write(block, slice(0, block.rows), words)
         return words
 
     def write(self, block: CodedRows, part: slice, out: U64Array) -> None:
-        """Some rows of a block to `out`, (rows, words)."""
+        """Write some rows of a block to `out`, (rows, words)."""
         if (encoded := encoder()) is not None and self._ops is not None:
             named = [block.columns[fields.feature.name][part] for fields in self.fields]
             if encoded([np.ascontiguousarray(codes, dtype=np.int64) for codes in named], self._ops, MISSING, out):
@@ -171,12 +172,12 @@ class RowLayout:
 
     @cached_property
     def _tables(self) -> list[dict[int, U64Array]]:
-        """By feature, what a value adds to which word, as numpy takes it."""
+        """By feature, what a value adds to which word, for numpy."""
         return [_tables(fields) if isinstance(fields, HistogramFields) else {} for fields in self.fields]
 
     @cached_property
     def _ops(self) -> npt.NDArray[np.int64] | None:
-        """What to add to which word, as kernels take it: (column, kind, word, shift, value); None where squares have limbs."""
+        """Additions to words, for kernels: (column, kind, word, shift, value); None where squares have limbs."""
         ops: list[tuple[int, int, Field, int]] = []
         for column, fields in enumerate(self.fields):
             if isinstance(fields, HistogramFields):
@@ -190,7 +191,7 @@ class RowLayout:
         return np.array(sorted(made, key=lambda op: op[2]), dtype=np.int64).reshape(-1, 5)
 
     def _encode(self, block: CodedRows, part: slice) -> U64Array:
-        """Some rows, (words, rows): so few that all their words stay in the cache."""
+        """Encode some rows, (words, rows): few enough that all their words stay in the cache."""
         columns = np.zeros((self.words, part.stop - part.start), dtype=np.uint64)
         for fields, own in zip(self.fields, self._tables, strict=True):
             codes = block.columns[fields.feature.name][part]
@@ -211,25 +212,25 @@ class RowLayout:
         return columns
 
     def facts(self) -> bytes:
-        """What both parties must agree on about the layout."""
+        """Return the bytes that both parties must agree on about the layout."""
         names = [f"{type(fields).__name__} {fields}" for fields in self.fields]
         return repr((self.rows, self.stretch, self.words, names)).encode()
 
     # -- opening (simulation, and tests) -------------------------------------------------------------------------------
 
     def decode(self, words: U64Array, class_counts: npt.NDArray[np.int64]) -> dict[str, Mapping[str, list[list[int]]]]:
-        """Statistics by feature from summed words (classes, sums): counts, or n, sum and square, per class."""
+        """Return statistics by feature from summed words (classes, sums): counts, or n, sum and square, per class."""
         split = words.reshape(len(words), self.stretches, self.words)
 
         def total(field: Field) -> list[int]:
             full = (1 << field.width) - 1
             return [sum((int(word) >> field.shift) & full for word in row) for row in split[:, :, field.word]]
 
-        found: dict[str, Mapping[str, list[list[int]]]] = {}
+        decoded: dict[str, Mapping[str, list[list[int]]]] = {}
         for fields in self.fields:
             if isinstance(fields, HistogramFields):
                 own = [None if field is None else total(field) for field in fields.counts]
-                found[fields.feature.name] = {"count": _open_counts(own, class_counts)}
+                decoded[fields.feature.name] = {"count": _open_counts(own, class_counts)}
                 continue
             present = [int(value) for value in class_counts] if fields.present is None else total(fields.present)
             limbs = [total(field) for field in fields.squares]
@@ -237,17 +238,19 @@ class RowLayout:
             signed = split[:, :, fields.total.word].view(np.int64)
             sums = [sum(int(value) >> fields.total.shift for value in row) for row in signed]
             named = {"n": present, "sum": sums, "square": squares}
-            found[fields.feature.name] = {name: [[value] for value in values] for name, values in named.items()}
-        return found
+            decoded[fields.feature.name] = {name: [[value] for value in values] for name, values in named.items()}
+        return decoded
 
 
 def _pack(wanted: Mapping[tuple[int, int], _Size]) -> tuple[dict[tuple[int, int], Field], int]:
-    """A place for each field, the widest first, each in the first word that has room; and the number of words. A word has one
-    signed field at most, which ends at its top."""
+    """Place each field, the widest first, in the first word with enough free bits; return places and the number of words.
+
+    A word has at most one signed field, which ends at its top.
+    """
     placed: dict[tuple[int, int], Field] = {}
     words: list[list[int]] = []  # bits taken from below, and from above
-    least = min((size[0] for size in wanted.values()), default=0)
-    open_words: list[int] = []  # that may still have room
+    narrowest = min((size[0] for size in wanted.values()), default=0)
+    open_words: list[int] = []  # with free bits
     for key, (width, whole, raised) in sorted(wanted.items(), key=lambda item: -item[1][0]):
         signed = key[1] == _TOTAL
         free = (at for at in open_words if sum(words[at]) + width <= 64 and not (signed and words[at][1]))
@@ -257,7 +260,7 @@ def _pack(wanted: Mapping[tuple[int, int], _Size]) -> tuple[dict[tuple[int, int]
             open_words.append(word)
         placed[key] = Field(word, 64 - width if signed else words[word][0], width, whole, raised)
         words[word][signed] += width
-        if sum(words[word]) + least > 64:
+        if sum(words[word]) + narrowest > 64:
             open_words.remove(word)
     return placed, max(1, len(words))
 
@@ -273,7 +276,7 @@ def _tables(fields: HistogramFields) -> dict[int, U64Array]:
 
 
 def _open_counts(counts: Sequence[list[int] | None], class_counts: npt.NDArray[np.int64]) -> list[list[int]]:
-    """Per class the count of every value; what the others leave of the class count is that of a value left out."""
+    """Return the count of every value per class; a value left out gets the rest of the class count."""
     table = []
     for label, whole in enumerate(class_counts):
         own = [None if count is None else count[label] for count in counts]
@@ -283,7 +286,7 @@ def _open_counts(counts: Sequence[list[int] | None], class_counts: npt.NDArray[n
 
 
 def square_limbs(codes: npt.NDArray[np.int64], limbs: int) -> list[U64Array]:
-    """Squares of codes: whole, or in 32-bit limbs, lowest first."""
+    """Return squares of codes: whole, or in 32-bit limbs, lowest first."""
     size = np.abs(codes).astype(np.uint64)
     if limbs == 1:
         return [size * size]

@@ -28,7 +28,7 @@ _MAX_BLOCK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ClassSumsSetup:
-    """What is public about one run of class_sums."""
+    """The public facts of one run of class_sums."""
 
     rows: int
     words: int  # per row
@@ -42,27 +42,26 @@ class ClassSumsSetup:
 
     @property
     def levels(self) -> int:
-        """Levels of a row's tree."""
         return bits_for(self.classes)
 
     @property
     def level_sums(self) -> int:
-        """Sums of nodes that are sent per row: two for each level below the first, or one where one node alone is split."""
+        """Sums of nodes that are sent per row: two per level below the first, or one where a single node is split."""
         return trees.level_sums(self.classes)
 
     @property
     def stretches(self) -> int:
-        """How many sums come out for each class."""
+        """Number of sums per class."""
         return -(-self.rows // (self.stretch or self.rows))
 
     @property
     def block(self) -> int:
-        """Rows per message, at most."""
+        """Maximum number of rows per message."""
         fits = _BLOCK_BYTES // (8 * self.words + 32 * self.levels)
         return max(64, min(_MAX_BLOCK, 1 << (max(1, fits).bit_length() - 1)))
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """Sizes of the blocks, and the stretch of each."""
+        """Return the sizes of the blocks, and the stretch of each."""
         stretch = self.stretch or self.rows
         for number in range(self.stretches):
             size = min(stretch, self.rows - number * stretch)
@@ -70,13 +69,12 @@ class ClassSumsSetup:
                 yield min(self.block, size - low), number
 
     def agreed(self) -> bytes:
-        """Bytes of all of it."""
         return repr((self.rows, self.words, self.classes, self.stretch)).encode() + self.facts
 
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A block of rows that become words where they are wanted."""
+    """A block of rows that are encoded as words on demand."""
 
     layout: RowLayout
     block: CodedRows
@@ -85,7 +83,6 @@ class Coded:
         return self.block.rows
 
     def write(self, part: slice, out: U64Array) -> None:
-        """Some rows as words."""
         self.layout.write(self.block, part, out)
 
 
@@ -97,7 +94,7 @@ def attribute_holder(
     ot_sender: OtSender,
     coins: Coins,
 ) -> Role[U64Array]:
-    """The party with the rows, words (rows, words) in blocks of any size. Returns its share, (classes, stretches * words)."""
+    """Run the party with the rows, words (rows, words) in blocks of any size; return its share, (classes, sums)."""
     session = yield from agree(run, class_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     stream = ot_sender.session(session)
     share = np.zeros((shape.stretches, shape.classes, shape.words + 1), dtype=np.uint64)
@@ -123,7 +120,7 @@ def class_holder(
     ot_receiver: OtReceiver,
     coins: Coins,
 ) -> Role[U64Array]:
-    """The party with the class of every row, in blocks of any size. Returns its share, (classes, stretches * words)."""
+    """Run the party with the class of every row, in blocks of any size; return its share, (classes, sums)."""
     session = yield from agree(run, attribute_holder_name, "class_sums", shape.agreed(), coins)  # step 1
     stream = ot_receiver.session(session)
     share = np.zeros((shape.stretches, shape.classes, shape.words + 1), dtype=np.uint64)
@@ -152,24 +149,24 @@ def class_holder(
 
 
 def _flat(share: U64Array) -> U64Array:
-    """(stretches, classes, words and the count) to (classes, words of all stretches)."""
+    """Reshape (stretches, classes, words and the count) to (classes, words of all stretches)."""
     return np.ascontiguousarray(share[:, :, :-1].transpose(1, 0, 2)).reshape(share.shape[1], -1)
 
 
-def _require_counts(found: U64Array, rows: U64Array, party: str) -> None:
-    """Refuse sums in which a row does not count once: a leaf or a row is not what it should be."""
-    if not np.array_equal(found, rows):
+def _require_counts(counted: U64Array, rows: U64Array, party: str) -> None:
+    """Raise if a row does not count once in the sums: then a leaf or a row is not what it should be."""
+    if not np.array_equal(counted, rows):
         raise IntegrityError(party=party)
 
 
 class _Source:
-    """Blocks of any size, taken in the protocol's."""
+    """A stream of blocks of any size, cut into the protocol's blocks."""
 
     def __init__(self, blocks: Iterable[Any]) -> None:
         self._blocks, self._block, self._at = iter(blocks), None, 0
 
     def parts(self, count: int) -> Iterator[tuple[Any, slice, slice]]:
-        """Blocks with so many rows in all: the block, which of its rows, and where they go."""
+        """Yield parts of blocks with `count` rows in all: the block, which of its rows, and where they go."""
         done = 0
         while done < count:
             if self._block is None or self._at == len(self._block):
@@ -186,14 +183,12 @@ class _Source:
 
 
 class _Rows(_Source):
-    """Rows of words."""
-
     def __init__(self, blocks: Iterable[U64Array | Coded], words: int) -> None:
         super().__init__(blocks)
         self._words = words
 
     def take(self, count: int) -> U64Array:
-        """(count, words + 1): a row counts one in the last word."""
+        """Return (count, words + 1): a row counts one in the last word."""
         taken = np.empty((count, self._words + 1), dtype=np.uint64)
         for block, part, to in self.parts(count):
             if isinstance(block, Coded) and block.layout.words == self._words:
@@ -207,8 +202,6 @@ class _Rows(_Source):
 
 
 class _Labels(_Source):
-    """Classes of rows."""
-
     def take(self, count: int) -> npt.NDArray[np.int64]:
         parts = []
         for block, part, _ in self.parts(count):

@@ -25,22 +25,21 @@ _ALIKE = 1.2  # Gaussian features whose circuits differ by less share the gates 
 
 
 class Side(Protocol):
-    """What only one party can feed into the circuit: the garbler its bits, the evaluator nothing."""
+    """The inputs that only one party can feed into the circuit: the garbler has bits, the evaluator nothing."""
 
     gates: Gates
 
     def sums(self, fields: Iterable[Field]) -> Number:
-        """Sums over all rows of fields of one width, side by side: a lane is (field, class), classes fastest."""
+        """Return sums over all rows of fields of one width, side by side: a lane is (field, class), classes fastest."""
 
-    def class_counts(self) -> Number:
-        """Rows per class."""
+    def class_counts(self) -> Number: ...
 
     def mask(self, lanes: int) -> Number:
-        """A fresh uniform mask of the plan's bits, known to the garbler alone."""
+        """Return a fresh uniform mask of the plan's bits, known to the garbler alone."""
 
 
 def histogram_lanes(layout: RowLayout) -> list[tuple[str, int]]:
-    """(feature, value) of each group of K lanes that `build` takes the logarithm of; value -1 is the denominator."""
+    """Return (feature, value) of each group of K lanes whose logarithm `build` takes; value -1 is the denominator."""
     lanes: list[tuple[str, int]] = []
     for fields in layout.fields:
         if isinstance(fields, HistogramFields):
@@ -52,11 +51,11 @@ def histogram_lanes(layout: RowLayout) -> list[tuple[str, int]]:
 
 
 def gaussian_groups(layout: RowLayout, plan: ScoreLayout) -> list[list[list[GaussianFields]]]:
-    """Gaussian features: features of one circuit stand in one list, lists that one division's widths suit in one group."""
-    found = [fields for fields in layout.fields if isinstance(fields, GaussianFields)]
-    found.sort(key=lambda fields: (_cost(fields, plan), repr(_circuit_of(fields, plan))))
+    """Group the Gaussian features: lists of one circuit, grouped where one division's widths suit them."""
+    gaussians = [fields for fields in layout.fields if isinstance(fields, GaussianFields)]
+    gaussians.sort(key=lambda fields: (_cost(fields, plan), repr(_circuit_of(fields, plan))))
     groups: list[list[list[GaussianFields]]] = []
-    for fields in found:
+    for fields in gaussians:
         lanes = plan.features[fields.feature.name].selectors * plan.classes
         if not groups or _cost(fields, plan) > _ALIKE * _cost(groups[-1][0][0], plan):
             groups.append([[fields]])
@@ -70,14 +69,17 @@ def gaussian_groups(layout: RowLayout, plan: ScoreLayout) -> list[list[list[Gaus
 
 
 def _circuit_of(fields: GaussianFields, plan: ScoreLayout) -> tuple[object, ...]:
-    """What the circuit of a Gaussian feature depends on."""
+    """Return what the circuit of a Gaussian feature depends on."""
     own = _gaussian_plan(plan, fields)
     return fields.present is None, fields.magnitude, own.code_bits, own.floor, own.floor_shift
 
 
 def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
-    """All outputs: first the logarithms of histogram cells in the order of `histogram_lanes`, `LN_LANES` lanes at a time; then
-    per list of `gaussian_groups`, feature by feature, its selectors (constant, bits of z, bits of z^2), each K lanes."""
+    """Yield all outputs.
+
+    First the logarithms of histogram cells in the order of `histogram_lanes`, `LN_LANES` lanes at a time; then, per list of
+    `gaussian_groups` and feature by feature, its selectors (constant, bits of z, bits of z^2), each K lanes.
+    """
     g = side.gates
     cells = _cells(side, layout, plan)
     if cells is not None:
@@ -94,25 +96,25 @@ def build(side: Side, layout: RowLayout, plan: ScoreLayout) -> Iterator[Wires]:
 
 
 def cell_bits(layout: RowLayout, plan: ScoreLayout) -> int:
-    """Width of a smoothed count or denominator, in units of 2^-alpha_shift."""
+    """Return the width of a smoothed count or denominator, in units of 2^-alpha_shift."""
     sizes = [len(fields.counts) for fields in layout.fields if isinstance(fields, HistogramFields)]
     return (((layout.rows << plan.alpha_shift) + max(sizes, default=1) * plan.alpha) * plan.guard.units).bit_length()
 
 
 def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
-    """Smoothed counts and denominators, all lanes side by side. Features with as many values share gates."""
-    found = [fields for fields in layout.fields if isinstance(fields, HistogramFields)]
-    if not found:
+    """Return smoothed counts and denominators, all lanes side by side. Features with as many values share gates."""
+    histograms = [fields for fields in layout.fields if isinstance(fields, HistogramFields)]
+    if not histograms:
         return None
     g, classes, bits = side.gates, plan.classes, layout.count_bits
     cells: dict[tuple[str, int], Number] = {}
-    for like in sorted({(len(fields.counts), fields.feature.optional) for fields in found}):
-        alike = [fields for fields in found if (len(fields.counts), fields.feature.optional) == like]
+    for like in sorted({(len(fields.counts), fields.feature.optional) for fields in histograms}):
+        alike = [fields for fields in histograms if (len(fields.counts), fields.feature.optional) == like]
         placed = [[field for field in fields.counts if field is not None] for fields in alike]  # of values that have a counter
         own = [side.sums(column) for column in zip(*placed, strict=True)]
         if plan.guard.acts:
-            kept = guarded(g, c.join_lanes(own), plan.guard, layout.rows, classes)
-            own = [kept[:, low : low + len(alike) * classes] for low in range(0, c.lanes_of(kept), len(alike) * classes)]
+            safe = guarded(g, c.join_lanes(own), plan.guard, layout.rows, classes)
+            own = [safe[:, low : low + len(alike) * classes] for low in range(0, c.lanes_of(safe), len(alike) * classes)]
         total = _total(g, own, layout, plan) if own else None
         if like[1]:
             own = [*own, *([] if total is None else [total])]  # the denominator
@@ -123,7 +125,7 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
             for value, number in enumerate(own):
                 lane = number[:, at * classes : (at + 1) * classes]
                 cells[fields.feature.name, value if value < len(fields.counts) else -1] = lane
-    lanes, sizes = histogram_lanes(layout), {fields.feature.name: len(fields.counts) for fields in found}
+    lanes, sizes = histogram_lanes(layout), {fields.feature.name: len(fields.counts) for fields in histograms}
     added = [plan.alpha * plan.guard.units * (sizes[name] if value < 0 else 1) for name, value in lanes]
     width = cell_bits(layout, plan)
     joined = c.widen(c.shift_up(c.join_lanes([cells[lane] for lane in lanes]), plan.alpha_shift), width)
@@ -132,20 +134,22 @@ def _cells(side: Side, layout: RowLayout, plan: ScoreLayout) -> Number | None:
 
 
 def _total(g: Gates, cells: list[Number], layout: RowLayout, plan: ScoreLayout) -> Number:
-    """The sum of a feature's cells. Exact ones add up to the rows at most; estimates are held to that."""
-    terms, most = [(0, number) for number in cells], layout.rows * plan.guard.units
-    bits = most.bit_length()
+    """Return the sum of a feature's cells. Exact ones add up to the rows at most; estimates are clamped to that."""
+    terms, limit = [(0, number) for number in cells], layout.rows * plan.guard.units
+    bits = limit.bit_length()
     if not plan.guard.estimates:
         return c.add_many(g, terms, bits)
-    return _at_most(g, c.add_many(g, terms, bits + (len(cells) - 1).bit_length()), most)[:bits]
+    return _at_most(g, c.add_many(g, terms, bits + (len(cells) - 1).bit_length()), limit)[:bits]
 
 
 # -- guards: noise, small cells, randomised labels --------------------------------------------------------------------------
 
 
 def guarded(g: Gates, counts: Number, guard: Guard, rows: int, classes: int) -> Number:
-    """Counters (with noise: raised; lanes with classes fastest) as the model takes them: in units of 1 / `guard.units`, held to
-    0 and to the rows; those below the least cell set to 0. As wide as the rows in these units."""
+    """Return counters as the model takes them: in units of 1 / `guard.units`, within 0 and the rows, small cells 0.
+
+    Counters with noise are raised; classes are the fastest lanes. The result is as wide as the rows in these units.
+    """
     bits = rows.bit_length()
     if guard.noise_bits:
         counts = _lowered(g, counts, guard.noise_bits)
@@ -157,29 +161,30 @@ def guarded(g: Gates, counts: Number, guard: Guard, rows: int, classes: int) -> 
         return counts
     if guard.min_cell or not guard.noise_bits:
         counts = c.widen(counts, len(counts) + 1)  # the sign
-    most = rows * guard.units
-    return _at_most(g, _not_negative(g, debiased(g, counts, guard, classes)), most)[: most.bit_length()]
+    limit = rows * guard.units
+    return _at_most(g, _not_negative(g, debiased(g, counts, guard, classes)), limit)[: limit.bit_length()]
 
 
 def debiased(g: Gates, sums: Number, guard: Guard, classes: int) -> Number:
-    """Unbiased estimates of sums over the true labels, times `guard.units`, from sums over randomised ones, in two's
-    complement: (a + (K - 1) b) s_k - b (s_1 + ... + s_K) for the odds a : b."""
-    kept, other = guard.odds
-    whole = kept + (classes - 1) * other
+    """Return unbiased estimates of sums over the true labels, times `guard.units`, from sums over randomised ones.
+
+    In two's complement: (a + (K - 1) b) s_k - b (s_1 + ... + s_K) for the odds a : b.
+    """
+    true_odds, other = guard.odds
+    whole = true_odds + (classes - 1) * other
     bits = len(sums) + whole.bit_length() + 1
     extended = _extended(sums, bits)
     share = c.times(g, _over_classes(g, extended, classes), other, bits)
     return c.subtract(g, c.times(g, extended, whole, bits), share, bits=bits)
 
 
-def _enough(g: Gates, counts: Number, least: int) -> Wires:
-    """Whether counters reach the least cell."""
-    wide = max(len(counts), least.bit_length())
-    return g.not_(c.is_less(g, c.widen(counts, wide), c.public(g, least, wide, c.lanes_of(counts))))
+def _enough(g: Gates, counts: Number, minimum: int) -> Wires:
+    wide = max(len(counts), minimum.bit_length())
+    return g.not_(c.is_less(g, c.widen(counts, wide), c.public(g, minimum, wide, c.lanes_of(counts))))
 
 
 def _lowered(g: Gates, number: Number, raised: int) -> Number:
-    """A number minus 2^raised, in two's complement. As many AND as it has bits above, if more than one."""
+    """Return a number minus 2^raised, in two's complement. It takes as many AND as it has bits above, if more than one."""
     low, high = number[:raised], number[raised:]
     if len(high) > 1:
         high = c.subtract(g, high, c.public(g, 1, 1, c.lanes_of(high)), bits=len(high) + 1)
@@ -189,18 +194,18 @@ def _lowered(g: Gates, number: Number, raised: int) -> Number:
 
 
 def _keep(g: Gates, condition: Wires, number: Number) -> Number:
-    """The number where the condition is 1, else 0."""
-    kept: Number = g.and_(np.broadcast_to(condition[None], number.shape), number)
-    return kept
+    """Return the number where the condition is 1, else 0."""
+    gated: Number = g.and_(np.broadcast_to(condition[None], number.shape), number)
+    return gated
 
 
 def _not_negative(g: Gates, number: Number) -> Number:
-    """max(0, a two's complement number), a bit narrower."""
+    """Return max(0, number) of a two's complement number, a bit narrower."""
     return _keep(g, g.not_(number[-1]), number[:-1])
 
 
 def _at_most(g: Gates, number: Number, limit: int) -> Number:
-    """min(number, a public limit)."""
+    """Return min(number, limit) for a public limit."""
     bits = max(len(number), limit.bit_length())
     top = c.public(g, limit, bits, c.lanes_of(number))
     number = c.widen(number, bits)
@@ -216,8 +221,10 @@ def _at_most_number(g: Gates, number: Number, limit: Number) -> Number:
 def _guarded_moments(
     side: Side, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields], n: Number, total: Number, squares: Number
 ) -> tuple[Number, Number, Number]:
-    """n, sum and sum of squares as the model takes them; estimates are held to what n values within the bounds can have, and of
-    too few values there is nothing."""
+    """Return n, sum and sum of squares as the model takes them.
+
+    Estimates are clamped to what n values within the bounds can have; of too few values nothing is left.
+    """
     g, size, guard, classes = side.gates, alike[0].magnitude, plan.guard, plan.classes
     if guard.noise_bits:
         total = _lowered(g, total, alike[0].total.raised)
@@ -236,12 +243,12 @@ def _guarded_moments(
     rows = layout.rows * guard.units
     sign, sum_bits = total[-1], max(1, (rows * size).bit_length()) + 1
     limit = c.times(g, n, max(1, size), len(n) + max(1, size).bit_length())
-    held = c.widen(_at_most_number(g, c.negate_if(g, sign, total)[:-1], limit), sum_bits - 1)
-    total = c.negate_if(g, sign, c.widen(held, sum_bits))
+    clamped = c.widen(_at_most_number(g, c.negate_if(g, sign, total)[:-1], limit), sum_bits - 1)
+    total = c.negate_if(g, sign, c.widen(clamped, sum_bits))
     square = max(1, size * size)
     limit = c.times(g, n, square, len(n) + square.bit_length())
-    held = _at_most_number(g, _not_negative(g, squares), limit)
-    return n, total, c.widen(held, max(1, (rows * size * size).bit_length()))
+    clamped = _at_most_number(g, _not_negative(g, squares), limit)
+    return n, total, c.widen(clamped, max(1, (rows * size * size).bit_length()))
 
 
 # -- Gaussian coefficients -------------------------------------------------------------------------------------------------
@@ -257,7 +264,7 @@ class _Widths:
 
 
 def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Widths:
-    """Bits of D', and of the largest of A, B and C that its floor allows."""
+    """Return the bits of D', and of the largest of A, B and C that its floor allows."""
     own, rows, size = _gaussian_plan(plan, fields), layout.rows * plan.guard.units, fields.magnitude
     divisor = max((rows * rows * size * size << own.floor_shift).bit_length(), (rows * rows * own.floor).bit_length())
     scale = 1 << (plan.fraction + own.floor_shift)
@@ -270,7 +277,7 @@ def _widths(fields: GaussianFields, layout: RowLayout, plan: ScoreLayout) -> _Wi
 
 
 def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
-    """About how many gates the division of a feature takes: features of like cost share one."""
+    """Estimate the gates of a feature's division: features of like cost share one."""
     own = _gaussian_plan(plan, fields)
     divisor = 2 * plan.units.bit_length() + own.square_bits + own.floor_shift
     return divisor * max(1, plan.fraction + own.square_bits + own.floor_shift - own.floor.bit_length())
@@ -279,7 +286,7 @@ def _cost(fields: GaussianFields, plan: ScoreLayout) -> int:
 def _coefficients(
     side: Side, layout: RowLayout, plan: ScoreLayout, group: Sequence[Sequence[GaussianFields]]
 ) -> Iterator[Wires]:
-    """A, B and C of the features of one group by one division and two logarithms, then their selectors under masks."""
+    """Yield A, B and C of the features of one group by one division and two logarithms, as masked selectors."""
     g = side.gates
     widths = [_widths(alike[0], layout, plan) for alike in group]
     divisor_bits = max(item.divisor for item in widths)
@@ -324,7 +331,7 @@ def _coefficients(
 def _masked(
     side: Side, plan: ScoreLayout, alike: Sequence[GaussianFields], constant: Number, a: Number, b: Number, sign: Wires
 ) -> Number:
-    """The selectors of some features, feature by feature, each K lanes, under masks."""
+    """Yield the selectors of some features, feature by feature, each K lanes, under masks."""
     g, own = side.gates, _gaussian_plan(plan, alike[0])
     numbers, flips = [constant], [np.zeros_like(sign)]
     minus = c.public(g, 1, 1, c.lanes_of(constant))[0]
@@ -342,7 +349,7 @@ def _masked(
 
 
 def _tiled(number: Number, lanes: int) -> Number:
-    """A number per class that all features have in common, for each of them; or one that is there for each already."""
+    """Repeat a number per class for each feature, unless it is per feature already."""
     return c.join_lanes([number] * (lanes // c.lanes_of(number)))
 
 
@@ -354,7 +361,7 @@ def _gaussian_plan(plan: ScoreLayout, fields: GaussianFields) -> GaussianLayout:
 
 
 def _extended(number: Number, bits: int) -> Number:
-    """Two's complement, wider (or its low bits)."""
+    """Return a two's complement number with more bits, or its low bits."""
     if len(number) >= bits:
         return number[:bits]
     return np.concatenate([number, np.repeat(number[-1:], bits - len(number), axis=0)])
@@ -363,8 +370,10 @@ def _extended(number: Number, bits: int) -> Number:
 def _moments(
     side: Side, layout: RowLayout, plan: ScoreLayout, alike: Sequence[GaussianFields]
 ) -> tuple[Number, Wires, Number, Number, tuple[Number, Number]]:
-    """n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2). n and n^2 have the lanes of one feature
-    where they are the class counts."""
+    """Return n >= 1, sign and size of S1, D' in units of 2^-floor_shift, and (n^2, S1^2).
+
+    n and n^2 have the lanes of one feature where they are the class counts.
+    """
     g, classes, rows, size_of = side.gates, plan.classes, layout.rows * plan.guard.units, alike[0].magnitude
     own = _gaussian_plan(plan, alike[0])
     square_bits = max(1, (layout.rows * size_of**2).bit_length())
@@ -394,9 +403,9 @@ def _moments(
     whole = c.subtract(g, c.multiply(g, _tiled(n, lanes), squares), size_squared, bits=signed)
     bits = _widths(alike[0], layout, plan).divisor
     spread = c.widen(c.shift_up(whole[:exact_bits], own.floor_shift), bits)
-    least = _tiled(c.times(g, n_squared, own.floor, bits), lanes)
-    low = c.is_less(g, spread, least)
-    divisor = c.select(g, _or(g, low, whole[-1]) if plan.guard.estimates else low, least, spread)
+    floor = _tiled(c.times(g, n_squared, own.floor, bits), lanes)
+    low = c.is_less(g, spread, floor)
+    divisor = c.select(g, _or(g, low, whole[-1]) if plan.guard.estimates else low, floor, spread)
     return n, sign, size, divisor, (n_squared, size_squared)
 
 
@@ -405,6 +414,6 @@ def _or(g: Gates, left: Wires, right: Wires) -> Wires:
 
 
 def _over_classes(g: Gates, number: Number, classes: int) -> Number:
-    """Per feature the sum over its class lanes, on each of them (modulo the width)."""
+    """Return, per feature, the sum over its class lanes on each of them, modulo the width."""
     whole = c.add_many(g, [(0, number[:, lane::classes]) for lane in range(classes)], len(number))
     return np.repeat(whole, classes, axis=1)

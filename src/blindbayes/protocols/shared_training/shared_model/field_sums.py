@@ -26,7 +26,7 @@ Bits = npt.NDArray[np.uint8]
 
 
 def entered(share: U64Array, layout: RowLayout, *, raised: bool) -> list[Bits]:
-    """What a party enters of its share (classes, sums): the words, and the sums in each field's place if there are stretches.
+    """Return what a party enters of its share (classes, sums): the words and, if there are stretches, the sums per place.
 
     One party raises fields that may be negative, of every stretch, to where they cannot be, and takes that off their sums.
     Fields with noise, which is in the share already, are all raised; the circuit takes that off.
@@ -50,33 +50,33 @@ def entered(share: U64Array, layout: RowLayout, *, raised: bool) -> list[Bits]:
 
 
 def widths(layout: RowLayout, classes: int) -> list[tuple[int, int]]:
-    """Bits and lanes of each part of `entered`."""
+    """Return bits and lanes of each part of `entered`."""
     sums = [(field.whole, classes) for field, _ in layout.placed()] if layout.stretches > 1 else []
     return [(_WORD_BITS, layout.sums * classes), *sums]
 
 
 class FieldSums:
-    """The sums of fields, on wires, from what both parties entered. Gates are made when the first is asked for."""
+    """The sums of fields on wires, from what both parties entered. Gates are made when the first is asked for."""
 
     def __init__(self, g: Gates, both: Iterable[list[Number]], layout: RowLayout, classes: int) -> None:
         self._gates, self._both, self._layout, self._classes = g, tuple(both), layout, classes
 
     def take(self, fields: Iterable[Field]) -> Number:
-        """Fields of one width side by side; with noise still raised."""
-        return c.join_lanes([self._found[field] for field in fields])
+        """Return fields of one width side by side; with noise still raised."""
+        return c.join_lanes([self._sums[field] for field in fields])
 
     @functools.cached_property
-    def _found(self) -> dict[Field, Number]:
+    def _sums(self) -> dict[Field, Number]:
         g, classes, layout = self._gates, self._classes, self._layout
         (left, *own), (right, *other) = self._both
         fields = [field for field, _ in layout.placed()]
-        found: dict[Field, Number] = {}
+        by_field: dict[Field, Number] = {}
         if layout.stretches == 1:
             words = c.add(g, left, right, bits=_WORD_BITS)
             for field in fields:
                 lane = field.word * classes
-                found[field] = words[field.shift : field.shift + field.width, lane : lane + classes]
-            return found
+                by_field[field] = words[field.shift : field.shift + field.width, lane : lane + classes]
+            return by_field
         carries = self._carries(g, g.carries(left, right), layout, fields)
         sums = {field: pair for field, *pair in zip(fields, own, other, strict=True)}
         alike = sorted(fields, key=lambda field: (field.width, field.whole))
@@ -88,20 +88,19 @@ class FieldSums:
             minus = g.not_(c.widen(c.shift_up(out, width), whole))  # its complement, and 1
             terms = [(0, first), (0, second), (0, into), (0, minus), (0, c.public(g, 1, 1, c.lanes_of(first)))]
             summed = c.add_many(g, terms, whole)
-            found |= {field: summed[:, at * classes : (at + 1) * classes] for at, field in enumerate(some)}
-        return found
+            by_field |= {field: summed[:, at * classes : (at + 1) * classes] for at, field in enumerate(some)}
+        return by_field
 
     def _carries(self, g: Gates, made: Number, layout: RowLayout, fields: list[Field]) -> dict[tuple[int, int], Number]:
-        """How many stretches carry into each place, of (word, bit), where a field begins or ends."""
+        """Count the stretches that carry into each place (word, bit) where a field begins or ends."""
         places = sorted({(field.word, bit) for field in fields for bit in (field.shift, field.shift + field.width) if bit})
         split = made.reshape(_WORD_BITS, layout.stretches, layout.words, self._classes, *made.shape[2:])
         rows = [np.concatenate([split[bit - 1, stretch, word] for word, bit in places]) for stretch in range(layout.stretches)]
         counts = c.add_many(g, [(0, row[None]) for row in rows], layout.stretches.bit_length())
-        found = {place: counts[:, at * self._classes : (at + 1) * self._classes] for at, place in enumerate(places)}
+        carries = {place: counts[:, at * self._classes : (at + 1) * self._classes] for at, place in enumerate(places)}
         nothing = np.zeros_like(counts[:, : self._classes])
-        return {(word, 0): nothing for word in range(layout.words)} | found
+        return {(word, 0): nothing for word in range(layout.words)} | carries
 
 
 def _by_word(share: U64Array) -> U64Array:
-    """(classes, words) to lanes, classes fastest."""
     return np.ascontiguousarray(share.T).reshape(-1)

@@ -6,8 +6,10 @@ from blindbayes.protocols.two_party.garbled import BitsChosen, TablesGarbled
 
 
 class SumsChosen(BitsChosen, frozen=True):
-    """Corrections of the transfers by which an evaluator gets the labels of its bits: its share and, in the second execution,
-    class counts and masks."""
+    """Corrections of the transfers by which an evaluator gets the labels of its bits.
+
+    The bits are its share and, in the second execution, class counts and masks.
+    """
 
 
 class ModelGarbled(TablesGarbled, frozen=True):

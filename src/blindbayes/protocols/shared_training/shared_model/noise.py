@@ -21,7 +21,7 @@ Noise: TypeAlias = Mapping[str, npt.NDArray[Any]]  # int64, or Python integers
 
 
 def with_noise(share: U64Array, noise: Noise | None, layout: RowLayout) -> U64Array:
-    """The share (classes, words) with a party's noise in every field. One is never used without it, nor with it for nothing."""
+    """Return the share (classes, words) with a party's noise in every field. Layout and noise must fit each other."""
     if not layout.noise_bits:
         if noise:
             raise LocalProtocolError("this model takes no noise")

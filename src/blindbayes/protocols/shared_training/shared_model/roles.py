@@ -30,45 +30,44 @@ Bits = npt.NDArray[np.uint8]
 
 
 class WireSide:
-    """Both parties' bits on wires, of a garbler or an evaluator: the class holder's (its share of the sums, its class counts,
-    its masks) and the attribute holder's (its share)."""
+    """The bits of both parties on the wires of a garbler or an evaluator.
 
-    def __init__(self, gates: Gates, of_class: Wires, of_attributes: Wires, layout: RowLayout, plan: ScoreLayout) -> None:
+    The class holder brings its share of the sums, its class counts and its masks; the attribute holder brings its share.
+    """
+
+    def __init__(self, gates: Gates, class_wires: Wires, attribute_wires: Wires, layout: RowLayout, plan: ScoreLayout) -> None:
         self.gates = gates
         self._plan = plan
-        first, second = _Wires(of_class), _Wires(of_attributes)
+        first, second = _Wires(class_wires), _Wires(attribute_wires)
         both = [[part.take(*size) for size in widths(layout, plan.classes)] for part in (first, second)]
         self._sums = FieldSums(gates, both, layout, plan.classes)
         self._counts = first.take(layout.count_bits, plan.classes)
         self._masks = first
 
     def sums(self, fields: Iterable[Field]) -> Number:
-        """Shares added in the circuit."""
         return self._sums.take(fields)
 
     def class_counts(self) -> Number:
-        """Rows per class."""
         return self._counts
 
     def mask(self, lanes: int) -> Number:
-        """The class holder's next uniform bits."""
         return self._masks.take(self._plan.bits, lanes)
 
 
 class _Wires:
-    """Wires in a row, taken number by number."""
+    """A list of wires, taken number by number."""
 
     def __init__(self, wires: Wires) -> None:
         self._wires, self._at = wires, 0
 
     def take(self, bits: int, lanes: int) -> Number:
-        found = self._wires[self._at : self._at + bits * lanes]
+        taken = self._wires[self._at : self._at + bits * lanes]
         self._at += bits * lanes
-        return found.reshape(bits, lanes, *self._wires.shape[1:])
+        return taken.reshape(bits, lanes, *self._wires.shape[1:])
 
 
 class PlainSide:
-    """Everything in clear: the oracle."""
+    """Everything in clear: the oracle of the tests."""
 
     def __init__(
         self,
@@ -88,34 +87,31 @@ class PlainSide:
         self._bits = plan.bits
 
     def sums(self, fields: Iterable[Field]) -> Number:
-        """The sums."""
         return self._sums.take(fields)
 
     def class_counts(self) -> Number:
-        """Rows per class."""
         return self._counts
 
     def mask(self, lanes: int) -> Number:
-        """None."""
         return np.zeros((self._bits, lanes), dtype=np.uint8)
 
 
 def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, *, raised: bool = False) -> Bits:
-    """The bits that the attribute holder brings: of its share, in which its noise is."""
+    """Return the bits that the attribute holder brings: of its share, which includes its noise."""
     return np.concatenate([part.reshape(-1) for part in entered(with_noise(share, noise, layout), layout, raised=raised)])
 
 
 def class_bits(
     share: U64Array, noise: Noise | None, class_counts: npt.NDArray[np.int64], masks: Sequence[Bits], layout: RowLayout
 ) -> Bits:
-    """The bits that the class holder brings: the same, then class counts and masks."""
+    """Return the bits that the class holder brings: of its share, then class counts and masks."""
     counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
     own = attribute_bits(share, noise, layout, raised=True)
     return np.concatenate([own, *(part.reshape(-1) for part in (counts, *masks))])
 
 
 def transfers(layout: RowLayout, plan: ScoreLayout) -> tuple[int, int]:
-    """How many bits the class holder and the attribute holder bring."""
+    """Return how many bits the class holder and the attribute holder bring."""
     both = sum(bits * lanes for bits, lanes in widths(layout, plan.classes))
     return both + layout.count_bits * plan.classes + plan.bits * sum(output_lanes(layout, plan)), both
 
@@ -130,7 +126,7 @@ def _circuit(layout: RowLayout, plan: ScoreLayout) -> Circuit:
 def plain_tables(
     words: U64Array, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScoreLayout, noise: Sequence[Noise] = ()
 ) -> tuple[dict[str, Limbs], int]:
-    """What the two shares add up to, computed in clear, and the number of AND gates: the oracle of the tests."""
+    """Compute what the two shares add up to in clear, and the number of AND gates: the oracle of the tests."""
     side = PlainSide(words, class_counts, layout, plan, noise)
     outputs = list(build(side, layout, plan))
     return add_denominators(from_outputs(outputs, layout, plan), class_counts, layout, plan), side.gates.and_count
@@ -147,7 +143,7 @@ def class_holder(
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
-    """The first garbler. Returns its share of the score tables."""
+    """Run the first garbler; return its share of the score tables."""
     _require_share(share, layout, plan)
     if class_counts.shape != (plan.classes,) or int(class_counts.sum()) != layout.rows:
         raise LocalProtocolError("the class counts do not add up to the rows")
@@ -173,7 +169,7 @@ def attribute_holder(
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
-    """The first evaluator. Returns its share of the score tables."""
+    """Run the first evaluator; return its share of the score tables."""
     _require_share(share, layout, plan)
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, class_holder_name, "shared_model", facts, coins)  # step 1
@@ -187,7 +183,6 @@ def attribute_holder(
 
 
 def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
-    """Uniform bits, (bits, lanes)."""
     raw = np.frombuffer(coins.bytes(-(-bits * lanes // 8)), dtype=np.uint8)
     return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)
 
@@ -196,4 +191,4 @@ def _require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> Non
     if share.shape != (plan.classes, layout.sums) or share.dtype != np.uint64:
         raise LocalProtocolError("the share of the sums does not fit the layout")
     if layout.noise_bits != plan.guard.noise_bits:
-        raise LocalProtocolError("a layout has room for the noise of its plan, and for no other")
+        raise LocalProtocolError("the layout and the plan must provide for the same noise")

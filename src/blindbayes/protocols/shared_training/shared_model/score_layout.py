@@ -39,7 +39,7 @@ from blindbayes.wire import U64Array
 
 Choices = npt.NDArray[np.uint8] | U64Array
 FRACTION = 24
-LEAST_FRACTION = 20  # taken where it saves a second 64-bit limb
+MIN_FRACTION = 20  # taken where it saves a second 64-bit limb
 _ALPHA_BITS = 24
 _FLOOR_BITS = 56  # significant bits of a variance floor: as many as a float has, and some for the grid
 
@@ -53,16 +53,14 @@ class HistogramLayout:
 
     @property
     def entries(self) -> int:
-        """Entries of its selector: missing, then the values."""
+        """Number of entries of its selector: missing, then the values."""
         return self.size + 1
 
     @property
     def selectors(self) -> int:
-        """Number of selectors."""
         return 1
 
     def choices(self, codes: npt.NDArray[np.int64]) -> Choices:
-        """What a column of codes selects, (rows, 1)."""
         chosen = (codes + 1)[:, None]
         return chosen.astype(np.uint8) if self.entries <= 256 else chosen.astype(np.uint64)
 
@@ -77,11 +75,10 @@ class GaussianLayout:
     square_bits: int
     floor: int
     floor_shift: int
-    floor_error: float  # relative, of rounding the floor to so many bits
+    floor_error: float  # relative, of rounding the floor
 
     @property
     def entries(self) -> int:
-        """Entries of each selector."""
         return 2
 
     @property
@@ -90,7 +87,7 @@ class GaussianLayout:
         return 1 + self.code_bits + self.square_bits
 
     def choices(self, codes: npt.NDArray[np.int64]) -> Choices:
-        """What a column of codes selects, (rows, selectors)."""
+        """Return what a column of codes selects, (rows, selectors)."""
         missing = codes == MISSING
         present = np.where(missing, 0, codes)
         size = np.abs(present).astype(np.uint64)
@@ -108,8 +105,7 @@ FeaturePlan = HistogramLayout | GaussianLayout
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What stands between exact counters and the model: randomised labels, noise of both parties, and small cells set to zero.
-    Public.
+    """The guards between exact counters and the model: randomised labels, noise of both parties, suppressed cells. Public.
 
     With a guard every feature has a counter for each of its values, and denominators are the sums of what is left of them.
     """
@@ -127,46 +123,44 @@ class Guard:
 
     @property
     def acts(self) -> bool:
-        """Whether there is anything to do."""
         return self.min_cell > 0 or self.estimates
 
     @property
     def randomised(self) -> bool:
-        """Whether labels were randomised before they were counted."""
         return self.odds[1] > 0
 
     @property
     def estimates(self) -> bool:
-        """Whether counters are estimates, which may be negative or add up to more than there are rows."""
+        """True if counters are estimates, which may be negative or add up to more than there are rows."""
         return self.noise_bits > 0 or self.randomised
 
     @property
     def units(self) -> int:
-        """What one row counts in the circuit: debiased counts are whole numbers of 1 / units."""
+        """The weight of one row in the circuit: debiased counts are whole numbers of 1 / units."""
         return self.odds[0] - self.odds[1]
 
     def debiased(self, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Unbiased estimates of sums over the true labels, times `units`, from those over randomised ones; classes along the
-        first axis, whole numbers. One linear map, as in the circuit."""
-        kept, other = self.odds
+        """Return unbiased estimates of sums over the true labels, times `units`, from those over randomised ones.
+
+        Classes are along the first axis, in whole numbers: one linear map, as in the circuit.
+        """
+        true_odds, other = self.odds
         exact = np.asarray(sums).astype(object)
-        return np.asarray((kept + (len(exact) - 1) * other) * exact - other * exact.sum(axis=0, keepdims=True))
+        return np.asarray((true_odds + (len(exact) - 1) * other) * exact - other * exact.sum(axis=0, keepdims=True))
 
     def count_bits(self, rows: int) -> int:
-        """Bits of a counter of at most so many rows, raised where it has noise."""
+        """Return the bits of a counter of at most `rows` rows, raised where it has noise."""
         return (rows + (2 << self.noise_bits) - 1 if self.noise_bits else rows).bit_length()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins, for a share file."""
         odds = {"odds": list(self.odds)} if self.randomised else {}
         return {"min_cell": self.min_cell, "noise_bits": self.noise_bits, "floors": dict(self.floors), **odds}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Guard:
-        """From `to_dict`."""
-        kept, other = found.get("odds", (1, 0))
-        floors = tuple(sorted(found["floors"].items()))
-        return cls(int(found["min_cell"]), int(found["noise_bits"]), floors, (int(kept), int(other)))
+    def from_dict(cls, plain: Mapping[str, Any]) -> Guard:
+        true_odds, other = plain.get("odds", (1, 0))
+        floors = tuple(sorted(plain["floors"].items()))
+        return cls(int(plain["min_cell"]), int(plain["noise_bits"]), floors, (int(true_odds), int(other)))
 
 
 NO_GUARD = Guard()
@@ -178,7 +172,7 @@ def _bits(values: U64Array, bits: int) -> Choices:
 
 
 def _wide_square(size: U64Array) -> tuple[U64Array, U64Array]:
-    """High and low word of size^2, size < 2^46."""
+    """Return the high and low word of size^2, size < 2^46."""
     low, high = size & np.uint64(0xFFFFFFFF), size >> np.uint64(32)
     cross = low * high * np.uint64(2)
     bottom = low * low
@@ -212,7 +206,7 @@ class ScoreLayout:
         self.alpha, self.alpha_shift, self.alpha_error = dyadic(Fraction(alpha), _ALPHA_BITS)
         self.features: dict[str, FeaturePlan] = {item.name: self._plan(item) for item in codebook.features}
         top = math.log2(2 * self.spread + 4)
-        for fraction in (FRACTION, LEAST_FRACTION):
+        for fraction in (FRACTION, MIN_FRACTION):
             self.fraction = fraction
             self.bits = 2 + math.ceil(top + fraction)
             if self.bits <= 64:
@@ -230,19 +224,19 @@ class ScoreLayout:
     def _plan(self, feature: Feature) -> FeaturePlan:
         if not isinstance(feature, Numeric) or feature.bins is not None:
             return HistogramLayout(feature, feature.size)
-        least = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(feature.name, 0.0))
+        variance_floor = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(feature.name, 0.0))
         low, high = feature.code_low, feature.code_high
         magnitude = max(abs(low), abs(high))
         code_bits = 1 + max(max(0, high).bit_length(), max(0, -low - 1).bit_length())
         scale = Fraction(round(feature.scale)) if feature.scale >= 1 else Fraction(1, round(feature.precision))
-        floor, shift, error = dyadic(Fraction(least) * scale * scale, _FLOOR_BITS)
+        floor, shift, error = dyadic(Fraction(variance_floor) * scale * scale, _FLOOR_BITS)
         square_bits = max(1, (magnitude * magnitude).bit_length())
         return GaussianLayout(feature, magnitude, code_bits, square_bits, floor, shift, error)
 
     # -- bounds --------------------------------------------------------------------------------------------------------
 
     def _spread(self, plan: FeaturePlan) -> float:
-        """Largest difference of two classes' ln p of one value."""
+        """Return the largest difference of two classes' ln p of one value."""
         if isinstance(plan, HistogramLayout):
             alpha = float(Fraction(self.alpha, 2**self.alpha_shift))
             return math.log((self.rows + alpha * plan.size) / alpha)
@@ -265,7 +259,7 @@ class ScoreLayout:
 
     @property
     def log_weights(self) -> npt.NDArray[np.float64]:
-        """What the weights of the classes, which are public, add to their scores."""
+        """The logarithms of the public class weights, which are added to the scores."""
         return np.asarray(np.log(np.array(self.weights or (1.0,) * self.classes)))
 
     @property
@@ -274,7 +268,7 @@ class ScoreLayout:
         return -(self.spread + 2)
 
     def error(self, name: str) -> float:
-        """Bound on the error of one feature's fixed-point ln p, as far as it depends on the class."""
+        """Bound the error of one feature's fixed-point ln p, as far as it depends on the class."""
         plan, unit = self.features[name], 2.0**-self.fraction
         if isinstance(plan, HistogramLayout):
             return 2 * ln_error(self.fraction) + 2 * self.alpha_error
@@ -285,13 +279,16 @@ class ScoreLayout:
 
     @property
     def tie_bound(self) -> float:
-        """Two scores that differ by more than this are never confused: the errors of all features and roundings, twice."""
+        """Two scores that differ by more than this are never confused: twice the errors of all features and roundings."""
         rounding = 2.0**-self.fraction * (len(self.codebook.features) + 2)
         return 2 * (sum(self.error(name) for name in self.features) + rounding)
 
     def plain_error(self, name: str) -> float:
-        """What rounding a value and a mean to floats may move a plain Gaussian score by: much, where values lie far from 0
-        and close together. The shared scores know no such error: their codes and sums are whole numbers."""
+        """Bound what rounding a value and a mean to floats may move a plain Gaussian score by.
+
+        It is large where values lie far from 0 and close together. The shared scores have no such error: their codes and sums
+        are whole numbers.
+        """
         plan = self.features[name]
         floor = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(name, 0.0))
         if isinstance(plan, HistogramLayout):
@@ -300,17 +297,16 @@ class ScoreLayout:
         return reach * (plan.feature.high - plan.feature.low + reach) / floor
 
     def facts(self) -> bytes:
-        """What both parties must agree on."""
+        """Return the bytes that both parties must agree on."""
         known = (self.codebook.sha256, self.rows, self.alpha, self.alpha_shift, self.fraction, self.bits, self.guard)
         return repr((*known, self.weights) if self.weights else known).encode()
 
     def choose(self, names: Sequence[str]) -> list[FeaturePlan]:
-        """Plans of some features, in order."""
         return [self.features[name] for name in names]
 
 
 def dyadic(value: Fraction, bits: int) -> tuple[int, int, float]:
-    """(i, s, e) with value = i / 2^s up to the relative error e: exact if so many bits suffice, else rounded to them."""
+    """Return (i, s, e) with value = i / 2^s up to the relative error e: exact if `bits` suffice, else rounded to them."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
     shift = max(0, bits - exponent)
     whole = round(value * 2**shift)

@@ -24,7 +24,7 @@ Bits = npt.NDArray[np.uint8]
 
 
 def output_lanes(layout: RowLayout, plan: ScoreLayout) -> list[int]:
-    """Lanes of each stack of outputs that the circuit yields, in order."""
+    """Return the lanes of each stack of outputs that the circuit yields, in order."""
     cells = len(histogram_lanes(layout)) * plan.classes
     lanes = [min(LN_LANES, cells - low) for low in range(0, cells, LN_LANES)]
     for group in gaussian_groups(layout, plan):
@@ -33,7 +33,7 @@ def output_lanes(layout: RowLayout, plan: ScoreLayout) -> list[int]:
 
 
 def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScoreLayout, *, negative: bool = False) -> dict[str, Limbs]:
-    """Tables from the circuit's outputs (a share: the opened ones for the evaluator, minus the masks for the garbler)."""
+    """Make a share of the tables of the circuit's outputs: the opened ones, or minus the garbler's masks."""
     if [stack.shape[1] for stack in outputs] != output_lanes(layout, plan):
         raise LocalProtocolError("the outputs do not fit the layout")
     values = [_limbs(stack, plan) for stack in outputs]
@@ -66,18 +66,18 @@ def from_outputs(outputs: Sequence[Bits], layout: RowLayout, plan: ScoreLayout, 
 def add_denominators(
     tables: dict[str, Limbs], class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScoreLayout
 ) -> dict[str, Limbs]:
-    """The class holder's share with -ln(n_c + alpha r) of the features that are always present: it knows n_c."""
-    found = dict(tables)
+    """Add -ln(n_c + alpha r) of always-present features to the class holder's share: it knows n_c."""
+    completed = dict(tables)
     for fields in layout.fields:
         if isinstance(fields, HistogramFields) and not fields.feature.optional:
             alpha = plan.alpha / 2**plan.alpha_shift
             totals = class_counts.astype(np.float64) + alpha * len(fields.counts)
             logs = np.rint(-np.log(totals) * 2.0**plan.fraction)
             change = lm.from_floats(logs[1:] - logs[0], plan.limbs)
-            table = found[fields.feature.name].copy()
+            table = completed[fields.feature.name].copy()
             table[0, 1:] = lm.cut(lm.add(table[0, 1:], change[None]), plan.bits)
-            found[fields.feature.name] = table
-    return found
+            completed[fields.feature.name] = table
+    return completed
 
 
 def _limbs(stack: Bits, plan: ScoreLayout) -> Limbs:
@@ -88,12 +88,12 @@ def _limbs(stack: Bits, plan: ScoreLayout) -> Limbs:
 
 
 def _differences(rows: Limbs, plan: ScoreLayout) -> Limbs:
-    """(values, K, limbs) to (values, K - 1, limbs): classes against class 0."""
+    """Subtract class 0: (values, K, limbs) to (values, K - 1, limbs)."""
     return lm.cut(lm.subtract(rows[:, 1:], np.broadcast_to(rows[:, :1], rows[:, 1:].shape)), plan.bits)
 
 
 def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: ScoreLayout, rows: int) -> Limbs:
-    """Sums of the selected entries, (rows, K - 1, limbs)."""
+    """Sum the selected entries, (rows, K - 1, limbs)."""
     total = np.zeros((rows, plan.classes - 1, plan.limbs), dtype=np.uint64)
     for name, table in tables.items():
         chosen = plan.features[name].choices(columns[name])
@@ -103,9 +103,9 @@ def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: Sc
 
 
 def to_floats(tables: Tables, plan: ScoreLayout) -> dict[str, npt.NDArray[np.float64]]:
-    """Plain numbers (selectors, entries, K - 1), for tests and explanations of tables in clear."""
-    found = {}
+    """Return plain numbers (selectors, entries, K - 1), for tests and explanations of tables in clear."""
+    floats = {}
     for name, table in tables.items():
         flat = lm.to_integers(table.reshape(-1, plan.limbs), plan.bits)
-        found[name] = np.array([value / 2**plan.fraction for value in flat]).reshape(table.shape[:-1])
-    return found
+        floats[name] = np.array([value / 2**plan.fraction for value in flat]).reshape(table.shape[:-1])
+    return floats

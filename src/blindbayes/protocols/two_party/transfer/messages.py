@@ -13,13 +13,13 @@ class SessionOffered(KeyMessage, frozen=True):
 
 
 class CoinsCommitted(Marked, KeyMessage, frozen=True):
-    """A commitment to one's part of a random choice."""
+    """A commitment to one party's part of a random choice."""
 
     commitment: bytes
 
 
 class CoinsAnswered(Marked, KeyMessage, frozen=True):
-    """The other's part."""
+    """The other party's part."""
 
     part: bytes
 

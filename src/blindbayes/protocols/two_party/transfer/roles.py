@@ -25,16 +25,19 @@ COIN_BYTES = 32
 
 
 def agree(run: Run, other: str, step: str, facts: bytes, coins: Coins) -> Role[bytes]:
-    """A session name that both parties made fresh, bound to the study, the run, the step and the public `facts`.
+    """Agree on a fresh session name, bound to the study, the run, the step and the public `facts`.
 
-    A party whose facts differ (another codebook, another number of rows, ...) is refused before anything secret moves.
+    A party whose facts differ (another codebook, another number of rows, ...) is refused before anything secret is sent.
     """
     return (yield from agree_all(run, {other: step}, facts, coins))[other]
 
 
 def agree_all(run: Run, steps: Mapping[str, str], facts: bytes, coins: Coins) -> Role[dict[str, bytes]]:
-    """`agree` with several parties in one round; `steps` says for what, by party. With whom a session stands already, nothing
-    is sent: the new one is a hash of it, of the step and the facts, so that other facts give marks that fit no message."""
+    """Run `agree` with several parties in one round; `steps` maps party to step.
+
+    With a party of a standing session nothing is sent: the new session is a hash of it, of the step and of the facts, so that
+    other facts give marks that fit no message.
+    """
     digests = {other: hashlib.sha256(run.context(step) + facts).digest() for other, step in steps.items()}
     nonces = {other: coins.bytes(NONCE_BYTES) for other in steps if other not in run.standing}
     for other, nonce in nonces.items():
@@ -57,9 +60,9 @@ def agree_all(run: Run, steps: Mapping[str, str], facts: bytes, coins: Coins) ->
 
 
 def standing(run: Run, sessions: Mapping[str, bytes], part: str) -> Run:
-    """The same run in one named part of what was agreed on: its steps need no round of their own. A name is used once."""
-    found = {other: hashlib.sha256(session + part.encode()).digest() for other, session in sessions.items()}
-    return replace(run, standing=found)
+    """Return the same run in one named part of what was agreed on; its steps need no round. A name is used once."""
+    named = {other: hashlib.sha256(session + part.encode()).digest() for other, session in sessions.items()}
+    return replace(run, standing=named)
 
 
 # A random choice of both parties: the *first* commits to its part and opens it when it has the other's. Neither can search for
@@ -67,14 +70,14 @@ def standing(run: Run, sessions: Mapping[str, bytes], part: str) -> Run:
 
 
 def commit_coins(session: bytes, other: str, coins: Coins) -> Role[bytes]:
-    """The first: its part."""
+    """Commit to the first party's part; return it."""
     mine = coins.bytes(COIN_BYTES)
     yield Send(other, CoinsCommitted(mark(session, CoinsCommitted, 0), _commitment(session, mine)))
     return mine
 
 
 def answer_coins(session: bytes, other: str, coins: Coins) -> Role[tuple[bytes, bytes]]:
-    """The second: the other's commitment, and its own part."""
+    """Receive the commitment; send and return the second party's part."""
     committed = yield from receive_marked(other, CoinsCommitted, session, 0)
     mine = coins.bytes(COIN_BYTES)
     yield Send(other, CoinsAnswered(mark(session, CoinsAnswered, 0), mine))
@@ -82,7 +85,7 @@ def answer_coins(session: bytes, other: str, coins: Coins) -> Role[tuple[bytes, 
 
 
 def open_coins(session: bytes, other: str, mine: bytes) -> Role[bytes]:
-    """The first: the choice."""
+    """Open the first party's part; return the joint choice."""
     answered = yield from receive_marked(other, CoinsAnswered, session, 0)
     if len(answered.part) != COIN_BYTES:
         raise PeerProtocolError("a part of a random choice has the wrong length", party=other)
@@ -92,7 +95,7 @@ def open_coins(session: bytes, other: str, mine: bytes) -> Role[bytes]:
 
 
 def hear_coins(session: bytes, other: str, answered: tuple[bytes, bytes]) -> Role[bytes]:
-    """The second: the choice, if it is the one that the other committed to."""
+    """Receive the opened part; return the joint choice if it is the committed one."""
     opened = yield from receive(other, CoinsOpened)
     commitment, mine = answered
     if len(opened.part) != COIN_BYTES or not hmac.compare_digest(_commitment(session, opened.part), commitment):
@@ -107,7 +110,7 @@ def _commitment(session: bytes, part: bytes) -> bytes:
 
 
 def ot_sender(run: Run, other: str, coins: Coins) -> Role[OtSender]:
-    """The later sender: draws the offset, chooses in the base transfers."""
+    """Set up a later sender: it draws the offset and chooses in the base transfers."""
     session = yield from agree(run, other, f"transfer from {run.me}", b"softspoken k=4", coins)  # step 1
     setup = OtSenderSetup.begin(session, coins)
     yield Send(other, PointsChosen(mark(session, PointsChosen, 0), setup.choice.points))  # step 2
@@ -116,7 +119,7 @@ def ot_sender(run: Run, other: str, coins: Coins) -> Role[OtSender]:
 
 
 def ot_receiver(run: Run, other: str, coins: Coins) -> Role[OtReceiver]:
-    """The later chooser: plants the trees."""
+    """Set up a later chooser: it plants the trees."""
     session = yield from agree(run, other, f"transfer from {other}", b"softspoken k=4", coins)  # step 1
     chosen = yield from receive_marked(other, PointsChosen, session, 0)
     planted, point, corrections = plant(chosen.points, session, coins, other)
