@@ -342,7 +342,9 @@ def classify(
                         run, query, local, {"attributes": tables}, {"attributes": ot_sender}, coins
                     )
                 else:
-                    made = roles.predict_attribute_holder(run, query, None, tables, block.columns, ot_receiver, coins)
+                    made = roles.predict_attribute_holder(
+                        run, query, tables, roles.Instances(block.columns), ot_receiver, coins
+                    )
                 drive(made, line)
                 times.append(time.perf_counter() - started)
                 line.send(b"done")

@@ -142,7 +142,9 @@ def classify(kind: str, batch: int) -> Work:
         shares, links = {"attributes": tables}, {"attributes": sender}
         pair.drive(
             roles.predict_class_holder(run_for("class", "c"), query, local, shares, links, mine),
-            roles.predict_attribute_holder(run_for("attributes", "c"), query, None, tables, block.columns, receiver, theirs),
+            roles.predict_attribute_holder(
+                run_for("attributes", "c"), query, tables, roles.Instances(block.columns), receiver, theirs
+            ),
         )
 
     return work

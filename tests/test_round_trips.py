@@ -56,7 +56,7 @@ def test_a_batch_on_a_warm_line_takes_two_and_a_half_round_trips(bench, batch, m
             zero = np.zeros((batch, plan.classes))
             role = roles.predict_class_holder(run, query, zero, {"attributes": tables}, {"attributes": links}, coins)
         else:
-            role = roles.predict_attribute_holder(run, query, None, tables, block.columns, links, coins)
+            role = roles.predict_attribute_holder(run, query, tables, roles.Instances(block.columns), links, coins)
         found[name] = bench.drive(role, line)
         if sender:
             chains.append(proxy.chain)

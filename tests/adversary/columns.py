@@ -199,8 +199,8 @@ def model(classes: int, *, first: str = "class", numeric: bool = False, guard: G
         (mine, theirs), (back, forth) = ([anew(state) for state in _pair(name)] for name in ("forth", "back"))
         layout, plan = case.layout, case.plan
         given = {
-            "class": (shares["class"], case.counts, layout, plan, (mine, forth)),
-            "attributes": (shares["attributes"], layout, plan, (back, theirs)),
+            "class": (shares["class"], case.counts, (layout, plan), (mine, forth)),
+            "attributes": (shares["attributes"], (layout, plan), (back, theirs)),
         }
         return {
             "class": shared_model.class_holder(runs["class"], "attributes", *given["class"], coins.derive("g"), noise),

@@ -47,7 +47,9 @@ def makes(block, queries):
     def attribute_holder(run, own):
         trained = yield from roles.train_attribute_holder(run, columns, [CodedRows(None, block.columns, rows)], own)
         tables = trained.tables["class"]
-        classes = yield from roles.predict_attribute_holder(run, query, None, tables, queries.columns, trained.ot_receiver, own)
+        classes = yield from roles.predict_attribute_holder(
+            run, query, tables, roles.Instances(queries.columns), trained.ot_receiver, own
+        )
         return trained.sums["class"], classes
 
     return {"class": class_holder, "attributes": attribute_holder}
@@ -141,7 +143,9 @@ def asking(paths, columns, block):
         share = ModelShare.load(paths["attributes"])
         ot_receiver = yield from transfer.ot_receiver(run, "class", own)
         return (
-            yield from roles.predict_attribute_holder(run, query, None, share.tables["class"], block.columns, ot_receiver, own)
+            yield from roles.predict_attribute_holder(
+                run, query, share.tables["class"], roles.Instances(block.columns), ot_receiver, own
+            )
         )
 
     return {"class": class_holder, "attributes": attribute_holder}

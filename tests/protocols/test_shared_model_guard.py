@@ -161,7 +161,7 @@ def test_the_two_shares_add_up_to_the_guarded_model(guard):
         both = yield from connect(runs["class"], "attributes", coins("keeper"))
         return (
             yield from shared_model.class_holder(
-                runs["class"], "attributes", mine, case.any, case.layout, case.plan, both, coins("g"), noises[0]
+                runs["class"], "attributes", mine, case.any, (case.layout, case.plan), both, coins("g"), noises[0]
             )
         )
 
@@ -169,7 +169,7 @@ def test_the_two_shares_add_up_to_the_guarded_model(guard):
         both = yield from connect(runs["attributes"], "class", coins("planter"))
         return (
             yield from shared_model.attribute_holder(
-                runs["attributes"], "class", case.words - mine, case.layout, case.plan, both, coins("e"), noises[1]
+                runs["attributes"], "class", case.words - mine, (case.layout, case.plan), both, coins("e"), noises[1]
             )
         )
 

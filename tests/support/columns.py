@@ -88,7 +88,7 @@ class Case:
             both = yield from connect(runs["class"], "attributes", coins("keeper"))
             return (
                 yield from shared_model.class_holder(
-                    runs["class"], "attributes", own, self.counts, self.layout, self.plan, both, mine or coins("g")
+                    runs["class"], "attributes", own, self.counts, (self.layout, self.plan), both, mine or coins("g")
                 )
             )
 
@@ -96,7 +96,7 @@ class Case:
             both = yield from connect(runs["attributes"], "class", coins("planter"))
             return (
                 yield from shared_model.attribute_holder(
-                    runs["attributes"], "class", theirs, seen.layout, seen.plan, both, coins("e")
+                    runs["attributes"], "class", theirs, (seen.layout, seen.plan), both, coins("e")
                 )
             )
 

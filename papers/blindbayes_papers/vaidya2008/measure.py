@@ -266,7 +266,7 @@ def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) 
         parts: dict[str, Role[Any]] = {
             first: ours.predict_class_holder(runs[first], query, local, mine.tables, mine.ot_senders, coins),
             second: ours.predict_attribute_holder(
-                runs[second], query, None, theirs.tables[first], one.columns, theirs.ot_receiver, Coins.system()
+                runs[second], query, theirs.tables[first], ours.Instances(one.columns), theirs.ot_receiver, Coins.system()
             ),
         }
         run_in_memory(parts)

@@ -332,7 +332,7 @@ def train_class_holder(
         share, both = trained.sums[name], (trained.ot_senders[name], trained.back_receivers[name])
         sums, layout = _cut(share), columns.layout(name)
         no_counts = any_counts(columns)
-        tables = yield from shared_model.class_holder(run, name, sums, no_counts, layout, plan, both, coins, tables_noise)
+        tables = yield from shared_model.class_holder(run, name, sums, no_counts, (layout, plan), both, coins, tables_noise)
         if join.inner:
             tables[join.codebook.target] = yield from on_counts.prior_class_holder(
                 run, name, share[:, -1], plan, both, coins, class_noise
@@ -341,7 +341,7 @@ def train_class_holder(
             if own_layout is not None and name in mine:
                 own_sums = _own(join, mine[name].sums)
                 tables |= yield from shared_model.class_holder(
-                    run, name, own_sums, no_counts, own_layout, plan, both, coins, tables_noise
+                    run, name, own_sums, no_counts, (own_layout, plan), both, coins, tables_noise
                 )
                 share = np.concatenate([share, own_sums], axis=1)
             sums = share
@@ -384,14 +384,14 @@ def train_attribute_holder(
         own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
         overlaps[other] = yield from on_counts.noisy(counts, own_noise, bits, False, coins)
     sums, layout = _cut(share), columns.layout(run.me)
-    tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, both, coins, tables_noise)
+    tables = yield from shared_model.attribute_holder(run, other, sums, (layout, plan), both, coins, tables_noise)
     if join.inner:
         tables[join.codebook.target] = yield from on_counts.prior_attribute_holder(
             run, other, share[:, -1], plan, both, coins, class_noise
         )
         if own_layout is not None and theirs is not None:
             mine = _own(join, theirs.sums)
-            tables |= yield from shared_model.attribute_holder(run, other, mine, own_layout, plan, both, coins, tables_noise)
+            tables |= yield from shared_model.attribute_holder(run, other, mine, (own_layout, plan), both, coins, tables_noise)
             share = np.concatenate([share, mine], axis=1)
         sums = share
     class_sums = {} if join.guard.acts else {other: sums}

@@ -161,12 +161,12 @@ def train(run: Run, rows: SharedRowsSetup, vector: U64Array, coins: Coins) -> Ro
         both = (yield from transfer.ot_sender(run, other, coins)), planter
         nobody = np.zeros(plan.classes, dtype=np.int64)  # every denominator is a sum of counters: these are not used
         nobody[0] = layout.rows
-        tables = yield from shared_model.class_holder(run, other, sums, nobody, layout, plan, both, coins)  # step 3
+        tables = yield from shared_model.class_holder(run, other, sums, nobody, (layout, plan), both, coins)  # step 3
         tables[rows.codebook.target] = yield from on_counts.prior_class_holder(run, other, counts, plan, both, coins)
     else:
         keeper = yield from transfer.ot_sender(run, other, coins)
         both = keeper, (yield from transfer.ot_receiver(run, other, coins))
-        tables = yield from shared_model.attribute_holder(run, other, sums, layout, plan, both, coins)
+        tables = yield from shared_model.attribute_holder(run, other, sums, (layout, plan), both, coins)
         tables[rows.codebook.target] = yield from on_counts.prior_attribute_holder(run, other, counts, plan, both, coins)
     made.tables[other], made.sums[other] = tables, share
     return made

@@ -186,8 +186,7 @@ def train_class_holder(
                 name,
                 share,
                 class_counts,
-                columns.aligned[name],
-                columns.plan,
+                (columns.aligned[name], columns.plan),
                 (trained.ot_senders[name], ot_receiver),
                 coins,
                 noise,
@@ -216,7 +215,7 @@ def train_attribute_holder(
     words = (Coded(layout, block) for block in blocks)
     share = yield from class_sums.attribute_holder(run, other, columns.shape(run.me), words, ot_sender, coins)
     tables = yield from shared_model.attribute_holder(
-        run, other, share, layout, columns.plan, (ot_sender, ot_receiver), coins, noise
+        run, other, share, (layout, columns.plan), (ot_sender, ot_receiver), coins, noise
     )
     sums = {} if columns.guard.acts else {other: share}  # exact sums, put together, would be what the guard keeps back
     committed = {}
@@ -278,12 +277,19 @@ def predict_class_holder(
     return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed))
 
 
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """An attribute holder's part of a batch: coded columns, and scores (rows, K) in clear if it knows the classes."""
+
+    columns: Mapping[str, IntArray] = field(repr=False)
+    scores: npt.NDArray[np.float64] | None = field(default=None, repr=False)
+
+
 def predict_attribute_holder(
     run: Run,
     query: SharedArgmaxSetup,
-    local: npt.NDArray[np.float64] | None,
     tables: Mapping[str, Limbs],
-    columns: Mapping[str, IntArray],
+    instances: Instances,
     ot_receiver: OtReceiver,
     coins: Coins,
     mesh: Mesh | None = None,
@@ -293,7 +299,7 @@ def predict_attribute_holder(
 
     `committed` is what training left for audits.
     """
-    plan = query.plan
+    plan, columns, local = query.plan, instances.columns, instances.scores
     pledge = None if committed is None else Pledge.from_committed(committed, plan, tables, query.shared.get(run.me, ()))
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:

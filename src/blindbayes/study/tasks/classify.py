@@ -175,7 +175,8 @@ class ColumnScoring(LinedUpScoring):
             raise LocalProtocolError("an attribute holder has planted its transfers")
         own, committed = tables.get(self.columns.class_holder, {}), commitments_of(self.share).get(self.columns.class_holder)
         answer = column_roles.predict_attribute_holder
-        return (yield from answer(run, query, local, own, block.columns, links.ot_receiver, coins, links.mesh, committed))
+        part = column_roles.Instances(block.columns, local)
+        return (yield from answer(run, query, own, part, links.ot_receiver, coins, links.mesh, committed))
 
     def _local_scores(self, block: CodedRows) -> npt.NDArray[np.float64] | None:
         """Return the scores that a party that knows the class of its rows computes alone; None for another."""

@@ -7,7 +7,9 @@ knows both; the colours of the helper's label and of the scorer's label of 0 add
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -103,10 +105,16 @@ def answer(
     count, items = len(items), padded(items, shape.helper_ids, coins)
     choices = np.concatenate([choices, np.zeros((len(items) - count, shape.planes), dtype=np.uint8)])
     three = cuckoo.bins_of(name, items, shape.bins)
-    store = _fill(session, shape, items, choices, three, owner, np.concatenate(masked), secret, coins)  # step 5
+    function = partial(_function, owner, np.concatenate(masked))
     del masked
+    store = _fill(session, shape, items, choices, three, function, secret, coins)  # step 5
+    del function
     yield from send_store(session, store, other)
     return secret
+
+
+def _function(owner: Owner, rows: U64Array, code: U64Array, items: Block128, bins: npt.NDArray[np.int64]) -> U64Array:
+    return owner.evaluate(rows[bins], code, bound(items, bins), _SEED_WORDS)
 
 
 def _fill(
@@ -115,8 +123,7 @@ def _fill(
     items: Block128,
     choices: Bits,
     three: npt.NDArray[np.int64],
-    owner: Owner,
-    rows: U64Array,
+    function: Callable[[U64Array, Block128, npt.NDArray[np.int64]], U64Array],
     secret: U64Array,
     coins: Coins,
 ) -> U64Array:
@@ -130,7 +137,7 @@ def _fill(
             bins = three[part, choice]
             at = slice(choice * len(items) + part.start, choice * len(items) + part.stop)
             keys[at] = store_keys(session, items[part], bins)
-            seeds = owner.evaluate(rows[bins], code, bound(items[part], bins), _SEED_WORDS)
+            seeds = function(code, items[part], bins)
             values[at] = _stretched(session, seeds, shape) ^ secret[bins] ^ payload
     size = okvs.cells(shape.keys)
     return okvs.encode(okvs.places(session, keys, size), values, size, coins)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -132,18 +133,22 @@ def plain_tables(
     return add_denominators(from_outputs(outputs, layout, plan), class_counts, layout, plan), side.gates.and_count
 
 
+Shape: TypeAlias = tuple[RowLayout, ScoreLayout]
+"""The public layouts of the sums and of the scores."""
+
+
 def class_holder(
     run: Run,
     attribute_holder_name: str,
     share: U64Array,
     class_counts: npt.NDArray[np.int64],
-    layout: RowLayout,
-    plan: ScoreLayout,
+    shape: Shape,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
     """Run the first garbler; return its share of the score tables."""
+    layout, plan = shape
     _require_share(share, layout, plan)
     if class_counts.shape != (plan.classes,) or int(class_counts.sum()) != layout.rows:
         raise LocalProtocolError("the class counts do not add up to the rows")
@@ -163,13 +168,13 @@ def attribute_holder(
     run: Run,
     class_holder_name: str,
     share: U64Array,
-    layout: RowLayout,
-    plan: ScoreLayout,
+    shape: Shape,
     transfers_with: tuple[OtSender, OtReceiver],
     coins: Coins,
     noise: Noise | None = None,
 ) -> Role[dict[str, Limbs]]:
     """Run the first evaluator; return its share of the score tables."""
+    layout, plan = shape
     _require_share(share, layout, plan)
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, class_holder_name, "shared_model", facts, coins)  # step 1
