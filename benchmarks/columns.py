@@ -42,13 +42,12 @@ from _measured import Options
 from blindbayes import ColumnStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.protocols.core import Open, Receive, Role, Run, Send
+from blindbayes.protocols.core import Done, Open, Receive, Role, Run, Send, step
 from blindbayes.protocols.memory import run_in_memory
 from blindbayes.protocols.shared_training import class_sums
 from blindbayes.protocols.shared_training import columns as roles
 from blindbayes.protocols.shared_training.class_sums import RowLayout
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
-from blindbayes.protocols.steps import Done, step
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
 from blindbayes.wire import decode, encode

@@ -34,7 +34,7 @@ from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto import kernels
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.coins import Coins
-from blindbayes.protocols.core import Open, Receive, Role, Send
+from blindbayes.protocols.core import Done, Open, Receive, Role, Send, step
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.private_join.scores import roles as joined_scores
 from blindbayes.protocols.private_join.scores.roles import HelperInput, JoinedScoresSetup, ScorerInput
@@ -43,7 +43,6 @@ from blindbayes.protocols.private_join.sums.inputs import merge, one_hot
 from blindbayes.protocols.private_join.sums.roles import JoinedSumsSetup
 from blindbayes.protocols.shared_training import columns as roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
-from blindbayes.protocols.steps import Done, step
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.wire import decode, encode
 

@@ -162,7 +162,7 @@ def loss(epsilon, party, offset, count, *, after=False, book=AUDITED):
     for words in (there, 0 * there):
         share = np.tile(words + offset(layout), (count, 1))
         parts = shared_model.field_sums.entered(
-            share if after else shared_model.noise.with_noise(share, tables, layout), layout, raised=True
+            share if after else shared_model.field_sums.with_noise(share, tables, layout), layout, raised=True
         )
         sums = shared_model.field_sums.FieldSums(Plain(), (parts, [np.zeros_like(part) for part in parts]), layout, count)
         found = []
@@ -216,7 +216,7 @@ def test_another_circuit_too_sees_nothing_but_a_share_with_noise():
     layout = RowLayout(book.features, ROWS, noise_bits=12)
     share, rng = coins("share").words(2 * layout.sums).reshape(2, -1), np.random.default_rng(1)
     noise = {"job": rng.integers(-99, 99, (2, 2)), "x": rng.integers(-99, 99, (2, 3))}
-    added = shared_model.noise.with_noise(np.zeros_like(share), noise, layout)
+    added = shared_model.field_sums.with_noise(np.zeros_like(share), noise, layout)
     nothing = {name: 0 * table for name, table in noise.items()}
     assert added.any()
     assert np.array_equal(attribute_bits(share, noise, layout), attribute_bits(share + added, nothing, layout))

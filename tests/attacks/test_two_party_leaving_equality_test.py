@@ -15,11 +15,10 @@ import pytest
 
 from blindbayes.crypto import ristretto
 from blindbayes.errors import DataError, IntegrityError, LocalProtocolError, PeerLost, ProtocolError, RunStopped
-from blindbayes.protocols.core import Receive, Send, mark, receive_marked
+from blindbayes.protocols.core import Receive, Send, fail, mark, receive_marked, settle, step
 from blindbayes.protocols.memory import run_in_memory
 from blindbayes.protocols.private_join.sums import counts
 from blindbayes.protocols.private_join.sums import roles as sums
-from blindbayes.protocols.steps import fail, settle, step
 from blindbayes.protocols.two_party import garbled
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines

@@ -18,9 +18,9 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data import encode
 from blindbayes.errors import ConfigError
 from blindbayes.protocols import registry
+from blindbayes.protocols.core import Done
 from blindbayes.protocols.formula import value_of
 from blindbayes.protocols.memory import local_runs
-from blindbayes.protocols.steps import Done
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.wire.transcript import Keep
 from support.replay import replay

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from blindbayes.errors import LocalProtocolError, PeerLost, PeerProtocolError
-from blindbayes.protocols.core import Open, Receive, ReceiveAll, Role, Run, Send, receive, receive_all
+from blindbayes.protocols.core import Done, Open, Receive, ReceiveAll, Role, Run, Send, fail, receive, receive_all, step
 from blindbayes.protocols.memory import Drop, Duplicate, Outcome, Replace, Swap, Tamper, Vanish, run_in_memory
-from blindbayes.protocols.steps import Done, fail, step
 from blindbayes.wire import Message, Trust, U64Array, encode
 from blindbayes.wire.transcript import Keep
 from support.replay import replay

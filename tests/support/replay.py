@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.errors import LocalProtocolError
-from blindbayes.protocols.core import Effect, Open, Receive, ReceiveAll, Role, Send
-from blindbayes.protocols.steps import Done, step
+from blindbayes.protocols.core import Done, Effect, Open, Receive, ReceiveAll, Role, Send, step
 from blindbayes.wire import decode, encode
 from blindbayes.wire.transcript import Delivery
 

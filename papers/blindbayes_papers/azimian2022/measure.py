@@ -14,10 +14,9 @@ import numpy as np
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError
-from blindbayes.protocols.core import Effect, Open, Role, Send
+from blindbayes.protocols.core import Done, Effect, Open, Role, Send, step
 from blindbayes.protocols.memory import local_runs
 from blindbayes.protocols.registry import SumSetup
-from blindbayes.protocols.steps import Done, step
 from blindbayes.wire import Message, decode, encode
 from blindbayes_papers.azimian2022.chain_sum import BUILDER, PROTOCOL, roles
 from blindbayes_papers.azimian2022.schemes import (

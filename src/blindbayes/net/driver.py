@@ -25,8 +25,7 @@ from blindbayes.net.journal import Decided, Journal
 from blindbayes.net.link import Link
 from blindbayes.net.sessions import Timing
 from blindbayes.net.states import DRIVER, JOURNALLED, DriverEvent, Own, Peer, Phase, follow
-from blindbayes.protocols.core import Effect, Open, Receive, ReceiveAll, Role, Run, Send
-from blindbayes.protocols.steps import Done, require_effect, resume, settle
+from blindbayes.protocols.core import Done, Effect, Open, Receive, ReceiveAll, Role, Run, Send, require_effect, resume, settle
 from blindbayes.wire import Message, decode, encode
 from blindbayes.wire.transcript import Amount, PartyCost, Way
 

@@ -17,8 +17,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, ProtocolError
-from blindbayes.protocols.core import Open, Receive, ReceiveAll, Role, Run, Send
-from blindbayes.protocols.steps import Done, require_effect, resume
+from blindbayes.protocols.core import Done, Open, Receive, ReceiveAll, Role, Run, Send, require_effect, resume
 from blindbayes.wire import Message, decode, encode
 from blindbayes.wire.transcript import Cost, Keep, PartyCost, SentMessage, Transcript
 

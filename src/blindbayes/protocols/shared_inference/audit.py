@@ -25,7 +25,7 @@ from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.ot.softspoken import ChooserStream, SenderStream
 from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
-from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive, receive_marked
+from blindbayes.protocols.core import Done, Role, Run, Send, mark, open_value, receive, receive_marked, step
 from blindbayes.protocols.shared_inference.decoys import Placed, fresh, offer_places, place_decoys
 from blindbayes.protocols.shared_inference.messages import (
     DummiesCommitted,
@@ -41,7 +41,6 @@ from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_
 from blindbayes.protocols.shared_inference.references import Asked, References, answer_dummies, random_values
 from blindbayes.protocols.shared_training.shared_model.score_layout import ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.tables import Tables, score
-from blindbayes.protocols.steps import Done, step
 from blindbayes.wire import U64Array
 
 LABEL = "audited_cells"

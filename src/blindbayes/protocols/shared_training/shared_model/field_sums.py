@@ -4,13 +4,19 @@ Where all rows are one stretch, the two shares of each word are added and the fi
 field's sum over a stretch is what the two shares have in its place, plus the carry into it, minus the carry out of it. So each
 party enters, beside its words, the sums over all stretches of what its share has in each place; the circuit counts carries, an
 AND for each bit of a word, and one for each carry.
+
+Each party's noise is added to its share of the words before that. Per feature it is an array of whole numbers: (K, values) for
+a histogram, (K, 3) for a Gaussian feature (number of present values, sum of codes, sum of squares). A word is linear in its
+fields, so a share plus the word of the noise is a share of the noisy sums, before anything is cut: no matter what the other
+party enters, the circuit sees sums with this party's noise.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +24,34 @@ import numpy.typing as npt
 from blindbayes.crypto.garbling import circuits as c
 from blindbayes.crypto.garbling.circuits import Number
 from blindbayes.crypto.garbling.garbling import Gates
-from blindbayes.protocols.shared_training.class_sums.layout import Field, RowLayout
+from blindbayes.errors import LocalProtocolError
+from blindbayes.protocols.shared_training.class_sums.layout import Field, HistogramFields, RowLayout
 from blindbayes.wire import U64Array
 
 _WORD_BITS = 64
 Bits = npt.NDArray[np.uint8]
+Noise: TypeAlias = Mapping[str, npt.NDArray[Any]]  # int64, or Python integers
+
+
+def with_noise(share: U64Array, noise: Noise | None, layout: RowLayout) -> U64Array:
+    """Return the share (classes, words) with a party's noise in every field. Layout and noise must fit each other."""
+    if not layout.noise_bits:
+        if noise:
+            raise LocalProtocolError("this model takes no noise")
+        return share
+    if noise is None:
+        raise LocalProtocolError("a model with noise needs each party's own")
+    share = share.copy()
+    for fields in layout.fields:
+        table = np.asarray(noise[fields.feature.name])
+        placed = fields.counts if isinstance(fields, HistogramFields) else (fields.present, fields.total, *fields.squares)
+        if table.shape != (len(share), len(placed)):
+            raise LocalProtocolError("the noise does not fit the layout")
+        for field, column in zip(placed, table.T, strict=True):
+            if field is None:
+                raise LocalProtocolError("with noise every value has a counter")
+            share[:, field.word] += np.array([(int(value) << field.shift) % (1 << 64) for value in column], dtype=np.uint64)
+    return share
 
 
 def entered(share: U64Array, layout: RowLayout, *, raised: bool) -> list[Bits]:

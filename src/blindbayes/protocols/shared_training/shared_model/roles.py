@@ -18,9 +18,8 @@ from blindbayes.errors import LocalProtocolError
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.shared_training.class_sums.layout import Field, RowLayout
 from blindbayes.protocols.shared_training.shared_model.circuit import build
-from blindbayes.protocols.shared_training.shared_model.field_sums import FieldSums, entered, widths
+from blindbayes.protocols.shared_training.shared_model.field_sums import FieldSums, Noise, entered, widths, with_noise
 from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled, SumsChosen
-from blindbayes.protocols.shared_training.shared_model.noise import Noise, with_noise
 from blindbayes.protocols.shared_training.shared_model.score_layout import ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.tables import add_denominators, from_outputs, output_lanes
 from blindbayes.protocols.two_party.garbled import Circuit, dual_first, dual_second
