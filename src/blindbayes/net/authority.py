@@ -55,7 +55,6 @@ def key_digest(certificate: x509.Certificate) -> bytes:
 
 
 def key_names(cards: Mapping[str, Card]) -> dict[bytes, str]:
-    """Return site names by the digest of their pinned key."""
     return {key_digest(x509.load_pem_x509_certificate(card.certificate)): name for name, card in cards.items()}
 
 

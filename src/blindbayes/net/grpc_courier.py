@@ -74,7 +74,6 @@ def caller(context: Any, names: Mapping[bytes, str]) -> str | None:
 
 
 def certificate_names(cards: Mapping[str, Card]) -> dict[bytes, str]:
-    """Return site names by certificate digest."""
     return {card.certificate_digest: name for name, card in cards.items()}
 
 

@@ -96,7 +96,6 @@ class _Stored:
 
 
 def _page(at: int) -> int:
-    """Round up to a page boundary."""
     return -(-at // _PAGE) * _PAGE
 
 
@@ -272,7 +271,6 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
         return self._size
 
     def close(self) -> None:

@@ -202,7 +202,6 @@ class Link:
 
     @property
     def abort_sent(self) -> bool:
-        """True if the abort has left, or cannot leave."""
         return self._abort_due is None or self._current is None
 
     # -- the courier's side ------------------------------------------------------------------------------------------
@@ -272,7 +271,6 @@ class Link:
 
     @property
     def _beat(self) -> float:
-        """Seconds between beats: at most two per round trip."""
         return max(self.timing.beat, self._pulse.round / 2)
 
     @property

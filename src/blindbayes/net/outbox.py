@@ -33,7 +33,6 @@ class Outbox:
 
     @property
     def count(self) -> int:
-        """Number of messages ever queued."""
         return self._sent.count
 
     @property

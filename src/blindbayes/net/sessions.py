@@ -55,7 +55,6 @@ class Sessions:
         self.next_offer = 0.0
 
     def hurry(self, when: float) -> None:
-        """Offer again by then."""
         self.next_offer = min(self.next_offer, when)
 
     def forget(self) -> None:

@@ -28,7 +28,6 @@ class Phase(enum.Enum):
 
     @property
     def label(self) -> str:
-        """The name that status pages show."""
         return Phase.JOINING.value if self in (Phase.CHECKING, Phase.GATHERING) else self.value
 
 

@@ -162,7 +162,6 @@ def _meet(
 
 
 def _chosen(keys: bytes, whose: tuple[int, ...], wanted: tuple[int, ...]) -> bytes:
-    """Return the keys at some places of a concatenated list."""
     if wanted == whose:
         return keys
     return np.frombuffer(keys, np.uint8).reshape(-1, SECRET_BYTES)[np.searchsorted(whose, wanted)].tobytes()

@@ -153,7 +153,6 @@ def _among(order: tuple[int, ...], there: Container[int]) -> tuple[int, ...]:
 
 
 def _item(packed: bytes, size: int, order: tuple[int, ...], index: int) -> bytes:
-    """Return the item for `index` in a list that is packed in the order of `order`."""
     at = size * bisect_left(order, index)
     return packed[at : at + size]
 

@@ -80,7 +80,6 @@ def triples_needed(parties: int, bits: int, classes: int, count: int) -> int:
 
 
 def batch_limit(parties: int, bits: int, classes: int) -> int:
-    """Return how many instances are compared at once."""
     return max(1, _TRIPLES_AT_ONCE // triples_needed(parties, bits, classes, 1))
 
 
@@ -151,7 +150,6 @@ class _Party:
             self.choosers[other] = mesh.ot_receivers[other].session(back)
 
     def _names(self, other: str) -> tuple[bytes, bytes]:
-        """Return the names of the transfers to another party, and from it."""
         session = self.sessions[other]
         return session + b" from " + self.run.me.encode(), session + b" from " + other.encode()
 

@@ -34,7 +34,6 @@ Codes = npt.NDArray[np.int64]
 
 
 def widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
-    """Return the comparison with decoys among the instances."""
     return replace(query, count=query.count + query.decoys, audit_rate=0.0)
 
 

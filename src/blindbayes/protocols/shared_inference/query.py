@@ -140,12 +140,10 @@ class OutputGate:
 
     @classmethod
     def offering(cls, scores: Limbs) -> OutputGate:
-        """The sender's transfers."""
         return cls(scores, np.zeros(0, dtype=np.uint64))
 
     @classmethod
     def choosing(cls, choices: U64Array, plan: ScoreLayout) -> OutputGate:
-        """The chooser's transfers."""
         return cls(np.zeros((len(choices), plan.classes - 1, plan.limbs), dtype=np.uint64), choices)
 
 

@@ -156,7 +156,6 @@ class Asked:
 
     @property
     def columns(self) -> Mapping[str, Codes]:
-        """Return the values of the dummies."""
         return self.picked.columns
 
     def check(

@@ -42,5 +42,4 @@ def collect_masked(run: Run, vector: U64Array, first: str) -> Role[U64Array]:
 
 
 def others(run: Run, computing: str) -> list[str]:
-    """Return the parties that do not compute, from a computing party's view."""
     return [name for name in run.others if name != computing]

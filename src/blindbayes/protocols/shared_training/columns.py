@@ -97,7 +97,6 @@ class ColumnsSetup:
         return ScoreLayout(self.codebook, self.rows, self.alpha, self.guard, self.weights)
 
     def layout(self, party: str) -> RowLayout:
-        """Return the words of a party's rows."""
         return RowLayout(self.features(party), self.rows, noise_bits=self.guard.noise_bits)
 
     @cached_property

@@ -206,7 +206,6 @@ def _point(session: bytes, secret: bytes, coins: Coins) -> tuple[bytes, bytes]:
 
 
 def _proofs(session: bytes, asked: bytes, answered: bytes, key: bytes) -> tuple[bytes, bytes]:
-    """Return the proofs of the answerer and of the asker."""
     whole = b"".join((session, asked, answered, key))
     return hashlib.sha256(b"answers" + whole).digest(), hashlib.sha256(b"asks" + whole).digest()
 

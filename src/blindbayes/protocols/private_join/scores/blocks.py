@@ -53,7 +53,6 @@ class ScoringPair:
 
     @classmethod
     def start(cls, session: bytes, other: str, shape: LookupSetup, links: Links) -> ScoringPair:
-        """Open the transfers of a fresh session."""
         return cls(session, other, shape, links.ot_sender.session(session), links.ot_receiver.session(session))
 
 
@@ -84,7 +83,6 @@ class BinBlock:
 
     @property
     def score_shape(self) -> tuple[int, int]:
-        """The shape (K - 1, limbs) of a score."""
         return self.shape.plan.classes - 1, self.shape.plan.limbs
 
     @property
@@ -232,7 +230,6 @@ def helper_block(block: BinBlock, secret: U64Array, tables: Sequence[Limbs]) -> 
 
 
 def helper_own(block: BinBlock, query: SharedArgmaxSetup, tables: Mapping[str, Limbs]) -> Role[Limbs]:
-    """Run the helper's side of step 9."""
     return (yield from serve(query, block.other, tables, block.hash_, block.sends))
 
 

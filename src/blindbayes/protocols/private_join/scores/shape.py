@@ -82,7 +82,6 @@ class LookupSetup:
 
     @property
     def planes(self) -> int:
-        """Bits of all choices of one identifier."""
         return sum(group.planes for group in self.groups)
 
     @property
@@ -101,7 +100,6 @@ class LookupSetup:
 
     @property
     def entry_words(self) -> int:
-        """Words per bin and direction in which table entries are sent."""
         return self.width * sum(group.selectors * (group.entries - 1) for group in self.groups)
 
     @property

@@ -243,6 +243,5 @@ def _limbs(bits: npt.NDArray[np.uint8], plan: ScoreLayout) -> Limbs:
 
 
 def _table(values: Limbs, plan: ScoreLayout) -> Limbs:
-    """Make differences to class 0 of (K, limbs), behind the zero entry."""
     change = lm.cut(lm.subtract(values[1:], np.broadcast_to(values[:1], values[1:].shape)), plan.bits)
     return np.stack([np.zeros_like(change), change])[None]

@@ -300,7 +300,6 @@ def bound(items: Block128, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
 
 
 def store_keys(name: bytes, items: Block128, bins: npt.NDArray[np.int64]) -> Block128:
-    """Return the store's key of an item in a bin."""
     return TweakedHash(name + b" key").at(items, Domain.TRANSFER, bins.astype(np.uint64))
 
 
@@ -366,7 +365,6 @@ def _tags(words: U64Array, shape: JoinedSumsSetup) -> U64Array:
 
 
 def _label_bits(words: U64Array, shape: JoinedSumsSetup) -> npt.NDArray[np.uint8]:
-    """Return the label bits of (n, payload) words, (planes, n)."""
     bits = range(shape.tag_bits, shape.tag_bits + shape.planes)
     planes = [(words[:, bit // 64] >> np.uint64(bit % 64)) & np.uint64(1) for bit in bits]
     return np.array(planes, dtype=np.uint8).reshape(shape.planes, len(words))

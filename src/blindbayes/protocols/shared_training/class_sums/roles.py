@@ -51,7 +51,6 @@ class ClassSumsSetup:
 
     @property
     def stretches(self) -> int:
-        """Number of sums per class."""
         return -(-self.rows // (self.stretch or self.rows))
 
     @property
@@ -149,7 +148,6 @@ def class_holder(
 
 
 def _flat(share: U64Array) -> U64Array:
-    """Reshape (stretches, classes, words and the count) to (classes, words of all stretches)."""
     return np.ascontiguousarray(share[:, :, :-1].transpose(1, 0, 2)).reshape(share.shape[1], -1)
 
 

@@ -69,7 +69,6 @@ def gaussian_groups(layout: RowLayout, plan: ScoreLayout) -> list[list[list[Gaus
 
 
 def _circuit_of(fields: GaussianFields, plan: ScoreLayout) -> tuple[object, ...]:
-    """Return what the circuit of a Gaussian feature depends on."""
     own = _gaussian_plan(plan, fields)
     return fields.present is None, fields.magnitude, own.code_bits, own.floor, own.floor_shift
 
@@ -194,7 +193,6 @@ def _lowered(g: Gates, number: Number, raised: int) -> Number:
 
 
 def _keep(g: Gates, condition: Wires, number: Number) -> Number:
-    """Return the number where the condition is 1, else 0."""
     gated: Number = g.and_(np.broadcast_to(condition[None], number.shape), number)
     return gated
 
@@ -414,6 +412,5 @@ def _or(g: Gates, left: Wires, right: Wires) -> Wires:
 
 
 def _over_classes(g: Gates, number: Number, classes: int) -> Number:
-    """Return, per feature, the sum over its class lanes on each of them, modulo the width."""
     whole = c.add_many(g, [(0, number[:, lane::classes]) for lane in range(classes)], len(number))
     return np.repeat(whole, classes, axis=1)

@@ -88,7 +88,6 @@ def _limbs(stack: Bits, plan: ScoreLayout) -> Limbs:
 
 
 def _differences(rows: Limbs, plan: ScoreLayout) -> Limbs:
-    """Subtract class 0: (values, K, limbs) to (values, K - 1, limbs)."""
     return lm.cut(lm.subtract(rows[:, 1:], np.broadcast_to(rows[:, :1], rows[:, 1:].shape)), plan.bits)
 
 
