@@ -160,9 +160,9 @@ class _Pages:
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 with contextlib.suppress(OSError):  # a system without large pages
                     buffer.madvise(mmap.MADV_HUGEPAGE)
-        room = memoryview(buffer)[:size]
-        room[-_PAGE:] = bytes(_PAGE)
-        return room
+        view = memoryview(buffer)[:size]
+        view[-_PAGE:] = bytes(_PAGE)
+        return view
 
     def give(self, buffer: mmap.mmap) -> None:
         """Keep a buffer for later, unless the limit is reached."""
