@@ -47,11 +47,12 @@ def class_holder(
     ot_senders: Mapping[str, OtSender],
     coins: Coins,
     commitments: Mapping[str, Committed] | None = None,
+    mesh: Mesh | None = None,
 ) -> Role[Classes | None]:
-    """Run the garbler.
+    """Run the garbler, or one part among equals where all parties compare.
 
     `local` is its own part of the scores, (count, K - 1, limbs); `tables` are, per holder, its shares of tables; `commitments`
-    are, per holder, those to the tables, where look-ups are audited.
+    are, per holder, those to the tables, where look-ups are audited; `mesh` are the transfers for comparing together.
     """
     _require_scores(local, query)
     for name in query.holders:
@@ -62,6 +63,12 @@ def class_holder(
     first = query.holders[0]
     hashes = {name: TweakedHash(session) for name, session in sessions.items()}
     streams = {name: ot_senders[name].session(session) for name, session in sessions.items()}
+    if query.compare_all:
+        for name in sessions:
+            committed, their = (commitments or {}).get(name), tables.get(name, {})
+            served = serve_audited(run, query, name, their, committed, hashes[name], streams[name], coins)
+            total = lm.add(total, (yield from served))
+        return (yield from _compare_all(run, query, total, mesh, coins))
     checked_by = None
     for name in reversed(query.holders):  # the first one last: with decoys among its look-ups stand all other shares
         committed, their = (commitments or {}).get(name), tables.get(name, {})
@@ -89,14 +96,19 @@ def attribute_holder(
     ot_receiver: OtReceiver,
     coins: Coins,
     pledge: Pledge | None = None,
+    mesh: Mesh | None = None,
 ) -> Role[Classes | None]:
     """Run an attribute holder.
 
     `local` is what it knows of the scores (its share tables at its values, and its own tables); `pledge` is what training left
-    for audits.
+    for audits; `mesh` are the transfers for comparing together.
     """
     _require_scores(local, query)
     sender = query.class_holder
+    if query.compare_all:
+        session = yield from agree(run, sender, _STEP, query.facts(), coins)  # step 1
+        looked = look_up_audited(run, query, columns, pledge, TweakedHash(session), ot_receiver.session(session), coins)
+        return (yield from _compare_all(run, query, lm.add(local, (yield from looked)), mesh, coins))
     first = query.holders[0]
     handings = dict.fromkeys(query.holders[1:] if run.me == first else (first,), "shared_argmax handing")
     sessions = yield from agree_all(run, {sender: _STEP, **handings}, query.facts(), coins)  # step 1
@@ -138,46 +150,9 @@ def _hear(query: SharedArgmaxSetup, me: str, asked: list[PendingLookup], hash_: 
     return (yield from hear(query, me, asked[at], hash_))
 
 
-def class_holder_compare_all(
-    run: Run,
-    query: SharedArgmaxSetup,
-    local: Limbs,
-    tables: Mapping[str, Tables],
-    ot_senders: Mapping[str, OtSender],
-    mesh: Mesh,
-    coins: Coins,
-    commitments: Mapping[str, Committed] | None = None,
-) -> Role[Classes | None]:
-    """Run the class holder where all parties compare: look-ups as before, then one part among equals."""
-    _require_scores(local, query)
-    total = local
-    sessions = yield from agree_all(run, dict.fromkeys(query.holders, _STEP), query.facts(), coins)  # step 1
-    for name, session in sessions.items():
-        stream, committed = ot_senders[name].session(session), (commitments or {}).get(name)
-        served = serve_audited(run, query, name, tables.get(name, {}), committed, TweakedHash(session), stream, coins)
-        total = lm.add(total, (yield from served))
-    return (yield from _compare_all(run, query, total, mesh, coins))
-
-
-def attribute_holder_compare_all(
-    run: Run,
-    query: SharedArgmaxSetup,
-    local: Limbs,
-    columns: Mapping[str, npt.NDArray[np.int64]],
-    ot_receiver: OtReceiver,
-    mesh: Mesh,
-    coins: Coins,
-    pledge: Pledge | None = None,
-) -> Role[Classes | None]:
-    """Run an attribute holder where all parties compare."""
-    _require_scores(local, query)
-    session = yield from agree(run, query.class_holder, _STEP, query.facts(), coins)  # step 1
-    looked = look_up_audited(run, query, columns, pledge, TweakedHash(session), ot_receiver.session(session), coins)
-    total = lm.add(local, (yield from looked))
-    return (yield from _compare_all(run, query, total, mesh, coins))
-
-
-def _compare_all(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh, coins: Coins) -> Role[Classes | None]:
+def _compare_all(run: Run, query: SharedArgmaxSetup, total: Limbs, mesh: Mesh | None, coins: Coins) -> Role[Classes | None]:
+    if mesh is None:
+        raise LocalProtocolError("comparing together needs transfers between all parties")
     if set(run.parties) != {query.class_holder, *query.holders}:
         raise LocalProtocolError("the parties of the run are not those of the query")
     sessions = yield from agree_all(run, dict.fromkeys(run.others, "shared_argmax together"), query.facts(), coins)

@@ -268,12 +268,7 @@ def predict_class_holder(
 ) -> Role[IntArray | None]:
     """Run the class holder's role. `local` is the prior and its own features, (rows, K), in clear to itself."""
     scores = fixed_point(local, query.plan)
-    if query.compare_all:
-        ready = _require_mesh(mesh)
-        return (
-            yield from shared_argmax.class_holder_compare_all(run, query, scores, tables, ot_senders, ready, coins, committed)
-        )
-    return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed))
+    return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed, mesh))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,17 +298,4 @@ def predict_attribute_holder(
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
-    if query.compare_all:
-        ready = _require_mesh(mesh)
-        return (
-            yield from shared_argmax.attribute_holder_compare_all(
-                run, query, scores, columns, ot_receiver, ready, coins, pledge
-            )
-        )
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, pledge))
-
-
-def _require_mesh(mesh: Mesh | None) -> Mesh:
-    if mesh is None:
-        raise LocalProtocolError("comparing together needs transfers between all parties")
-    return mesh
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, pledge, mesh))

@@ -251,18 +251,12 @@ def _compare(
 ) -> Role[IntArray | None]:
     """Run step 11: shared_argmax on shares of whole scores; the class goes to the scorer."""
     query = hidden.query(len(scores))
-    is_holder, nothing = run.me == query.class_holder, dict[str, Tables]()
     ot_senders = {name: link.ot_sender for name, link in links.items()}
-    if hidden.compare_all:
-        mesh = Mesh(ot_senders, {name: link.ot_receiver for name, link in links.items()})
-        if is_holder:
-            return (yield from shared_argmax.class_holder_compare_all(run, query, scores, nothing, ot_senders, mesh, coins))
-        ot_receiver = links[query.class_holder].ot_receiver
-        return (yield from shared_argmax.attribute_holder_compare_all(run, query, scores, {}, ot_receiver, mesh, coins))
-    if is_holder:
-        return (yield from shared_argmax.class_holder(run, query, scores, nothing, ot_senders, coins))
+    mesh = Mesh(ot_senders, {name: link.ot_receiver for name, link in links.items()}) if hidden.compare_all else None
+    if run.me == query.class_holder:
+        return (yield from shared_argmax.class_holder(run, query, scores, {}, ot_senders, coins, mesh=mesh))
     ot_receiver = links[query.class_holder].ot_receiver
-    return (yield from shared_argmax.attribute_holder(run, query, scores, {}, ot_receiver, coins))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, {}, ot_receiver, coins, mesh=mesh))
 
 
 def _in_bins(codes: IntArray, occupant: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:
