@@ -88,7 +88,7 @@ class Outcome:
     unread: int  # messages that nobody waited for
 
 
-class _Seat:
+class _Party:
     __slots__ = ("cost", "depth", "excluded", "inbox", "left_out", "missing", "name", "opened", "role", "state", "waits")
 
     def __init__(self, name: str, role: Role[Any]) -> None:
@@ -107,14 +107,14 @@ class _Seat:
 
 class _Driver:
     def __init__(self, roles: Mapping[str, Role[Any]], faults: Sequence[Fault], keep: Keep) -> None:
-        self.seats = {name: _Seat(name, role) for name, role in roles.items()}
-        self.ready: deque[tuple[_Seat, Any]] = deque((seat, None) for seat in self.seats.values())
+        self.parties = {name: _Party(name, role) for name, role in roles.items()}
+        self.ready: deque[tuple[_Party, Any]] = deque((party, None) for party in self.parties.values())
         self.strikes = [fault for fault in faults if not isinstance(fault, Vanish)]
         self.vanish = {fault.party: fault.before for fault in faults if isinstance(fault, Vanish)}
         self.transcript = Transcript(keep, received={name: Counter() for name in roles})
         if keep is Keep.FRAMES:
             self.transcript.deliveries = {name: [] for name in roles}
-        self.cost = Cost(parties={name: seat.cost for name, seat in self.seats.items()})
+        self.cost = Cost(parties={name: party.cost for name, party in self.parties.items()})
         self.held: dict[tuple[str, str], list[tuple[bytes, int]]] = {}  # swapped messages by link
         self.dropped: set[tuple[str, str]] = set()
         self.outputs: dict[str, Any] = {}
@@ -127,9 +127,9 @@ class _Driver:
         try:
             while self.error is None:
                 while self.ready and self.error is None:
-                    seat, value = self.ready.popleft()
-                    if seat.state == "alive":
-                        self._advance(seat, value)
+                    party, value = self.ready.popleft()
+                    if party.state == "alive":
+                        self._advance(party, value)
                 if self.error is not None or not (self._release_held() or self._pass_deadline()):
                     break
         except BaseException:  # a bug in a role, or an interrupt: end the others, then let it pass
@@ -139,69 +139,69 @@ class _Driver:
             self._close()
 
     def _close(self) -> None:
-        for seat in self.seats.values():
-            seat.role.close()
+        for party in self.parties.values():
+            party.role.close()
 
-    def _advance(self, seat: _Seat, value: Any) -> None:
+    def _advance(self, party: _Party, value: Any) -> None:
         """Run one role until it waits, returns, fails or vanishes."""
         while True:
             begun = time.process_time()
             try:
-                effect = resume(seat.role, value)
+                effect = resume(party.role, value)
             except BlindbayesError as raised:
-                self._end_with(seat, raised)
+                self._end_with(party, raised)
                 return
             finally:
-                seat.cost.seconds += time.process_time() - begun
+                party.cost.seconds += time.process_time() - begun
             if isinstance(effect, Done):
-                seat.state = "done"
-                self.outputs[seat.name] = effect.value
+                party.state = "done"
+                self.outputs[party.name] = effect.value
                 return
-            if self.vanish.get(seat.name) == seat.cost.effects:
-                seat.state = "vanished"
-                seat.role.close()
+            if self.vanish.get(party.name) == party.cost.effects:
+                party.state = "vanished"
+                party.role.close()
                 return
-            seat.cost.effects += 1
+            party.cost.effects += 1
             try:
-                require_effect(effect, seat.name, self.seats, seat.excluded)
+                require_effect(effect, party.name, self.parties, party.excluded)
                 if isinstance(effect, Send):
-                    self._send(seat, effect)
+                    self._send(party, effect)
             except BlindbayesError as error:
                 value = error
                 continue
             value = None
             if isinstance(effect, Receive | ReceiveAll):
-                self._wait(seat, effect)
+                self._wait(party, effect)
                 return
             if isinstance(effect, Open):
-                seat.opened.append(effect.label)
+                party.opened.append(effect.label)
                 value = effect.value
             elif len(self.ready) > _MAX_READY:  # let receivers take what they have before more is sent
-                self.ready.append((seat, None))
+                self.ready.append((party, None))
                 return
 
-    def _end_with(self, seat: _Seat, error: BlindbayesError) -> None:
-        seat.state = "done"
-        if seat.left_out:  # the others have gone on without it: its failure is its own
+    def _end_with(self, party: _Party, error: BlindbayesError) -> None:
+        party.state = "done"
+        if party.left_out:  # the others have gone on without it: its failure is its own
             return
-        self.error, self.failed = error, seat.name
+        self.error, self.failed = error, party.name
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
-    def _send(self, seat: _Seat, effect: Send) -> None:
+    def _send(self, party: _Party, effect: Send) -> None:
         frame = encode(effect.message)
-        entry = SentMessage(self.cost.messages, seat.name, effect.to, type(effect.message), seat.depth + 1, len(frame))
+        entry = SentMessage(self.cost.messages, party.name, effect.to, type(effect.message), party.depth + 1, len(frame))
         self.cost.messages += 1
         self.cost.bytes += entry.size
-        seat.cost.sent += 1
-        seat.cost.sent_bytes += entry.size
+        party.cost.sent += 1
+        party.cost.sent_bytes += entry.size
         frames = [frame]
         hold = False
         for fault in self.strikes:
             if not (fault.at(entry) if callable(fault.at) else fault.at == entry.index):
                 continue
             if isinstance(fault, Drop):
-                self.dropped.add((seat.name, effect.to))
+                self.dropped.add((party.name, effect.to))
                 frames = []
             elif isinstance(fault, Duplicate):
                 frames = frames * 2
@@ -216,14 +216,14 @@ class _Driver:
             self.transcript.entries.append(
                 SentMessage(entry.index, entry.sender, entry.to, entry.kind, entry.depth, entry.size, stored)
             )
-        link = (seat.name, effect.to)
+        link = (party.name, effect.to)
         if hold:
             self.held.setdefault(link, []).extend((each, entry.depth) for each in frames)
             return
         for each in frames:
-            self._arrive(seat.name, effect.to, each, entry.depth)
+            self._arrive(party.name, effect.to, each, entry.depth)
         for each, depth in self.held.pop(link, ()):
-            self._arrive(seat.name, effect.to, each, depth)
+            self._arrive(party.name, effect.to, each, depth)
 
     def _release_held(self) -> bool:
         """Deliver late messages when nothing else happens; return True if there were any."""
@@ -234,47 +234,47 @@ class _Driver:
         return bool(late)
 
     def _arrive(self, sender: str, to: str, frame: bytes, depth: int) -> None:
-        seat = self.seats[to]
-        if sender in seat.excluded or seat.state != "alive":
+        party = self.parties[to]
+        if sender in party.excluded or party.state != "alive":
             return
-        seat.inbox.setdefault(sender, deque()).append((frame, depth))
-        if sender in seat.missing:
-            seat.missing.discard(sender)
-            if not seat.missing:
-                self._deliver(seat)
+        party.inbox.setdefault(sender, deque()).append((frame, depth))
+        if sender in party.missing:
+            party.missing.discard(sender)
+            if not party.missing:
+                self._deliver(party)
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
-    def _wait(self, seat: _Seat, effect: Receive | ReceiveAll) -> None:
+    def _wait(self, party: _Party, effect: Receive | ReceiveAll) -> None:
         senders = (effect.sender,) if isinstance(effect, Receive) else effect.senders
-        seat.waits, seat.missing = effect, {name for name in senders if not seat.inbox.get(name)}
-        if not seat.missing:
-            self._deliver(seat)
+        party.waits, party.missing = effect, {name for name in senders if not party.inbox.get(name)}
+        if not party.missing:
+            self._deliver(party)
 
-    def _deliver(self, seat: _Seat) -> None:
+    def _deliver(self, party: _Party) -> None:
         """Decode the messages of the current wait and queue the role."""
-        effect, seat.waits = seat.waits, None
+        effect, party.waits = party.waits, None
         if effect is None:
-            raise LocalProtocolError("the driver delivered to a role that does not wait", party=seat.name)
-        seat.missing = set()
+            raise LocalProtocolError("the driver delivered to a role that does not wait", party=party.name)
+        party.missing = set()
         senders = (effect.sender,) if isinstance(effect, Receive) else effect.senders
         messages: dict[str, Message] = {}
         frames: list[tuple[str, bytes]] = []
         result: Any = None
         for sender in senders:
-            queue = seat.inbox.get(sender)
+            queue = party.inbox.get(sender)
             if not queue:
-                seat.excluded.add(sender)
-                self.seats[sender].left_out = True
+                party.excluded.add(sender)
+                self.parties[sender].left_out = True
                 continue
             frame, depth = queue.popleft()
             if not queue:
-                del seat.inbox[sender]
-            seat.cost.received += 1
-            seat.cost.received_bytes += len(frame)
-            seat.depth = max(seat.depth, depth)
+                del party.inbox[sender]
+            party.cost.received += 1
+            party.cost.received_bytes += len(frame)
+            party.depth = max(party.depth, depth)
             self.cost.rounds = max(self.cost.rounds, depth)
-            self.transcript.received[seat.name][effect.kind] += 1
+            self.transcript.received[party.name][effect.kind] += 1
             if self.transcript.keep is Keep.FRAMES:  # else a frame goes as its message comes
                 frames.append((sender, frame))
             try:
@@ -283,61 +283,61 @@ class _Driver:
                 result = raised
                 break
         if self.transcript.keep is Keep.FRAMES:
-            self.transcript.deliveries[seat.name].append(tuple(frames))
+            self.transcript.deliveries[party.name].append(tuple(frames))
         if result is None:
             result = messages[effect.sender] if isinstance(effect, Receive) else messages
-        self.ready.append((seat, result))
+        self.ready.append((party, result))
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
     def _pass_deadline(self) -> bool:
         """Let the earliest deadline pass, as nothing moves; return True if that lets any role go on."""
-        waiting = [seat for seat in self.seats.values() if seat.state == "alive" and seat.waits is not None]
-        waiting.sort(key=lambda seat: seat.depth)
-        for seat in waiting:
-            if not isinstance(seat.waits, ReceiveAll) or seat.waits.quorum is None:
+        waiting = [party for party in self.parties.values() if party.state == "alive" and party.waits is not None]
+        waiting.sort(key=lambda party: party.depth)
+        for party in waiting:
+            if not isinstance(party.waits, ReceiveAll) or party.waits.quorum is None:
                 continue
-            if len(seat.waits.senders) - len(seat.missing) >= seat.waits.quorum:
-                self._deliver(seat)
+            if len(party.waits.senders) - len(party.missing) >= party.waits.quorum:
+                self._deliver(party)
             else:
-                names = ", ".join(sorted(seat.missing))
-                self._give_up(seat, PeerLost(f"too few parties answered; missing: {names}", party=min(seat.missing)))
+                names = ", ".join(sorted(party.missing))
+                self._give_up(party, PeerLost(f"too few parties answered; missing: {names}", party=min(party.missing)))
             return True
-        for seat in waiting:  # only waits for everybody are left
-            if seat.left_out:
+        for party in waiting:  # only waits for everybody are left
+            if party.left_out:
                 continue
-            self._give_up(seat, PeerLost("no answer before the deadline", party=self._blames(seat)))
+            self._give_up(party, PeerLost("no answer before the deadline", party=self._blames(party)))
             return True
         return False
 
-    def _give_up(self, seat: _Seat, error: PeerLost) -> None:
-        seat.waits, seat.missing = None, set()
-        self.ready.append((seat, error))
+    def _give_up(self, party: _Party, error: PeerLost) -> None:
+        party.waits, party.missing = None, set()
+        self.ready.append((party, error))
 
-    def _blames(self, seat: _Seat) -> str:
+    def _blames(self, party: _Party) -> str:
         """Follow the waits to the party that really stopped, or whose message was lost."""
         seen: set[str] = set()
         while True:
-            seen.add(seat.name)
-            lost = next((name for name in sorted(seat.missing) if (name, seat.name) in self.dropped), None)
+            seen.add(party.name)
+            lost = next((name for name in sorted(party.missing) if (name, party.name) in self.dropped), None)
             if lost is not None:
                 return lost
-            gone = next((name for name in sorted(seat.missing) if self.seats[name].state != "alive"), None)
+            gone = next((name for name in sorted(party.missing) if self.parties[name].state != "alive"), None)
             if gone is not None:
                 return gone
-            onward = next((name for name in sorted(seat.missing) if name not in seen), None)
+            onward = next((name for name in sorted(party.missing) if name not in seen), None)
             if onward is None:
-                return min(seat.missing)
-            seat = self.seats[onward]
+                return min(party.missing)
+            party = self.parties[onward]
 
     def outcome(self) -> Outcome:
         lost: dict[str, ProtocolError] = {}
-        for seat in self.seats.values():
-            if seat.state == "alive" and seat.waits is not None and self.error is None:
-                lost[seat.name] = PeerLost("no answer before the deadline", party=self._blames(seat))
-                seat.role.close()
-        unread = sum(len(queue) for seat in self.seats.values() for queue in seat.inbox.values() if seat.state == "done")
-        opened = {name: tuple(seat.opened) for name, seat in self.seats.items()}
+        for party in self.parties.values():
+            if party.state == "alive" and party.waits is not None and self.error is None:
+                lost[party.name] = PeerLost("no answer before the deadline", party=self._blames(party))
+                party.role.close()
+        unread = sum(len(queue) for party in self.parties.values() for queue in party.inbox.values() if party.state == "done")
+        opened = {name: tuple(party.opened) for name, party in self.parties.items()}
         return Outcome(self.outputs, self.transcript, self.cost, opened, self.error, self.failed, lost, unread)
 
 
