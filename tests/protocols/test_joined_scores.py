@@ -191,9 +191,9 @@ def test_what_either_side_holds_of_a_bin_says_nothing_of_a_match(monkeypatch):
     assert max(scores().values()) < 6
     fill = match._fill
 
-    def forgetful(session, shape, items, choices, three, owner, rows, secret, coins):
+    def forgetful(session, shape, items, choices, three, function, secret, coins):
         secret[:] = 0
-        return fill(session, shape, items, choices, three, owner, rows, secret, coins)
+        return fill(session, shape, items, choices, three, function, secret, coins)
 
     assert scores(forgetful)["scorer", "match", "words"] > 6
 
