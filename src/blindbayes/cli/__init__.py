@@ -1,7 +1,7 @@
-"""The command line. Each command lives in a module of its own and is imported only when it is called.
+"""The command line. Each command is a module of its own, imported only when it is called.
 
-Exit codes: 0 done; 1 unexpected; 2 configuration; 3 data; 4 privacy; 5 to 8 protocol (ours, theirs, integrity, lost); 9 ledger;
-10 stopped by people.
+Exit codes: 0 success; 1 unexpected error; 2 configuration; 3 data; 4 privacy; 5 to 8 protocol (our fault, a peer's fault,
+integrity, peer lost); 9 ledger; 10 stopped by a person.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from blindbayes.errors import BlindbayesError
 
 COMMANDS = {
     "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
-    "codebook": "Make, check and show codebooks: the public facts about columns.",
-    "demo": "See it work: three hospitals train one model.",
-    "explain": "What a model says, value by value.",
+    "codebook": "Make, check and show codebooks: public facts about columns.",
+    "demo": "Run a demonstration: three hospitals train one model.",
+    "explain": "Explain a model, value by value.",
     "export": "Write a model as PMML, ONNX or skops.",
-    "ids": "Identifiers, before two parties join on them.",
-    "ledger": "The record of privacy spent.",
-    "plan": "Accuracy against epsilon, on a public or synthetic proxy.",
+    "ids": "Check identifiers before two parties join on them.",
+    "ledger": "Open, show and verify the record of privacy spent.",
+    "plan": "Forecast accuracy against epsilon on a public or synthetic proxy.",
     "predict": "Classify rows with a model file.",
-    "relay": "Pass ciphertext between sites that can only dial out.",
-    "report": "Check a release folder and say who learned what.",
-    "settings": "Every setting of site.toml and study.toml, and what it does.",
-    "site": "One organisation's agent: keys, policy, approvals.",
-    "study": "Several organisations, one model: write, check, sign and run a study.",
+    "relay": "Relay ciphertext between sites that can only dial out.",
+    "report": "Verify a release folder and show who learned what.",
+    "settings": "Print every setting of site.toml and study.toml.",
+    "site": "Run one organisation's agent: keys, policy, approvals.",
+    "study": "Write, check, sign and run a study of several organisations.",
     "train": "Fit a model on one table and write the model file.",
 }
 
 
 def _with_examples(command: click.Command) -> click.Command:
-    """The command with its examples line by line in its help, and those of its sub-commands: click wraps other paragraphs."""
+    """Keep the line breaks of examples in the help of a command and its sub-commands; click would wrap them."""
     command.help = re.sub(r"\n\n( *)(?=Examples?:\n)", r"\n\n\1" + "\b" + r"\n\1", command.help or "")
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         _with_examples(each)
@@ -79,8 +79,8 @@ class _Commands(click.Group):
 @click.command(
     cls=_Commands, invoke_without_command=True, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option("--version", is_flag=True, help="Show the version; with -v also which kernels are in use.")
-@click.option("-v", "--verbose", count=True, help="Say more; twice for debugging.")
+@click.option("--version", is_flag=True, help="Print the version; with -v also the kernels in use.")
+@click.option("-v", "--verbose", count=True, help="Log more; twice for debugging.")
 @click.pass_context
 def root(context: click.Context, version: bool, verbose: int) -> None:
     """Naive Bayes on data that must not be pooled."""
@@ -95,7 +95,7 @@ def root(context: click.Context, version: bool, verbose: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: every error of the package becomes one line and its exit code; with --json, one object."""
+    """Run the command line. An error of the package becomes one line, or one object with --json, and its exit code."""
     with sanitised_output():
         _main(sys.argv[1:] if arguments is None else arguments)
 
@@ -120,14 +120,14 @@ def _main(arguments: list[str]) -> None:
         else:
             click.echo(f"error: {problem}", err=True)
         sys.exit(problem.code)
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as problem:
         if isinstance(problem, ImportError) and (error := missing_extra(problem)) is not None:
             click.echo(f"error: {error}", err=True)
             sys.exit(error.code)
-        # Messages and tracebacks of libraries quote values from rows: neither is shown unless asked for.
+        # Messages and tracebacks of libraries quote values from rows: they are shown only on request.
         if any(argument in {"-vv", "-vvv"} for argument in arguments):
             raise
         kind = f"{type(problem).__name__}: {problem.strerror}" if isinstance(problem, OSError) else type(problem).__name__
@@ -136,5 +136,5 @@ def _main(arguments: list[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
