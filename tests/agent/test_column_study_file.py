@@ -10,10 +10,10 @@ import pytest
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.net.identity import Identity
-from blindbayes.protocols.private_join.joined import JoinSetup
-from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Party, Privacy, StudyFile
+from blindbayes.study.tasks.aligned import AlignedTask
+from blindbayes.study.tasks.joined import JoinedTask
 from blindbayes.testing.loopback import make_study_file
 
 SITES = {name: Identity.generate(name) for name in ("hospital", "insurer")}
@@ -51,7 +51,7 @@ def test_a_study_over_columns_survives_its_file(study: StudyFile) -> None:
     assert again == study
     assert again.sha256 == study.sha256
     assert again.roles == ("hospital", "insurer")
-    assert isinstance(again.agreement.public, ColumnsSetup if again.study.aligned else JoinSetup)
+    assert isinstance(again.task, AlignedTask if again.study.aligned else JoinedTask)
     assert again.study == study.study
     assert again.study.sha256 == study.study.sha256
 
@@ -87,7 +87,7 @@ def test_a_field_at_its_default_is_not_in_the_hash() -> None:
         ),
         ({"columns": Holdings({"hospital": ("age", "colour"), "insurer": ()}, ("hospital",), 100)}, "brings no column"),
         ({"columns": Holdings({"hospital": ("age", "colour")}, ("hospital",), 100)}, "what does insurer hold"),
-        ({"columns": Holdings({**HELD.holds, "bank": ()}, ("hospital",), 100)}, "'bank', who is no party"),
+        ({"columns": Holdings({**HELD.holds, "bank": ()}, ("hospital",), 100)}, "'bank', who is not a party"),
         ({"columns": Holdings({"hospital": ("height",), "insurer": ("colour",)}, ("hospital",), 100)}, "'height'"),
         ({"columns": Holdings(HELD.holds, (), 100)}, "who has the class"),
         ({"columns": Holdings(HELD.holds, ("bank",), 100)}, "names parties"),

@@ -69,7 +69,7 @@ def test_a_study_that_never_changed_has_the_hash_that_it_always_had() -> None:
     ("fields", "why"),
     [
         ({}, "changes nothing"),
-        ({"remove": ("east",)}, "no party of the study now"),
+        ({"remove": ("east",)}, "not a party of the study now"),
         ({"add": (party("north"),)}, "twice"),
         ({"add": (party("east"), party("east"))}, "twice"),
         ({"add": (Party("east", SITES["north"].card.identity.hex()),)}, "another site of this study"),

@@ -85,10 +85,10 @@ def test_a_signature_counts_for_its_party_and_study_only() -> None:
     ("change", "message"),
     [
         ({"hosts": {}}, "who hosts"),
-        ({"hosts": {"server": "east"}}, "no party"),
+        ({"hosts": {"server": "east"}}, "not a party"),
         ({"hosts": {"server": "north", "miner": "north"}}, "no role"),
         ({"protocol": "magic"}, "there is no protocol"),
-        ({"signatures": {"east": "00"}}, "no party"),
+        ({"signatures": {"east": "00"}}, "not a party"),
         ({"parties": (Party("north", "00"),)}, "64 hexadecimal"),
     ],
 )

@@ -84,7 +84,7 @@ def test_the_study_is_commented_and_stays_so_when_signed(place: Path) -> None:
     assert ask(HAPPY).exit_code == 0
     signed = StudyFile.from_toml("study.toml").sign("north", Identity.load(place / "north").signing)
     for text in (Path("study.toml").read_text(), signed.to_toml()):
-        for comment in ("# no epsilon: the exact sum is opened", "min_rows = 10 # fewest", "step = 60.0 # seconds"):
+        for comment in ("# no epsilon: the exact sum is opened", "min_rows = 10 # minimum", "step = 60.0 # seconds"):
             assert comment in text
 
 
@@ -235,7 +235,7 @@ def test_an_option_that_does_not_fit_an_answer_is_refused_and_not_dropped(place:
     answers = ["", "T", *BOOK, *CARDS, "", "", "", "", "exact", "1", "", "", ""]
     done = ask(answers, "--delta", "1e-6")
     assert done.exit_code == 0, done.output
-    assert "Error: delta is about noise, and without epsilon there is none" in done.output
+    assert "Error: delta is about noise, and does not apply without epsilon" in done.output
     assert (StudyFile.from_toml("study.toml").privacy.epsilon, StudyFile.from_toml("study.toml").privacy.delta) == (1.0, 1e-6)
 
 

@@ -132,7 +132,9 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "turn": state,
         "words": speak(bytes.fromhex(file.roster.sha256)[:16]),
         "roster": file.roster.sha256,
-        "changes": [line for after, change in zip(file.rosters[1:], file.changes, strict=True) for line in after.told(change)],
+        "changes": [
+            line for after, change in zip(file.rosters[1:], file.changes, strict=True) for line in after.describe(change)
+        ],
         "protocol": file.protocol,
         "about_protocol": opens.summary,
         "parties": _parties(context.agent, file),

@@ -1,4 +1,4 @@
-"""A study and who takes part in it: all that is public about its runs."""
+"""A study and its parties: everything that is public about its runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The holdings of a study over columns. The first of `labelled` acts for the class."""
+    """Columns that each party holds. The first of `labelled` provides the class."""
 
     holds: dict[str, tuple[str, ...]]  # party -> its features
     labelled: tuple[str, ...]  # parties that have the class column
@@ -27,19 +27,19 @@ class Holdings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Agreement:
-    """A study and its parties, from a study file, or from the tables given to `simulate`."""
+    """A study and the parties of its runs, from a study file or, in `simulate`, from the given tables."""
 
     study: Study
-    sha256: str  # names the study on every page about it
+    sha256: str  # identifies the study everywhere
     names: tuple[str, ...]  # every party, in order
     contributors: tuple[str, ...]  # those that bring rows or columns
     hosts: Mapping[str, str] = field(default_factory=dict)  # a role that no contributor fills -> the party that runs it
-    columns: Holdings | None = None  # of a study over columns
+    columns: Holdings | None = None
     title: str = ""
     identities: Mapping[str, str] = field(default_factory=dict)  # party -> public key; empty in one process
-    roster: str = ""  # hash of the newest roster: stands in every key and signature of a run; the study's if it never changed
-    founders: tuple[str, ...] = ()  # of a study whose roster may change: who brought rows at first
-    steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
+    roster: str = ""  # hash of the newest roster, to which keys and signatures are bound; empty: the study's
+    founders: tuple[str, ...] = ()  # the first contributors, if the roster may change
+    steps: tuple[tuple[str, bool], ...] = ()  # contributors that left (False) or came (True) since, in order
 
     @property
     def bound_to(self) -> str:
@@ -53,7 +53,7 @@ class Agreement:
     @property
     def holdings(self) -> Holdings:
         if self.columns is None:
-            raise ConfigError("this is no study over columns")
+            raise ConfigError("this is not a study over columns")
         return self.columns
 
     @property

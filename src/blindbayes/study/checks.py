@@ -72,7 +72,7 @@ def _require_persons(study: Study) -> None:
 
 
 def _no_persons(study: Study) -> str:
-    """Why a bound on rows per person does not apply; empty if it does."""
+    """Return why a bound on rows per person does not apply; empty if it does."""
     if not study.is_private:
         return "without epsilon there is no noise that would protect a person"
     if study.partition == "columns" and study.aligned:

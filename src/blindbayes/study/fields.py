@@ -83,7 +83,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for field in msgspec.structs.fields(self):
             if field.name not in _INDEPENDENT_OF_EPSILON and getattr(self, field.name) != field.default:
                 raise PrivacyError(
-                    f"{field.name} is about noise, and without epsilon there is none; set epsilon, or leave it out"
+                    f"{field.name} is about noise, and does not apply without epsilon; set epsilon, or leave it out"
                 )
 
 
@@ -114,7 +114,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
-    """How statistics become a model.
+    """Estimation of the model from statistics.
 
     Parameters
     ----------
@@ -158,10 +158,10 @@ def is_number(value: Any) -> bool:
 
 
 def _require_whole(group: msgspec.Struct, **minimum: int) -> None:
-    for name, least in minimum.items():
+    for name, lowest in minimum.items():
         value = getattr(group, name)
-        if value is not None and (type(value) is not int or value < least):
-            raise ConfigError(f"{name} is a whole number, at least {least}")
+        if value is not None and (type(value) is not int or value < lowest):
+            raise ConfigError(f"{name} is a whole number, at least {lowest}")
 
 
 def _store_floats(group: msgspec.Struct, *names: str) -> None:

@@ -62,7 +62,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         elif self.columns is not None:
             raise ConfigError("[columns] is for kind = 'columns' or 'join'; leave it out")
         if unknown := sorted(set(self.roster.hosts.values()) - set(self.names)):
-            raise ConfigError(f"{unknown[0]!r} hosts a role but is no party of the study")
+            raise ConfigError(f"{unknown[0]!r} hosts a role but is not a party of the study")
         self.task  # noqa: B018 - options, quorum, bounds, features held by nobody or by two: refused here
         self._require_hosts()
 
@@ -81,9 +81,9 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         for party in self.parties:
             require_party(party)
         if unknown := sorted(set(self.changed_by) - set(names)):
-            raise ConfigError(f"{unknown[0]!r} signs changes of the roster (changed_by) but is no party of the study")
+            raise ConfigError(f"{unknown[0]!r} signs changes of the roster (changed_by) but is not a party of the study")
         if unknown := sorted(set(self.signatures) - set(names)):
-            raise ConfigError(f"{unknown[0]!r} signed the study but is no party of it")
+            raise ConfigError(f"{unknown[0]!r} signed the study but is not a party of it")
 
     def _require_hosts(self) -> None:
         contributors = set(self.contributors)
@@ -102,20 +102,20 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
                 )
 
     def _require_columns(self) -> None:
-        names, held = self.names, self.columns
-        if held is None:
+        names, columns = self.names, self.columns
+        if columns is None:
             raise ConfigError("a study over columns says who holds what: add [columns] labelled = [...] and [columns.holds]")
         if idle := [party.name for party in self.parties if not party.contributes]:
             raise ConfigError(f"{idle[0]} contributes nothing: every party of a study over columns holds columns or the class")
-        if unknown := sorted(set(held.holds) - set(names)):
-            raise ConfigError(f"[columns.holds] names {unknown[0]!r}, who is no party of the study")
-        if missing := [name for name in names if name not in held.holds]:
+        if unknown := sorted(set(columns.holds) - set(names)):
+            raise ConfigError(f"[columns.holds] names {unknown[0]!r}, who is not a party of the study")
+        if missing := [name for name in names if name not in columns.holds]:
             raise ConfigError(f"what does {missing[0]} hold? Add it to [columns.holds], with [] if it has the class alone")
-        if unknown := sorted({name for names_ in held.holds.values() for name in names_} - set(self.book.names)):
+        if unknown := sorted({name for names_ in columns.holds.values() for name in names_} - set(self.book.names)):
             raise ConfigError(f"[columns.holds] names the feature {unknown[0]!r}, which the codebook does not declare")
-        if not held.labelled:
+        if not columns.labelled:
             raise ConfigError(f"who has the class column {self.book.target!r}? Say so: [columns] labelled = [...]")
-        if not set(held.labelled) <= set(names) or len(set(held.labelled)) < len(held.labelled):
+        if not set(columns.labelled) <= set(names) or len(set(columns.labelled)) < len(columns.labelled):
             raise ConfigError("[columns] labelled names parties of the study, each once")
         if "all" in names:  # else reveal_to = "all" would read as that party's, and be everybody's
             raise ConfigError("over columns a party may not be called 'all': that name stands for everybody in reveal_to")
@@ -166,22 +166,22 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     @property
     def is_living(self) -> bool:
-        """Whether sites may come and go."""
+        """True if sites may join and leave."""
         return Support.ROSTER_CHANGES in self.study.task_class.supports
 
     def at(self, roster: str) -> StudyFile | None:
-        """The study as it stood with a roster, by its hash; None if it never had that one."""
+        """Return the study with an earlier roster, by its hash; None if it never had that one."""
         number = next((each.number for each in self.rosters if each.sha256 == roster), None)
         if number is None or number == len(self.changes):
             return None if number is None else self
         return msgspec.structs.replace(self, changes=self.changes[:number])
 
     def change(self, change: Change) -> StudyFile:
-        """The study with one more change of its roster, on top of the newest."""
+        """Return the study with one more change of its roster."""
         return msgspec.structs.replace(self, changes=(*self.changes, change))
 
     def sign_change(self, name: str, key: SigningKey) -> StudyFile:
-        """The same study with one more signature on its newest change."""
+        """Return the study with one more signature on its newest change."""
         signed = self.roster.sign(self.changes[-1], name, key)
         return msgspec.structs.replace(self, changes=(*self.changes[:-1], signed))
 
@@ -202,7 +202,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     @cached_property
     def contributors(self) -> tuple[str, ...]:
-        """Who brings rows."""
+        """The parties that bring rows or columns."""
         return tuple(party.name for party in self.members if party.contributes)
 
     @property
@@ -222,11 +222,11 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return self.task.setting
 
     def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:
-        """Run it in this process, as agreed: under its own hash, with its parties and hosts. See `Study.simulate`."""
-        return self.study.simulate(sources, agreement=self.agreement, **options)
+        """Run the study in this process under its own hash, with its parties and hosts. See `Study.simulate`."""
+        return self.agreement.study.simulate(sources, agreement=self.agreement, **options)
 
     def host(self, role: str) -> str:
-        """The party that runs a role."""
+        """Return the party that runs a role."""
         return self.roster.hosts.get(role, role)
 
     @cached_property
@@ -234,12 +234,12 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return {party.name: party for party in self.members}
 
     def party(self, name: str) -> Party:
-        if (found := self._by_name.get(name)) is None:
-            raise ConfigError(f"{name!r} is no party of this study")
-        return found
+        if (party := self._by_name.get(name)) is None:
+            raise ConfigError(f"{name!r} is not a party of this study")
+        return party
 
     def identity(self, role: str) -> bytes:
-        """The public key of whoever runs a role."""
+        """Return the public key of the party that runs a role."""
         return bytes.fromhex(self.party(self.host(role)).identity)
 
     # -- hash and signatures ---------------------------------------------------------------------------------------------
@@ -270,14 +270,14 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         return b"blindbayes study v1\n" + self.sha256.encode() + b"\n" + name.encode()
 
     def sign(self, name: str, key: SigningKey) -> StudyFile:
-        """The same study with one more founder's signature."""
+        """Return the study with one more founder's signature."""
         if key.public.hex() != self.rosters[0].identities.get(name):
             raise ConfigError(f"the study names another identity for {name} than this site's")
         signature = key.sign(self._signed_bytes(name)).hex()
         return msgspec.structs.replace(self, signatures={**self.signatures, name: signature})
 
     def require_signatures(self) -> tuple[str, ...]:
-        """Who has signed. Raises `ConfigError` naming a party whose signature is wrong."""
+        """Return the parties that signed. Raises `ConfigError` that names a party whose signature is wrong."""
         for name, signature in self.signatures.items():
             try:
                 founder = bytes.fromhex(self.rosters[0].identities[name])

@@ -1,9 +1,9 @@
-"""Who takes part in a study, as sites come and go.
+"""Rosters: the parties of a study as sites join and leave.
 
-A study's file names its founders; its hash is roster 0. Each `Change` names the hash of the one roster that it changes and is
-signed by those the study's rule names: every member that stays (or `changed_by`), and whoever comes. Its own hash covers study,
-number, predecessor and change: it stands for the new roster, and for all before it, in every offer, key and signature of a
-run. So sites that do not have the same rosters, in the same order, never get a session with each other.
+The study file names the founders; its hash is that of roster 0. Each `Change` names the hash of the roster that it changes and
+is signed by every party that stays (or those in `changed_by`) and by every party that joins. The hash of the new roster covers
+study, number, predecessor and change, and so all rosters before it. It is part of every offer, key and signature of a run:
+sites with different rosters never get a session with each other.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _HEX = set("0123456789abcdef")
 
 
 class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One organisation. `identity` is its Ed25519 public key; one that brings no rows has `contributes = false`."""
+    """One organisation, with its Ed25519 public key as `identity`. One that brings no rows has `contributes = false`."""
 
     name: str
     identity: str
     contributes: bool = True
-    key: str | None = None  # its X25519 public key, as on its card: for keys that stand over many runs
+    key: str | None = None  # its X25519 public key, from its card: for keys that last many runs
 
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One change of a roster. Sites that left may come back under their own name and identity."""
+    """One change of a roster. A site that left may return under its own name and identity."""
 
-    previous: str  # the hash of the roster that it changes
+    previous: str  # hash of the roster that it changes
     add: tuple[Party, ...] = ()
     remove: tuple[str, ...] = ()
-    hosts: dict[str, str] = {}  # roles that move -> the party that hosts them from now on
-    party_rows: int | None = None  # the largest number of rows of a party from now on
+    hosts: dict[str, str] = {}  # role that moves -> its new host
+    party_rows: int | None = None  # new maximum number of rows of a party
     signatures: dict[str, str] = {}
 
     def sha256(self, study: str, number: int) -> str:
-        """The hash of the roster after it."""
+        """Return the hash of the roster after the change."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         del fields["signatures"]
         fields |= {"format": "blindbayes.roster/1", "study": study, "number": number}
@@ -56,7 +56,7 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Roster:
-    """Who takes part from one change to the next."""
+    """The parties of a study between two changes."""
 
     study: str
     number: int
@@ -64,19 +64,19 @@ class Roster:
     parties: tuple[Party, ...]
     hosts: Mapping[str, str]
     party_rows: int | None
-    known: Mapping[str, str]  # every party that ever took part: name -> identity
-    rule: tuple[str, ...]  # whose signatures a change needs, as far as they stay; empty: every member's
-    signers: tuple[str, ...] = ()  # who had to sign this one
+    known: Mapping[str, str]  # name -> identity of every party that ever took part
+    rule: tuple[str, ...]  # parties that must sign a change, if they stay; empty: all
+    signers: tuple[str, ...] = ()  # parties that must sign the change that led here
 
     def then(self, change: Change) -> Roster:
-        """The roster after a change. Raises `ConfigError` for one that does not fit."""
+        """Return the roster after a change. Raises `ConfigError` for a change that does not fit."""
         number, names = self.number + 1, [party.name for party in self.parties]
         if change.previous != self.sha256:
             raise ConfigError(f"change {number} of the roster is not on top of change {self.number}: the chain is broken")
         if not (change.add or change.remove or change.hosts or change.party_rows):
             raise ConfigError(f"change {number} of the roster changes nothing")
-        if strange := [name for name in change.remove if name not in names]:
-            raise ConfigError(f"{strange[0]!r} cannot leave: it is no party of the study now")
+        if unknown := [name for name in change.remove if name not in names]:
+            raise ConfigError(f"{unknown[0]!r} cannot leave: it is not a party of the study now")
         known = dict(self.known)
         for party in change.add:
             require_party(party)
@@ -86,7 +86,7 @@ class Roster:
             known[party.name] = party.identity
         added = [party.name for party in change.add]
         if len({*added, *change.remove}) < len(added) + len(change.remove) or set(added) & set(names):
-            raise ConfigError(f"a party stands twice in change {number} of the roster, or is a party already")
+            raise ConfigError(f"a party occurs twice in change {number} of the roster, or is a party already")
         stay = tuple(party for party in self.parties if party.name not in change.remove)
         left = [party.name for party in stay]
         signers = [name for name in left if name in self.rule] or left
@@ -104,21 +104,24 @@ class Roster:
 
     @property
     def identities(self) -> dict[str, str]:
-        """The parties' public keys by name."""
+        """Public keys by name."""
         return {party.name: party.identity for party in self.parties}
 
     def payload(self, name: str) -> bytes:
-        """What a party signs of this roster."""
+        """Return the bytes that a party signs for this roster."""
         return b"blindbayes roster v1\n" + self.sha256.encode() + b"\n" + name.encode()
 
     def sign(self, change: Change, name: str, key: SigningKey) -> Change:
-        """The change that led to this roster with one more signature."""
+        """Return the change that led to this roster with one more signature."""
         if key.public.hex() != self.identities.get(name):
             raise ConfigError(f"the roster names another identity for {name} than this site's, or none")
         return msgspec.structs.replace(change, signatures={**change.signatures, name: key.sign(self.payload(name)).hex()})
 
     def require_signed(self, change: Change, *, complete: bool = True) -> tuple[str, ...]:
-        """Whose signatures are missing on the change that led here. Raises for a wrong one, and if `complete` for a missing."""
+        """Return the parties whose signatures are missing on the change that led here.
+
+        Raises `ConfigError` for a wrong signature and, if `complete`, for a missing one.
+        """
         from blindbayes.crypto.signatures import verify  # hashes are compared often, and need no keys
 
         for name, signature in change.signatures.items():
@@ -131,8 +134,8 @@ class Roster:
             raise ConfigError(f"change {self.number} of the roster is not signed by {', '.join(missing)}: nothing runs on it")
         return missing
 
-    def told(self, change: Change) -> list[str]:
-        """The change that led here, in words."""
+    def describe(self, change: Change) -> list[str]:
+        """Return lines that describe the change that led here."""
         missing = ", ".join(self.require_signed(change, complete=False))
         return [
             f"change {self.number} of the roster, hash {self.sha256}",
@@ -146,7 +149,7 @@ class Roster:
 
 
 def require_party(party: Party) -> Party:
-    """Refuse a party whose name or keys are none."""
+    """Refuse a party with an invalid name or key."""
     if not NAME.fullmatch(party.name):
         raise ConfigError(f"{party.name!r} is not a site's name: small letters, digits and dashes, as on its card")
     if len(party.identity) != 64 or not set(party.identity) <= _HEX:
@@ -157,15 +160,15 @@ def require_party(party: Party) -> Party:
 
 
 def rosters_of(founding: Roster, changes: Sequence[Change]) -> tuple[Roster, ...]:
-    """Every roster, from the founders to the newest."""
-    found = [founding]
+    """Return every roster, from the founders' to the newest."""
+    rosters = [founding]
     for change in changes:
-        found.append(found[-1].then(change))
-    return tuple(found)
+        rosters.append(rosters[-1].then(change))
+    return tuple(rosters)
 
 
 def steps_of(rosters: Sequence[Roster]) -> tuple[tuple[str, bool], ...]:
-    """Who that brings rows left (False) or came (True) since the founding, in order: noise and key graph follow from it."""
+    """Return the contributors that left (False) or came (True) since the founding, in order. Noise and key graph follow."""
     steps: list[tuple[str, bool]] = []
     for before, after in pairwise(rosters):
         old, new = ({party.name for party in each.parties if party.contributes} for each in (before, after))

@@ -41,7 +41,7 @@ class _CodebookFirst(msgspec.Struct, frozen=True):
 
 
 class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True, tag_field="kind"):
-    """What all kinds of study have; make a `RowStudy`, a `ColumnStudy` or a `JoinStudy`."""
+    """Base of all kinds of study; make a `RowStudy`, a `ColumnStudy` or a `JoinStudy`."""
 
     protocol: str
     options: dict[str, Any] = {}
@@ -92,7 +92,7 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def is_private(self) -> bool:
-        """Whether what is opened is noisy. Then no row may raise an error."""
+        """True if what is opened is noisy. Then no row may raise an error."""
         return self.privacy.epsilon is not None
 
     def contribution_bound(self, coins: Coins) -> ContributionBound | None:

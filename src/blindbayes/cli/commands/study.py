@@ -60,7 +60,7 @@ def show_hash(path: Path) -> None:
 @STUDY
 @JSON
 def check(path: Path, as_json: bool) -> None:
-    """What the study says, who signed it, what would be opened and to whom.
+    """Show what the study says, who signed it, what would be opened and to whom.
 
     Example:
       blindbayes study check study.toml
@@ -70,7 +70,7 @@ def check(path: Path, as_json: bool) -> None:
     asked = approval_of(study)
     width = max(map(len, facts))
     lines = [f"{name.replace('_', ' '):{width}}  {_shown(name, value)}" for name, value in facts.items()]
-    changes = [line for after, change in zip(study.rosters[1:], study.changes, strict=True) for line in after.told(change)]
+    changes = [line for after, change in zip(study.rosters[1:], study.changes, strict=True) for line in after.describe(change)]
     print_result({**facts, "approval": asked.to_dict()}, [*lines, *changes, *asked.lines], as_json=as_json)
 
 
@@ -118,17 +118,17 @@ def sign(path: Path, instead: bool, home: SiteFolder, passphrase_file: Path | No
 @HOME
 @JSON
 def dry_run(path: Path, home: SiteFolder, as_json: bool) -> None:
-    """What would leave this site, by kind of cell, without anything leaving. Counts the rows to see that they fit.
+    """Show what would leave this site, by kind of cell. Nothing leaves. Counts the rows to see that they fit.
 
     Example:
       blindbayes study dry-run study.toml --config north
     """
     study = StudyFile.from_toml(path)
-    found = preview.dry_run(home, read_card(home.folder / "card.toml").name, study)
-    lines = found.pop("lines")
-    refused = [f"Policy would refuse: {problem}" for problem in found["refused_because"]]
-    told = [f"Study {study.sha256}", *lines, *approval_of(study).lines, *found["past"], *refused]
-    print_result(found, told, as_json=as_json)
+    shown = preview.dry_run(home, read_card(home.folder / "card.toml").name, study)
+    lines = shown.pop("lines")
+    refused = [f"Policy would refuse: {problem}" for problem in shown["refused_because"]]
+    text = [f"Study {study.sha256}", *lines, *approval_of(study).lines, *shown["past"], *refused]
+    print_result(shown, text, as_json=as_json)
 
 
 @command.command()

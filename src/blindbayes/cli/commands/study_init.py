@@ -24,8 +24,8 @@ from blindbayes.study.study import Duplicates
 from blindbayes.study.tasks import registry as tasks
 from blindbayes.study.tasks.traits import ModelForm
 
-_OF_COLUMNS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
-_OF_ROWS = {"without_rows", "quorum", "min_parties"}
+_COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
+_ROW_OPTIONS = {"without_rows", "quorum", "min_parties"}
 _NEEDED = {"path", "title", "codebook", "cards"}
 _GROUPS: dict[str, type[msgspec.Struct]] = {"privacy": Privacy, "limits": Limits, "estimation": Estimation}
 _SETTINGS = (
@@ -97,10 +97,10 @@ def _problems(given: Mapping[str, Any]) -> list[str]:
     kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
     problems = [
         f"--{name.replace('bounds', 'bound').replace('_', '-')} is for studies over {kind}, or leave it out"
-        for name in sorted(set(given) & (_OF_COLUMNS if over_rows else _OF_ROWS))
+        for name in sorted(set(given) & (_COLUMN_OPTIONS if over_rows else _ROW_OPTIONS))
     ]
-    opened = tasks.task_class(given.get("protocol", "masked_sum")).model is ModelForm.OPENED
-    if over_rows and "queries" in given and opened:
+    task = tasks.task_class(given.get("protocol", "masked_sum"))
+    if over_rows and "queries" in given and task.model is ModelForm.OPENED:
         problems.append("--queries is for studies over columns, and for other models in shares; leave it out")
     return problems
 
@@ -129,10 +129,10 @@ def make_study(title: str, book: Codebook, cards: Sequence[Card], given: Mapping
         ]
         return StudyFile.make(study, title, tuple(parties), hosts=given.get("hosts"), deadlines=deadlines)
     holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.get("holds", ()))}
-    held = Holdings(holds, tuple(given.get("labelled", ())), given.get("n_rows"))
+    columns = Holdings(holds, tuple(given.get("labelled", ())), given.get("n_rows"))
     parties = [Party(each.name, each.identity.hex()) for each in cards]
-    over_columns = _columns_study(book, held, options, given)
-    return StudyFile.make(over_columns, title, tuple(parties), columns=held, deadlines=deadlines)
+    over_columns = _columns_study(book, columns, options, given)
+    return StudyFile.make(over_columns, title, tuple(parties), columns=columns, deadlines=deadlines)
 
 
 def _groups(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,10 +143,10 @@ def _groups(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _columns_study(
-    book: Codebook, held: Holdings, options: dict[str, Any], given: Mapping[str, Any]
+    book: Codebook, columns: Holdings, options: dict[str, Any], given: Mapping[str, Any]
 ) -> ColumnStudy | JoinStudy:
     """Return a study over columns with what sites ask for by default."""
-    task = tasks.task_class(given.get("protocol") or ("joined_sums" if held.n_rows is None else "class_sums"))
+    task = tasks.task_class(given.get("protocol") or ("joined_sums" if columns.n_rows is None else "class_sums"))
     exact = given.get("epsilon") is None
     groups = _groups({"min_cell": Policy().min_cell if task.model is ModelForm.SHARED and exact else 0, **given})
     own = {"options": options, **{name: given[name] for name in ("protocol", "reveal_to") if name in given}}

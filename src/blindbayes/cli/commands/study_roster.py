@@ -63,7 +63,7 @@ def change(
     after = study.change(Change(study.roster.sha256, came, remove, moved, party_rows))
     after.task.require_runnable()
     write_whole(path.resolve(), after.to_toml().encode(), private=False)
-    click.echo("\n".join(after.roster.told(after.changes[-1])))
+    click.echo("\n".join(after.roster.describe(after.changes[-1])))
 
 
 @roster.command()
@@ -80,7 +80,7 @@ def show(path: Path, as_json: bool) -> None:
     changes = [{"roster": after.sha256, "missing": list(after.require_signed(each, complete=False))} for after, each in pairs]
     facts = {"study": study.sha256, "roster": study.roster.sha256, "parties": list(study.names), "changes": changes}
     first = f"study {study.sha256}: {', '.join(party.name for party in study.parties)}"
-    print_result(facts, [first, *(line for after, each in pairs for line in after.told(each))], as_json=as_json)
+    print_result(facts, [first, *(line for after, each in pairs for line in after.describe(each))], as_json=as_json)
 
 
 def sign_change(home: SiteFolder, identity: Identity, study: StudyFile, *, instead: bool) -> StudyFile:

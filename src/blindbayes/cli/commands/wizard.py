@@ -293,7 +293,7 @@ class Wizard:
                     self._study(hosts={**hosts, role: name})
                 return name
 
-            hosts[role] = asked(STUDY["hosts"].question.format(seat=role), checked, host)
+            hosts[role] = asked(STUDY["hosts"].question.format(role=role), checked, host)
         self._answers["hosts"] = hosts
 
     def _ask_deadlines(self) -> None:
