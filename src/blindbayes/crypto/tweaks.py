@@ -65,6 +65,10 @@ class TweakedHash:
             raise LocalProtocolError("an expanded key needs kernels")
         return kernel.schedules(self._key)
 
+    def tweaks(self, domain: Domain, first: int) -> kernels.Tweaks:
+        """Return the argument of kernels that hash from tweak `first`."""
+        return kernels.Tweaks(self.schedule, first, domain)
+
     @classmethod
     def for_block(cls, session: bytes, index: int) -> TweakedHash:
         """Return the hash for a block of a session: security falls with the hashes under one key, so blocks have their own."""

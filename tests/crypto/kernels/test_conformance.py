@@ -281,12 +281,13 @@ def look_ups(kernel, schedule, **changed):
     q, total = np.zeros((size["q"], size["bits"], 2), kind), np.zeros((size["count"], *shape), np.uint64)
     sent = np.zeros((size["sent"], size["q"], shape[0] * shape[1]), np.uint64)
     if "choices" in changed:
-        kernel.take(schedule, q, np.zeros(changed["choices"], np.uint64), sent, first=0, domain=3, total=total)
+        kernel.take(kernels.Tweaks(schedule, 0, 3), q, np.zeros(changed["choices"], np.uint64), sent, total=total)
         return
     total.flags.writeable = not changed.get("locked", False)
     table = np.zeros((size.get("instances", 1), size["selectors"], size["entries"], *shape), np.uint64)
     flips = None if size["flips"] is None else np.zeros(size["flips"], np.uint64)
-    kernel.offer(schedule, q, schedule[0, :16].copy().view(np.uint64), table, flips, first=0, domain=3, total=total, sent=sent)
+    delta = schedule[0, :16].copy().view(np.uint64)
+    kernel.offer(kernels.Tweaks(schedule, 0, 3), q, delta, table, flips, total=total, sent=sent)
 
 
 UNFIT_LOOK_UPS = (
@@ -305,7 +306,7 @@ def comparison(kernel, schedule, **changed):
     tables = np.zeros((size["rows"], 4), np.uint64)
     tables.flags.writeable = not changed.get("locked", False)
     labels = np.zeros((size["bits"], size["lanes"], 2), np.uint64)
-    kernel.compare(schedule, delta, values, labels, size["classes"], tables, first=0, domain=4)
+    kernel.compare(kernels.Tweaks(schedule, 0, 4), delta, values, labels, size["classes"], tables)
 
 
 def matching(kernel, schedule, **changed):
@@ -315,7 +316,7 @@ def matching(kernel, schedule, **changed):
     values = None if size["values"] is None else np.zeros((size["values"], size["limbs"]), np.uint64)
     labels, tables = np.zeros((size["bits"], size["lanes"], 2), np.uint64), np.zeros((size["rows"], 4), np.uint64)
     tables.flags.writeable = not changed.get("locked", False)
-    kernel.match(schedule, delta, values, labels, size["tag_bits"], tables, first=0, domain=4)
+    kernel.match(kernels.Tweaks(schedule, 0, 4), delta, values, labels, size["tag_bits"], tables)
 
 
 UNFIT_MATCHES = [
@@ -387,6 +388,7 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
     with kernels.using(isa):
         kernel = kernels.active()
         schedule = kernel.schedules(bytes(16))
+        tweaks = kernels.Tweaks(schedule, 0, 4)
         seeds, out = np.zeros((8, 2), dtype=np.uint64), np.zeros((8, 4), dtype=np.uint64)
         locked = out.copy()
         locked.flags.writeable = False
@@ -421,15 +423,13 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             lambda: kernel.transpose(np.zeros((64, 8), np.uint8), np.zeros((63, 8), np.uint8)),
             lambda: kernel.transpose(np.zeros((64, 8), np.uint8)[::-1], np.zeros((64, 8), np.uint8)),
             lambda: kernel.transpose(np.zeros((64, 16), np.uint8)[:, ::2], np.zeros((64, 8), np.uint8)),
-            lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[0], 3, 1, 0, 1),
-            lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[0], 0, 1, 0, 1),
-            lambda: kernel.sender_pads(schedule, seeds[:, None], seeds[:2], 2, 1, 0, 1),
-            lambda: kernel.chooser_pads(schedule, seeds[:, None], seeds[:7, 0].copy(), 1, 0, 1),
-            lambda: kernel.gates(schedule, None, out.reshape(2, 8, 2), seeds[None], None, out, first=0, domain=4, every=True),
-            lambda: kernel.gates(schedule, None, seeds[None], seeds[None], None, out[None, :7], first=0, domain=4, every=True),
-            lambda: kernel.gates(
-                schedule, seeds[0], seeds[None], seeds[None], None, locked[None], first=0, domain=4, every=True
-            ),
+            lambda: kernel.sender_pads(tweaks, seeds[:, None], seeds[0], 3, 1),
+            lambda: kernel.sender_pads(tweaks, seeds[:, None], seeds[0], 0, 1),
+            lambda: kernel.sender_pads(tweaks, seeds[:, None], seeds[:2], 2, 1),
+            lambda: kernel.chooser_pads(tweaks, seeds[:, None], seeds[:7, 0].copy(), 1),
+            lambda: kernel.gates(tweaks, None, out.reshape(2, 8, 2), seeds[None], None, out, every=True),
+            lambda: kernel.gates(tweaks, None, seeds[None], seeds[None], None, out[None, :7], every=True),
+            lambda: kernel.gates(tweaks, seeds[0], seeds[None], seeds[None], None, locked[None], first=0, domain=4, every=True),
             *(lambda change=change: look_ups(kernel, schedule, **change) for change in UNFIT_LOOK_UPS),
             *(lambda change=change: comparison(kernel, schedule, **change) for change in UNFIT_COMPARISONS),
             *(lambda change=change: matching(kernel, schedule, **change) for change in UNFIT_MATCHES),

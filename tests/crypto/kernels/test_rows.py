@@ -158,7 +158,7 @@ def offered(kernel, schedule, q, own=None, table=None, width=1, share=None, sent
     table = np.zeros((4, 4), np.uint8) if table is None else table
     share = np.zeros(8, np.uint8) if share is None else share
     sent = np.zeros((3, 8), np.uint8) if sent is None else sent
-    kernel.offer_digits(schedule, q, q[0, 0], own, table, width, 0, 3, share, sent)
+    kernel.offer_digits(kernels.Tweaks(schedule, 0, 3), q, q[0, 0], own, table, width, share, sent)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -170,7 +170,7 @@ def test_kernels_refuse_what_does_not_fit(name):
     locked.setflags(write=False)
     bad_ops = [[1, 0, 0, 0, 0], [-1, 0, 0, 0, 0], [0, 4, 0, 0, 0], [0, 0, 4, 0, 0], [0, 0, -1, 0, 0], [0, 0, 0, 64, 0]]
     with kernels.using(name):
-        kernel = kernels.active()
+        kernel, tweaks = kernels.active(), kernels.Tweaks(schedule, 0, 2)
         unfit = [functools.partial(kernel.encode, codes, np.array([bad]), MISSING, out) for bad in bad_ops]
         unfit += [
             lambda: kernel.encode(codes, np.array([[0, 0, 1, 0, 0], op]), MISSING, out),  # not sorted
@@ -189,14 +189,14 @@ def test_kernels_refuse_what_does_not_fit(name):
             lambda: kernel.regrow(schedule, q, own[:7], 3, leaves[:1], (0, 0), domains),
             lambda: kernel.regrow(schedule, q, own, 3, leaves[:2], (0, 0), domains),
             lambda: kernel.regrow(schedule, q, own, 3, leaves[:1, :7], (0, 0), domains),
-            lambda: kernel.mask_rows(schedule, leaves[:, :7], 0, 2, out, share),
-            lambda: kernel.mask_rows(schedule, leaves, 0, 2, out, share[:2]),
-            lambda: kernel.mask_rows(schedule, leaves, 0, 2, locked, share),
-            lambda: kernel.mask_rows(schedule, leaves, 0, 2, np.zeros((8, 2049), np.uint64), np.zeros((3, 2049), np.uint64)),
-            lambda: kernel.unmask_rows(schedule, leaves, own[:7], 0, 2, out, share),
-            lambda: kernel.unmask_rows(schedule, leaves, own.astype(np.int32), 0, 2, out, share),
-            lambda: kernel.unmask_rows(schedule, leaves, own, 0, 2, out[:7], share),
-            lambda: kernel.unmask_rows(schedule, leaves, own, 0, 2, out, share[:, :3]),
+            lambda: kernel.mask_rows(tweaks, leaves[:, :7], out, share),
+            lambda: kernel.mask_rows(tweaks, leaves, out, share[:2]),
+            lambda: kernel.mask_rows(tweaks, leaves, locked, share),
+            lambda: kernel.mask_rows(tweaks, leaves, np.zeros((8, 2049), np.uint64), np.zeros((3, 2049), np.uint64)),
+            lambda: kernel.unmask_rows(tweaks, leaves, own[:7], out, share),
+            lambda: kernel.unmask_rows(tweaks, leaves, own.astype(np.int32), out, share),
+            lambda: kernel.unmask_rows(tweaks, leaves, own, out[:7], share),
+            lambda: kernel.unmask_rows(tweaks, leaves, own, out, share[:, :3]),
             *(functools.partial(offered, kernel, schedule, q, **change) for change in UNFIT_DIGITS),
         ]
         for call in unfit:

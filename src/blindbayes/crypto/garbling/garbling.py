@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.crypto.kernels import Kernels
+from blindbayes.crypto.kernels import Kernels, Tweaks
 from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash, turned
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 
@@ -172,8 +172,7 @@ class HalfGates(CarryChain):
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         into = None if carry is None else np.ascontiguousarray(carry)
         shaped = tables.reshape(bits, lanes, ROW_WORDS)
-        (kernel, schedule), domain = self._kernel, Domain.GATE
-        return kernel.gates(schedule, self._delta, left, right, into, shaped, every=every, first=first, domain=domain)
+        return self._kernel.gates(self._gate_tweaks(first), self._delta, left, right, into, shaped, every=every)
 
     def compare(self, values: npt.NDArray[np.uint64] | None, labels: Wires, classes: int) -> Wires:
         """Return the bits of the position of the first maximum: `argmax_by_pairs` of `sign_of_sum`, by one kernel call.
@@ -183,8 +182,7 @@ class HalfGates(CarryChain):
         bits, lanes = labels.shape[:2]
         pairs = classes * (classes - 1) // 2
         first, tables = self._begin((bits - 1) * lanes + (classes - 1) * (classes - 2) * lanes // pairs)
-        kernel, schedule = self._kernel
-        return kernel.compare(schedule, self._delta, values, labels, classes, tables, first=first, domain=Domain.GATE)
+        return self._kernel.compare(self._gate_tweaks(first), self._delta, values, labels, classes, tables)
 
     def match(
         self, values: npt.NDArray[np.uint64] | None, labels: Wires, tag_bits: int
@@ -196,14 +194,16 @@ class HalfGates(CarryChain):
         """
         bits, lanes = labels.shape[:2]
         first, tables = self._begin((bits - 1) * lanes)
-        kernel, schedule = self._kernel
-        return kernel.match(schedule, self._delta, values, labels, tag_bits, tables, first=first, domain=Domain.GATE)
+        return self._kernel.match(self._gate_tweaks(first), self._delta, values, labels, tag_bits, tables)
 
     @property
-    def _kernel(self) -> tuple[Kernels, npt.NDArray[np.uint8]]:
+    def _kernel(self) -> Kernels:
         if self.hash_.kernel is None:
             raise LocalProtocolError("this operation needs kernels")
-        return self.hash_.kernel, self.hash_.schedule
+        return self.hash_.kernel
+
+    def _gate_tweaks(self, first: int) -> Tweaks:
+        return self.hash_.tweaks(Domain.GATE, first)
 
 
 class Garbler(HalfGates):

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from blindbayes.crypto.kernels.bindings import MAX_CLASSES, MAX_WORDS, Kernels
-from blindbayes.crypto.kernels.signatures import functions
+from blindbayes.crypto.kernels.signatures import Tweaks, functions
 from blindbayes.errors import ConfigError
 
-__all__ = ["MAX_CLASSES", "MAX_WORDS", "Kernels", "active", "available", "describe", "using"]
+__all__ = ["MAX_CLASSES", "MAX_WORDS", "Kernels", "Tweaks", "active", "available", "describe", "using"]
 VARIABLE = "BLINDBAYES_KERNELS"
 _REUSED = 1 << 27  # bytes of freed memory that a process with kernels keeps for reuse
 

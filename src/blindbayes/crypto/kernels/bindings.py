@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.kernels.counts import CountingKernels
-from blindbayes.crypto.kernels.signatures import Bytes, I64Array, U64Array, require
+from blindbayes.crypto.kernels.signatures import Bytes, I64Array, Tweaks, U64Array, require
 
 SCHEDULE = 176  # bytes of an expanded AES-128 key
 MAX_WORDS = 2048  # of a row that is accumulated or looked up
@@ -107,43 +107,31 @@ class Kernels(CountingKernels):
 
     # -- pads ----------------------------------------------------------------------------------------------------------
 
-    def sender_pads(
-        self, schedule: Bytes, q: U64Array, delta: U64Array, entries: int, words: int, first: int, domain: int
-    ) -> U64Array:
+    def sender_pads(self, tweaks: Tweaks, q: U64Array, delta: U64Array, entries: int, words: int) -> U64Array:
         """Return the pads (entries, n, words) of a sender from q (n, bits, 2); see `crypto.ot`."""
         rows, bits, _ = q.shape
         require(0 < bits < 64 and 0 < entries <= 1 << bits and words > 0)
         out = _words(entries, rows, words)
-        self._call["sender_pads"](schedule, q, delta, rows, bits, entries, words, first, domain, out)
+        self._call["sender_pads"](tweaks.schedule, q, delta, rows, bits, entries, words, *tweaks[1:], out)
         return out
 
-    def chooser_pads(self, schedule: Bytes, t: U64Array, choices: U64Array, words: int, first: int, domain: int) -> U64Array:
+    def chooser_pads(self, tweaks: Tweaks, t: U64Array, choices: U64Array, words: int) -> U64Array:
         """Return the pads (n, words) of a chooser from t (n, bits, 2) and choices (n,)."""
         rows, bits, _ = t.shape
         require(0 < bits < 64 and words > 0)
         out = _words(rows, words)
-        self._call["chooser_pads"](schedule, t, choices, rows, bits, words, first, domain, out)
+        self._call["chooser_pads"](tweaks.schedule, t, choices, rows, bits, words, *tweaks[1:], out)
         return out
 
     def offer_digits(
-        self,
-        schedule: Bytes,
-        q: U64Array,
-        delta: U64Array,
-        own: Bytes,
-        table: Bytes,
-        width: int,
-        first: int,
-        domain: int,
-        share: Bytes,
-        sent: Bytes,
+        self, tweaks: Tweaks, q: U64Array, delta: U64Array, own: Bytes, table: Bytes, width: int, share: Bytes, sent: Bytes
     ) -> None:
         """Write shares (n,) of table[own, choice], and the message (entries - 1, n); see `protocols.two_party.digits`."""
         (rows, bits, _), (numbers, entries) = q.shape, table.shape
         require(0 < bits < 8 and 0 < entries <= min(MAX_ENTRIES, 1 << bits) and 0 < numbers <= 256 and 0 < width <= 8)
         require(sent.shape == (entries - 1, rows) and sent.flags.writeable)
         sizes = rows, bits, numbers, entries, width
-        self._call["offer_digits"](schedule, q, delta, own, table, *sizes, first, domain, share, sent, sent.strides[0])
+        self._call["offer_digits"](tweaks.schedule, q, delta, own, table, *sizes, *tweaks[1:], share, sent, sent.strides[0])
 
     # -- sums by class ---------------------------------------------------------------------------------------------------
 
@@ -193,33 +181,29 @@ class Kernels(CountingKernels):
         require(sums == sum(1 if width < 4 else 2 for width in widths))
         return count, levels
 
-    def mask_rows(self, schedule: Bytes, leaves: U64Array, first: int, domain: int, rows: U64Array, share: U64Array) -> None:
+    def mask_rows(self, tweaks: Tweaks, leaves: U64Array, rows: U64Array, share: U64Array) -> None:
         """Subtract the expanded leaves (classes, n, 2) from `rows` (n, words); add each class's to its line of `share`."""
         classes, (count, words) = len(leaves), rows.shape
         require(0 < words <= MAX_WORDS)
-        self._call["mask_rows"](schedule, leaves, first, domain, count, words, classes, rows, share)
+        self._call["mask_rows"](tweaks.schedule, leaves, *tweaks[1:], count, words, classes, rows, share)
 
-    def unmask_rows(
-        self, schedule: Bytes, leaves: U64Array, own: I64Array, first: int, domain: int, rows: U64Array, share: U64Array
-    ) -> None:
+    def unmask_rows(self, tweaks: Tweaks, leaves: U64Array, own: I64Array, rows: U64Array, share: U64Array) -> None:
         """Subtract the expanded leaves from `share` by class; add each row, with all its leaves, to the line of its class."""
         classes, (count, words) = len(leaves), rows.shape
         require(0 < words <= MAX_WORDS)
-        self._call["unmask_rows"](schedule, leaves, own, first, domain, count, words, classes, rows, share)
+        self._call["unmask_rows"](tweaks.schedule, leaves, own, *tweaks[1:], count, words, classes, rows, share)
 
     # -- half gates --------------------------------------------------------------------------------------------------------
 
     def gates(
         self,
-        schedule: Bytes,
+        tweaks: Tweaks,
         delta: U64Array | None,
         left: U64Array,
         right: U64Array,
         carry: U64Array | None,
         tables: U64Array,
         *,
-        first: int,
-        domain: int,
         every: bool,
     ) -> U64Array:
         """Return the carries of a chain of AND gates on (bits, lanes, 2) labels: all of them, or the last if not `every`.
@@ -230,7 +214,7 @@ class Kernels(CountingKernels):
         require(bits > 0)
         steps, stride = (bits, 16 * lanes) if every else (1, 0)
         out = _words(steps, lanes, 2)
-        self._call["gates"](schedule, delta, left, right, carry, bits, lanes, first, domain, tables, out, stride, steps)
+        self._call["gates"](tweaks.schedule, delta, left, right, carry, bits, lanes, *tweaks[1:], tables, out, stride, steps)
         return out
 
     @staticmethod
@@ -241,16 +225,7 @@ class Kernels(CountingKernels):
         return 0 if values is None else values.shape[-1]
 
     def compare(
-        self,
-        schedule: Bytes,
-        delta: U64Array | None,
-        values: U64Array | None,
-        labels: U64Array,
-        classes: int,
-        tables: U64Array,
-        *,
-        first: int,
-        domain: int,
+        self, tweaks: Tweaks, delta: U64Array | None, values: U64Array | None, labels: U64Array, classes: int, tables: U64Array
     ) -> U64Array:
         """Return labels (ceil(log2 classes), count, 2) of the position of the first maximum.
 
@@ -264,20 +239,11 @@ class Kernels(CountingKernels):
         gates = (bits - 1) * lanes + (classes - 1) * (classes - 2) * count
         scratch, out = _words(lanes, 2), _words((classes - 1).bit_length(), count, 2)
         sizes = count, classes, bits, limbs
-        self._call["compare"](schedule, delta, values, labels, *sizes, first, domain, tables, scratch, out, lanes, gates)
+        self._call["compare"](tweaks.schedule, delta, values, labels, *sizes, *tweaks[1:], tables, scratch, out, lanes, gates)
         return out
 
     def match(
-        self,
-        schedule: Bytes,
-        delta: U64Array | None,
-        values: U64Array | None,
-        labels: U64Array,
-        tag_bits: int,
-        tables: U64Array,
-        *,
-        first: int,
-        domain: int,
+        self, tweaks: Tweaks, delta: U64Array | None, values: U64Array | None, labels: U64Array, tag_bits: int, tables: U64Array
     ) -> tuple[U64Array, U64Array, Bytes]:
         """Return labels (lanes, 2) of the equality of tags, and keys (lanes, planes, 2) and colours (lanes, planes) of planes.
 
@@ -288,7 +254,7 @@ class Kernels(CountingKernels):
         require(0 < tag_bits <= MAX_TAG and planes >= 0)
         sizes, gates = (lanes, tag_bits, planes, self._limbs(delta, values, bits)), (tag_bits - 1 + planes) * lanes
         out = _words(lanes, 2), _words(lanes, planes, 2), _bytes(lanes, planes)
-        self._call["match"](schedule, delta, values, labels, *sizes, first, domain, tables, *out, bits, gates)
+        self._call["match"](tweaks.schedule, delta, values, labels, *sizes, *tweaks[1:], tables, *out, bits, gates)
         return out
 
     # -- look-ups ----------------------------------------------------------------------------------------------------------
@@ -300,14 +266,12 @@ class Kernels(CountingKernels):
 
     def offer(
         self,
-        schedule: Bytes,
+        tweaks: Tweaks,
         q: U64Array,
         delta: U64Array,
         table: U64Array,
         flips: U64Array | None,
         *,
-        first: int,
-        domain: int,
         total: U64Array,
         sent: U64Array,
     ) -> None:
@@ -323,17 +287,15 @@ class Kernels(CountingKernels):
         require(flips is None or entries == 1 << bits)
         stride, sizes = selectors * entries * words if instances > 1 else 0, (count, selectors, bits, entries, words, limbs)
         derived = instances, numbers, entries - 1, rows
-        self._call["offer"](schedule, q, delta, table, stride, flips, *sizes, first, domain, total, sent, *derived)
+        self._call["offer"](tweaks.schedule, q, delta, table, stride, flips, *sizes, *tweaks[1:], total, sent, *derived)
 
-    def take(
-        self, schedule: Bytes, t: U64Array, choices: U64Array, sent: U64Array, *, first: int, domain: int, total: U64Array
-    ) -> None:
+    def take(self, tweaks: Tweaks, t: U64Array, choices: U64Array, sent: U64Array, *, total: U64Array) -> None:
         """Add the chooser's shares to `total` (count, numbers, limbs), from t (n, bits, 2), choices (n,) and `sent`."""
         (rows, bits, _), (count, numbers, limbs), others = t.shape, total.shape, len(sent)
         words = numbers * limbs
         require(count > 0 and rows % count == 0 and 0 < bits < 64 and limbs in (1, 2) and self.looks_up(words))
         sizes = count, rows // count, bits, others + 1, words, limbs
-        self._call["take"](schedule, t, choices, sent, *sizes, first, domain, total, rows, others, numbers)
+        self._call["take"](tweaks.schedule, t, choices, sent, *sizes, *tweaks[1:], total, rows, others, numbers)
 
     # -- short messages under many keys --------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,6 +98,14 @@ _DTYPES = {"u64": np.uint64, "i64": np.int64, "f64": np.float64, "u16": np.uint1
 _NUMBERS = {"u64": "uint64_t", "i64": "int64_t", "f64": "double", "int": "int", "size_t": "size_t"}
 _KINDS = ("memory", "key", "lines", "address")
 _UNFIT = "arrays handed to a kernel do not fit it, or one another"
+
+
+class Tweaks(NamedTuple):
+    """Expanded key, first tweak and domain of the hashes of one call."""
+
+    schedule: Bytes
+    first: int
+    domain: int
 
 
 def require(fits: bool) -> None:

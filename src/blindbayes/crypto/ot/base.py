@@ -119,7 +119,7 @@ def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, 
     first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
     if hash_.kernel is not None:
         own = np.ascontiguousarray(q)
-        return hash_.kernel.sender_pads(hash_.schedule, own, delta, entries, width, first, Domain.TRANSFER)
+        return hash_.kernel.sender_pads(hash_.tweaks(Domain.TRANSFER, first), own, delta, entries, width)
     pads = np.empty((entries, rows, width), dtype=np.uint64)
     for value, part, own in _hashed_keys(hash_, q, delta, entries, width, first):
         pads[value, part] = own
@@ -165,7 +165,7 @@ def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: in
     first = hash_.reserve(Domain.TRANSFER, rows * entries * blocks)
     if hash_.kernel is not None:
         own, chosen = np.ascontiguousarray(t), np.ascontiguousarray(choices)
-        return hash_.kernel.chooser_pads(hash_.schedule, own, chosen, width, first, Domain.TRANSFER)
+        return hash_.kernel.chooser_pads(hash_.tweaks(Domain.TRANSFER, first), own, chosen, width)
     pads = np.empty((rows, width), dtype=np.uint64)
     for low in range(0, rows, _ROWS_AT_ONCE):
         part = slice(low, min(rows, low + _ROWS_AT_ONCE))

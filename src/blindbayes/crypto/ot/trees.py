@@ -127,7 +127,7 @@ def mask(hash_: TweakedHash, leaves: Block128, masked: U64Array, share: U64Array
     each = -(-width // 2)
     first = hash_.reserve(Domain.LEAF, classes * count * each)
     if hash_.kernel is not None and width <= kernels.MAX_WORDS:
-        hash_.kernel.mask_rows(hash_.schedule, leaves, first, Domain.LEAF, masked, share)
+        hash_.kernel.mask_rows(hash_.tweaks(Domain.LEAF, first), leaves, masked, share)
         return
     for low in range(0, count, _ROWS_AT_ONCE):
         part = slice(low, min(count, low + _ROWS_AT_ONCE))
@@ -147,7 +147,7 @@ def unmask(hash_: TweakedHash, leaves: Block128, masked: U64Array, own: npt.NDAr
     each = -(-width // 2)
     first = hash_.reserve(Domain.LEAF, classes * count * each)
     if hash_.kernel is not None and width <= kernels.MAX_WORDS:
-        hash_.kernel.unmask_rows(hash_.schedule, leaves, own, first, Domain.LEAF, masked, share)
+        hash_.kernel.unmask_rows(hash_.tweaks(Domain.LEAF, first), leaves, own, masked, share)
         return
     picked = np.empty((min(count, _ROWS_AT_ONCE), width), dtype=np.uint64)
     for low in range(0, count, _ROWS_AT_ONCE):

@@ -37,9 +37,8 @@ def offer(
         part = slice(low, low + _ROWS_AT_ONCE)
         if hash_.kernel is not None and bits <= _KERNEL_BITS:
             first, some = hash_.reserve(Domain.TRANSFER, entries * len(own[part])), (share[part], sent[:, part])
-            hash_.kernel.offer_digits(
-                hash_.schedule, q[part], stream.delta, own[part], table, width, first, Domain.TRANSFER, *some
-            )
+            tweaks = hash_.tweaks(Domain.TRANSFER, first)
+            hash_.kernel.offer_digits(tweaks, q[part], stream.delta, own[part], table, width, *some)
             continue
         made = sender_bytes(hash_, q[part], stream.delta, entries)
         made &= mask

@@ -60,8 +60,8 @@ def offer(
     sent = sent.reshape(entries - 1, len(q), width)
     if kernel is not None and kernel.looks_up(width, 0 if offered.flips is None else entries):
         first = hash_.reserve(Domain.TRANSFER, len(q) * entries * -(-width // 2))
-        q, tweaks = np.ascontiguousarray(q), {"first": first, "domain": Domain.TRANSFER}
-        kernel.offer(hash_.schedule, q, delta, offered.table, offered.flips, total=total, sent=sent, **tweaks)
+        q, tweaks = np.ascontiguousarray(q), hash_.tweaks(Domain.TRANSFER, first)
+        kernel.offer(tweaks, q, delta, offered.table, offered.flips, total=total, sent=sent)
         return sent.reshape(-1)
     pads = sender_pads(hash_, q, delta, entries, width).reshape(entries, count, selectors, *plan_shape)
     base = pads[0] if offered.flips is None else lm.add(offered.entry(0), pads[0])
@@ -83,7 +83,7 @@ def take(hash_: TweakedHash, t: Block128, choices: U64Array | Bits, sent: U64Arr
     entries, choices = len(table) + 1, np.ascontiguousarray(choices, dtype=np.uint64)
     if kernel is not None and kernel.looks_up(width):
         first = hash_.reserve(Domain.TRANSFER, rows * entries * -(-width // 2))
-        kernel.take(hash_.schedule, np.ascontiguousarray(t), choices, table, first=first, domain=Domain.TRANSFER, total=total)
+        kernel.take(hash_.tweaks(Domain.TRANSFER, first), np.ascontiguousarray(t), choices, table, total=total)
         return
     pads = chooser_pads(hash_, t, choices, entries, width).reshape(rows, *plan_shape)
     index = choices.astype(np.int64)
