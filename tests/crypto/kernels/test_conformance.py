@@ -429,7 +429,7 @@ def test_what_does_not_fit_is_refused_before_a_kernel_sees_it(isa):
             lambda: kernel.chooser_pads(tweaks, seeds[:, None], seeds[:7, 0].copy(), 1),
             lambda: kernel.gates(tweaks, None, out.reshape(2, 8, 2), seeds[None], None, out, every=True),
             lambda: kernel.gates(tweaks, None, seeds[None], seeds[None], None, out[None, :7], every=True),
-            lambda: kernel.gates(tweaks, seeds[0], seeds[None], seeds[None], None, locked[None], first=0, domain=4, every=True),
+            lambda: kernel.gates(tweaks, seeds[0], seeds[None], seeds[None], None, locked[None], every=True),
             *(lambda change=change: look_ups(kernel, schedule, **change) for change in UNFIT_LOOK_UPS),
             *(lambda change=change: comparison(kernel, schedule, **change) for change in UNFIT_COMPARISONS),
             *(lambda change=change: matching(kernel, schedule, **change) for change in UNFIT_MATCHES),
