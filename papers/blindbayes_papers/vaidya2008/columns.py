@@ -36,6 +36,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.simulation.models import JointModel
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.aligned import AlignedTask
+from blindbayes.study.tasks.classify import Scoring
 from blindbayes.study.tasks.columns import columns_of, count_local, require_held, whole_block
 from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
 from blindbayes.study.tasks.shared import ShareTask
@@ -74,13 +75,15 @@ def _column(feature: Feature, block: CodedRows) -> list[int]:
     return [int(code) for code in codes - least]
 
 
-class PrintedScoring:
-    """One party's part of a classification, in a session of its own under the keys of the training."""
+class PrintedScoring(Scoring):
+    """One party's side of a classification, in a session of its own under the keys of the training."""
+
+    protocols = ("scalar_product",)
 
     def __init__(self, share: PrintedShare, source: ColumnSource | int) -> None:
         share.require_alive()
         self.share, self.party, self.columns = share, share.party, columns_of(share.public)
-        self.count = self.charged = source if isinstance(source, int) else source.rows
+        self.count = source if isinstance(source, int) else source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
         block = CodedRows(None, {}, self.count)
@@ -91,9 +94,6 @@ class PrintedScoring:
         self._scores = [[2 * float(value) for value in row] for row in self._local(block)] if holder else []
         features = () if holder else self.columns.features(self.party)
         self._values = {feature.name: _column(feature, block) for feature in features}
-
-    def max_bytes(self) -> int | None:
-        return None
 
     def digest(self, key: bytes) -> bytes:
         return blake2b(repr((self._scores, self._values)).encode(), key=key[:64], digest_size=32).digest()
@@ -125,9 +125,6 @@ class PrintedScoring:
 
 class PrintedPrediction(PredictionTask):
     """A classification by the paper's route."""
-
-    def __init__(self, terms: PredictionTerms, site: AnsweringSite, run_id: str, request: Request) -> None:
-        super().__init__(replace(terms, protocols=("scalar_product",)), site, run_id, request)
 
     def scoring(self, share: KeptShare, rows: ColumnSource | int) -> PrintedScoring:
         if not isinstance(share, PrintedShare):

@@ -110,7 +110,7 @@ class FolderSite:
         if not self._withdrawn:
             require_rows(self.home.config.policy, self.study.agreement.study.limits.min_rows, rows)
 
-    def require_price(self, charge: Charge | None) -> None:
+    def require_cost(self, charge: Charge | None) -> None:
         require_cost(self.home.config.policy, None if charge is None else charge.spend)
 
     def state(self, statistics: Statistics) -> State:

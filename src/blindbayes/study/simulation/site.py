@@ -78,7 +78,7 @@ class MemorySite:
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         require_rows(self.policy, agreement.study.limits.min_rows, rows)
 
-    def require_price(self, charge: Charge | None) -> None:
+    def require_cost(self, charge: Charge | None) -> None:
         require_cost(self.policy, None if charge is None else charge.spend)
 
     def state(self, statistics: Statistics) -> State:

@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,35 +33,55 @@ from blindbayes.statistics import CodedRows
 from blindbayes.study.tasks.audits import answers, commitments_of
 from blindbayes.study.tasks.checked_table import CheckedTable
 from blindbayes.study.tasks.columns import class_counts_of, columns_of, local_parameters, require_held
+from blindbayes.study.tasks.result import SHARES_CONCLUSIONS
 from blindbayes.study.tasks.task import BatchColumns
 
 Classes = npt.NDArray[np.int64]
 BATCH = 1 << 14  # instances classified at once: bounds memory; kinds of messages are the same in each
 
 
-class Scoring(Protocol):
+class Scoring(ABC):
     """One party's side of one joint classification, the setup of transfers included."""
 
-    @property
-    def count(self) -> int:
-        """The number of instances."""
+    protocols: ClassVar[tuple[str, ...]] = ("transfer", "shared_argmax")  # for the leak report
+    count: int  # instances
 
     @property
     def charged(self) -> int:
         """The charge to the query budget: instances, and other answers that a party could get."""
+        return self.count
 
+    @abstractmethod
     def digest(self, key: bytes) -> bytes:
         """Return the keyed digest of the coded instances."""
 
     def max_bytes(self) -> int | None:
         """Return how many bytes one party may send another; None: the journal's quota applies."""
+        return None
 
+    @abstractmethod
     def role(self, run: Run, coins: Coins) -> Role[Classes | None]:
         """Return the party's role: class indices for a learner, None for another. Works in batches of bounded size."""
 
+    def conclusions(self) -> tuple[str, ...]:
+        """Return what can be concluded from the classes."""
+        return SHARES_CONCLUSIONS
 
-class LinedUpScoring(ABC):
-    """A `Scoring` batch after batch, on transfers that are set up first."""
+    def statement(self, batch: str, to: str) -> str:
+        """Return what the classification of a batch promises."""
+        learners = "every party" if to == "all" else to
+        return "\n\n".join(
+            (
+                f"{batch}: {self.count} instances.",
+                f"The class of each instance was opened, to {learners}, and nothing else. The query budget of every party's "
+                "share was charged before anything was computed. Repeated queries let the model be read off.",
+                "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
+            )
+        )
+
+
+class LinedUpScoring(Scoring):
+    """Classification batch after batch, on transfers that are set up first."""
 
     def __init__(self, share: ModelShare, columns: BatchColumns, source: ColumnSource | int) -> None:
         share.require_alive()
@@ -77,13 +97,6 @@ class LinedUpScoring(ABC):
             self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
-
-    @property
-    def charged(self) -> int:
-        return self.count
-
-    def max_bytes(self) -> int | None:
-        return None
 
     def _queries(self) -> Iterator[SharedArgmaxSetup]:
         return (self._query(min(BATCH, self.count - low)) for low in range(0, self.count, BATCH))

@@ -15,6 +15,7 @@ import numpy as np
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
+from blindbayes.disclosure.value import Answers, Disclosure, Output
 from blindbayes.errors import ConfigError, LocalProtocolError, UndisclosedError
 from blindbayes.io.untrusted import convert
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare
@@ -25,8 +26,8 @@ from blindbayes.report.leakage import About
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import learner_of
 from blindbayes.study.tasks.classify import RowsAsked, RowScoring, Scoring, asked_of, scoring
-from blindbayes.study.tasks.result import Prediction, about_run, csv_of, leakage_of
-from blindbayes.study.tasks.scoring import HiddenScoring, describe_prediction, hidden_scoring
+from blindbayes.study.tasks.result import Prediction, about_run, column_report, csv_of, leakage_of
+from blindbayes.study.tasks.scoring import hidden_scoring
 from blindbayes.study.tasks.task import AnsweringSite, BatchColumns, Task
 
 _HALF = 32  # digits: the model's run, then what names the batch
@@ -73,7 +74,6 @@ class PredictionTerms:
     about: About
     reveal_to: str = "all"
     compare_all: bool = False
-    protocols: tuple[str, ...] = ("transfer", "shared_argmax")
 
     @classmethod
     def from_agreement(cls, agreement: Agreement, run_id: str) -> PredictionTerms:
@@ -137,6 +137,20 @@ class PredictionTask(Task):
             raise LocalProtocolError("the instances were not read")
         return self._scoring
 
+    @property
+    def disclosure(self) -> Disclosure:
+        part, to = self._read_scoring(), self.request.to or self.terms.reveal_to
+        learners = self.terms.about.parties if to == "all" else (to,)
+        return Disclosure(
+            protocol=part.protocols[-1],
+            summary="the class of each instance, to the parties that may learn it",
+            messages=(),
+            outputs=(Output("class", learners),),
+            learners=learners,
+            answers=Answers(part.charged, learners),
+            conclusions=part.conclusions(),
+        )
+
     def digest(self, name: str) -> bytes:
         return self._digest
 
@@ -163,12 +177,9 @@ class PredictionTask(Task):
             named = np.array([*self._columns.codebook.classes, None], dtype=object)
             labels = named[np.asarray(own)]  # -1, the last: a row that got no class
             labels = labels.astype(str) if request.to is None else labels
-        hidden = part.hidden if isinstance(part, HiddenScoring) else None
-        terms, count = self.terms, part.count
-        asked = {"model": request.model, "batch": request.batch}
-        report, statement = describe_prediction(
-            outcome, terms.about, request.to or terms.reveal_to, terms.protocols, count=count, hidden=hidden, **asked
-        )
-        known = {**asked, "instances": count}
+        about, known = self.terms.about, {"model": request.model, "batch": request.batch, "instances": part.count}
+        report = column_report(part.protocols, outcome, self.disclosure.conclusions, len(about.parties), about)
+        batch = f"Study {about.study}\n\nModel of run {request.model}; batch {request.batch}"
+        statement = part.statement(batch, request.to or self.terms.reveal_to)
         target = "" if self._columns is None else self._columns.codebook.target
         return Prediction(leakage_of(outcome), outcome.cost, statement, report, known, labels, target, self._beside)

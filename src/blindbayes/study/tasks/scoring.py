@@ -21,7 +21,6 @@ from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
-from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.private_join.scores import roles as joined_scores
 from blindbayes.protocols.private_join.scores.roles import NONE, HelperInput, JoinedScoresSetup, Scope, ScorerInput
@@ -30,8 +29,8 @@ from blindbayes.protocols.shared_training import columns as column_roles
 from blindbayes.protocols.shared_training import shared_model
 from blindbayes.protocols.shared_training.shared_model import ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
-from blindbayes.report.leakage import About, LeakReport
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters
+from blindbayes.study.tasks.classify import Scoring
 from blindbayes.study.tasks.columns import (
     describe_coalitions,
     keyed_digest,
@@ -40,18 +39,18 @@ from blindbayes.study.tasks.columns import (
     require_held,
     whole_block,
 )
-from blindbayes.study.tasks.result import SHARES_CONCLUSIONS, column_report
 
-PROTOCOLS = ("transfer", "joined_scores", "shared_argmax")
 IntArray = npt.NDArray[np.int64]
 
 
-class HiddenScoring:
+class HiddenScoring(Scoring):
     """One party's side of scoring over a hidden join: the scorer's, or a helper's.
 
     The scorer's role returns a class per row of its table, -1 where a row gets none: a second row of an identifier, and with
     the scope "shared" a row whose identifier the other does not have. A helper's returns None.
     """
+
+    protocols = ("transfer", "joined_scores", "shared_argmax")
 
     def __init__(
         self, share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, compare_all: bool = False
@@ -59,6 +58,7 @@ class HiddenScoring:
         share.require_alive()
         self.share, self.party = share, share.party
         self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, compare_all)
+        self.count = self.hidden.charged  # whatever the scorer's number of identifiers, which nobody else may know
         join = self.hidden.join
         require_held(join.columns, self.party, source)
         recipe = recipe_of(join.codebook, join.key or None)
@@ -73,15 +73,6 @@ class HiddenScoring:
         if self.party == to and scope == "everybody":  # rows without an identifier join with nothing, and get a class too
             self._nameless = np.flatnonzero([digest is None for digest in self._digests]).astype(np.int64)
         require_bound(self.party, len(self._places) + len(self._nameless), join.bounds[self.party])
-
-    @property
-    def count(self) -> int:
-        """The charge to the query budget, whatever the scorer's number of identifiers, which nobody else may know."""
-        return self.hidden.charged
-
-    @property
-    def charged(self) -> int:
-        return self.count
 
     def digest(self, key: bytes) -> bytes:
         facts = self.hidden.join.facts() + repr((self.hidden.to, self.hidden.scope, sorted(self._columns))).encode()
@@ -105,6 +96,44 @@ class HiddenScoring:
         classes = np.full(self._rows, NONE, dtype=np.int64)
         classes[rows] = scored
         return classes
+
+    def conclusions(self) -> tuple[str, ...]:
+        hidden, to, others = self.hidden, self.hidden.to, " and ".join(self.hidden.helpers)
+        know = "knows" if len(hidden.helpers) == 1 else "know"
+        lines = [
+            f"{others} learned that {to} asked, and that it knows at most {hidden.count} people: neither whom, nor how many, "
+            "nor who is shared, nor a class."
+        ]
+        if hidden.scope == "shared":
+            lines.append(f"{to} learned which of its people {others} {know} too (shared_identifiers), and the class of those.")
+        else:
+            lines.append(
+                f"{to} learned a class for everybody it knows, and was not told who is shared. A class that is not the one its "
+                f"own columns give shows that {others} {know} that person."
+            )
+        if len(hidden.helpers) > 1:
+            lines.append(describe_coalitions(hidden.join.columns, compare_all=hidden.compare_all))
+        lines.append(
+            "A class is computed from the others' columns, so it tells something about them. Whoever scores again after "
+            "changing its own columns learns more: limit the number of queries."
+        )
+        return tuple(lines)
+
+    def statement(self, batch: str, to: str) -> str:
+        join = self.hidden.join
+        bounds = ", ".join(f"{name} {join.bounds[name]}" for name in join.owners)
+        rows = "a second row is an error" if join.duplicates == "reject" else "the first row counts, further ones get no class"
+        return "\n\n".join(
+            [
+                f"{batch}.",
+                "Scoring over a hidden join (joined_scores, shared_argmax).",
+                *self.conclusions(),
+                f"Public: the numbers that identifiers are padded to ({bounds}). Of several rows of one identifier {rows}. "
+                f"Charged to every party's query budget: {self.charged}, the bins that a scorer could fill.",
+                "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, "
+                "computational; wrong results with probability below 2^-40.",
+            ]
+        )
 
     # -- what a party brings -----------------------------------------------------------------------------------------------
 
@@ -202,75 +231,3 @@ def whole_tables(parameters: Parameters, plan: ScoreLayout) -> dict[str, Limbs]:
         table[:, 1:] = lm.cut(lm.from_floats(scaled, plan.limbs), plan.bits)
         tables[name] = table
     return tables
-
-
-# -- in words ----------------------------------------------------------------------------------------------------------------
-
-
-def what_follows(hidden: JoinedScoresSetup) -> tuple[str, ...]:
-    """Return what can be concluded from scoring over a hidden join."""
-    to, others = hidden.to, " and ".join(hidden.helpers)
-    know = "knows" if len(hidden.helpers) == 1 else "know"
-    lines = [
-        f"{others} learned that {to} asked, and that it knows at most {hidden.count} people: neither whom, nor how many, "
-        "nor who is shared, nor a class."
-    ]
-    if hidden.scope == "shared":
-        lines.append(f"{to} learned which of its people {others} {know} too (shared_identifiers), and the class of those.")
-    else:
-        lines.append(
-            f"{to} learned a class for everybody it knows, and was not told who is shared. A class that is not the one its own "
-            f"columns give shows that {others} {know} that person."
-        )
-    if len(hidden.helpers) > 1:
-        lines.append(describe_coalitions(hidden.join.columns, compare_all=hidden.compare_all))
-    lines.append(
-        "A class is computed from the others' columns, so it tells something about them. Whoever scores again after changing "
-        "its own columns learns more: limit the number of queries."
-    )
-    return tuple(lines)
-
-
-def describe_prediction(
-    outcome: Outcome,
-    about: About,
-    reveal_to: str,
-    protocols: tuple[str, ...],
-    *,
-    count: int,
-    model: str,
-    batch: str,
-    hidden: JoinedScoresSetup | None = None,
-) -> tuple[LeakReport, str]:
-    """Return the leak report and the statement of a joint classification; `hidden`: people were scored by identifier."""
-    size, head = len(about.parties), f"Study {about.study}\n\nModel of run {model}; batch {batch}"
-    if hidden is not None:
-        report = column_report(PROTOCOLS, outcome, what_follows(hidden), size, about)
-        return report, f"{head}.\n\n" + scoring_statement(hidden)
-    learners = "every party" if reveal_to == "all" else reveal_to
-    statement = "\n\n".join(
-        (
-            f"{head}: {count} instances.",
-            f"The class of each instance was opened, to {learners}, and nothing else. The query budget of every party's "
-            "share was charged before anything was computed. Repeated queries let the model be read off.",
-            "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
-        )
-    )
-    return column_report(protocols, outcome, SHARES_CONCLUSIONS, size, about), statement
-
-
-def scoring_statement(hidden: JoinedScoresSetup) -> str:
-    """Return what scoring over a hidden join promises."""
-    join = hidden.join
-    bounds = ", ".join(f"{name} {join.bounds[name]}" for name in join.owners)
-    rows = "a second row is an error" if join.duplicates == "reject" else "the first row counts, further ones get no class"
-    return "\n\n".join(
-        [
-            "Scoring over a hidden join (joined_scores, shared_argmax).",
-            *what_follows(hidden),
-            f"Public: the numbers that identifiers are padded to ({bounds}). Of several rows of one identifier {rows}. "
-            f"Charged to every party's query budget: {hidden.charged}, the bins that a scorer could fill.",
-            "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer, "
-            "computational; wrong results with probability below 2^-40.",
-        ]
-    )

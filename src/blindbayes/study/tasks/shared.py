@@ -91,7 +91,7 @@ class ShareTask(StudyTask):
     def read(self) -> None:
         source = self.site.columns(self.agreement)
         self.site.require_rows(self.agreement, source.rows)
-        self.site.require_price(self.cost(self.site.name))
+        self.site.require_cost(self.cost(self.site.name))
         if self.site.name == self.columns.class_holder:
             source, self._labels_drawn = randomised(self.study, source, self.site.key)
         self.bring(self.site.name, source)

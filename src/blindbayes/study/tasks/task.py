@@ -82,7 +82,7 @@ class Site(Protocol):
     def require_rows(self, agreement: Agreement, rows: int) -> None:
         """Raise if this site has fewer rows than the study or its own policy asks for."""
 
-    def require_price(self, charge: Charge | None) -> None:
+    def require_cost(self, charge: Charge | None) -> None:
         """Raise if one run would cost more than the site's policy allows."""
 
     def state(self, statistics: Statistics) -> State:
@@ -162,6 +162,11 @@ class Task(ABC):
     """One party's work in one run. `read` and `store` run in a thread."""
 
     kind: str  # for people: "sum", "training", "prediction", "release"
+
+    @property
+    @abstractmethod
+    def disclosure(self) -> Disclosure:
+        """Everything that a run discloses."""
 
     @property
     @abstractmethod
@@ -247,11 +252,6 @@ class StudyTask(Task):
 
     def require_runnable(self) -> None:
         """Raise, before people approve, what the roles would raise in their first step."""
-
-    @property
-    @abstractmethod
-    def disclosure(self) -> Disclosure:
-        """Everything that a run discloses, before any row is read."""
 
     @abstractmethod
     def cost(self, party: str) -> Charge | None:
