@@ -135,7 +135,7 @@ def test_a_process_killed_in_training_goes_on_to_the_same_sums(net: Loopback, sp
     net.sites[who].kill(signal.SIGKILL)
     assert net.sites[who].home.runs.outcome(run_id) is None, "it was done before it was killed"
     net.sites[who].start()
-    ended = net.follow(run_id, study)
+    ended = net.follow(run_id)
     assert states(ended) == dict.fromkeys(split.holds, "done"), [each["text"] for each in ended.values()]
     assert joined(net, run_id).statistics() == split.pooled().statistics_
 
@@ -155,7 +155,7 @@ def test_a_process_killed_in_a_prediction_goes_on_to_the_same_classes_and_pays_o
     net.sites[who].kill(signal.SIGKILL)
     assert net.sites[who].home.runs.outcome(run_id) is None, "it was done before it was killed"
     net.sites[who].start()
-    ended = net.follow(run_id, study)
+    ended = net.follow(run_id)
     assert states(ended) == dict.fromkeys(split.holds, "done"), [each["text"] for each in ended.values()]
     assert {name: share.spent - before[name] for name, share in shares(net, model).items()} == dict.fromkeys(
         split.holds, len(rows)
@@ -287,7 +287,7 @@ def test_rows_matched_by_an_identifier_survive_a_kill(tmp_path: Path, who: str) 
         net.sites[who].kill(signal.SIGKILL)
         assert net.sites[who].home.runs.outcome(run_id) is None, "it was done before it was killed"
         net.sites[who].start()
-        ended = net.follow(run_id, study)
+        ended = net.follow(run_id)
         assert states(ended) == {"bank": "done", "telecom": "done"}, [each["text"] for each in ended.values()]
         files = {name: site.home.folder / "shares" / f"{run_id}.share" for name, site in net.sites.items()}
         both = frame[1000:2000]

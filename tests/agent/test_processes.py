@@ -126,7 +126,7 @@ def begin_and_freeze(net: Loopback, study: StudyFile, frozen: str, *, size: int 
         if not over():
             return run_id
         net.sites[frozen].kill(signal.SIGCONT)  # it was over before we came
-        net.follow(run_id, study)
+        net.follow(run_id)
     raise AssertionError("every run was over before it could be stopped")
 
 
@@ -136,7 +136,7 @@ def test_kill_9_in_the_midst_and_the_run_goes_on_and_pays_once(net: Loopback) ->
     net.sites["south"].kill(signal.SIGKILL)
     net.sites["south"].start()
     net.sites["west"].kill(signal.SIGCONT)
-    ended = net.follow(run_id, study)
+    ended = net.follow(run_id)
     assert states(ended) == dict.fromkeys(NAMES, "done")
     assert len(models(net, run_id)) == 1
     for site in net.sites.values():
@@ -156,7 +156,7 @@ def test_kill_9_of_each_site_at_several_points(net: Loopback, tmp_path: Path, vi
     net.sites[victim].kill(signal.SIGKILL)
     net.sites[victim].start()
     net.sites[frozen].kill(signal.SIGCONT)
-    assert states(net.follow(run_id, study)) == dict.fromkeys(NAMES, "done")
+    assert states(net.follow(run_id)) == dict.fromkeys(NAMES, "done")
     assert models(net, run_id) == {expected_model(net, study, tmp_path / "simulated")}
 
 
@@ -212,7 +212,7 @@ def test_a_disk_that_fills_up_ends_in_a_typed_error_everywhere(net: Loopback) ->
     assert south.process is not None
     resource.prlimit(south.process.pid, resource.RLIMIT_FSIZE, (600, resource.RLIM_INFINITY))  # no file grows beyond
     net.sites["west"].kill(signal.SIGCONT)
-    ended = net.follow(run_id, study)
+    ended = net.follow(run_id)
     assert ended["south"]["error"] in ("LocalProtocolError", "LedgerError")  # the journal, or the log before it
     assert re.search("(cannot|could not) be written", ended["south"]["message"])
     for name in ("north", "west"):
@@ -226,7 +226,7 @@ def test_a_disk_that_fills_up_ends_in_a_typed_error_everywhere(net: Loopback) ->
     assert time.monotonic() - begun < 30  # the others were told; once they waited for the deadline of joining
     south.kill(signal.SIGKILL)  # the limit goes with the process
     south.start()
-    net.follow(run["run"], study)
+    net.follow(run["run"])
 
 
 def test_another_study_under_the_same_title_is_not_joined(net: Loopback) -> None:

@@ -140,7 +140,7 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "parties": _parties(context.agent, file),
         "opened": shown["opened"],
         "learners": list(learners_of(file)),
-        "said": {name: value for name, value in shown.items() if name not in ("opened", "learners", "epsilon")},
+        "details": {name: value for name, value in shown.items() if name not in ("opened", "learners", "epsilon")},
         "leaves": list(opens.messages),
         "columns": [feature.name for feature in file.book.features],
         "target": file.book.target,

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from blindbayes.net.identity import Identity, pin
 from blindbayes.study.file import StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.study.study import KINDS
+
+_PATIENCE_SECONDS = 10.0  # for an agent that is being restarted
 
 
 def free_port() -> int:
@@ -180,35 +183,27 @@ class Loopback:
         for site in self.sites.values():
             site.home.approvals.approve(study, runs=runs)
 
-    def run(self, study: StudyFile, *, by: str | None = None, tell: Any = None) -> dict[str, dict[str, Any]]:
+    def run(self, study: StudyFile) -> dict[str, dict[str, Any]]:
         """Run an approved study to its end; return the outcome at every site that still answers."""
-        first = self.sites[by or next(iter(self.sites))]
-        begun = first.operator.call("POST", "/runs", {"study": study.sha256})
-        if begun["state"] == "refused":
-            return {first.name: begun}
-        return self.follow(begun["run"], study, tell=tell)
+        first = next(iter(self.sites.values()))
+        started = first.operator.call("POST", "/runs", {"study": study.sha256})
+        return {first.name: started} if started["state"] == "refused" else self.follow(started["run"])
 
     def predict(
-        self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]], *, tell: Any = None
+        self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
         """Request a batch at every site; `asked` maps each to its `rows` or `count` (and `keep`). Return the outcomes."""
-        begun = {
-            name: self.sites[name].operator.call(
-                "POST", "/predictions", {"study": study.sha256, "model": model, "batch": batch, **fields}
-            )
+        request = {"study": study.sha256, "model": model, "batch": batch}
+        started = {
+            name: self.sites[name].operator.call("POST", "/predictions", {**request, **fields})
             for name, fields in asked.items()
         }
-        if refused := {name: each for name, each in begun.items() if each["state"] == "refused"}:
-            return refused
-        return self.follow(next(iter(begun.values()))["run"], study, tell=tell)
+        refused = {name: each for name, each in started.items() if each["state"] == "refused"}
+        return refused or self.follow(next(iter(started.values()))["run"])
 
-    def follow(self, run_id: str, study: StudyFile, *, tell: Any = None, patience: float = 10.0) -> dict[str, dict[str, Any]]:
+    def follow(self, run_id: str) -> dict[str, dict[str, Any]]:
         """Wait for the end of a run; return the outcome at every running site."""
-        ended: dict[str, dict[str, Any]] = {}
-        for name, site in self.sites.items():
-            if site.process is not None:
-                ended[name] = _follow(site, run_id, tell, patience)
-        return ended
+        return {name: _follow(site, run_id) for name, site in self.sites.items() if site.process is not None}
 
 
 def make_study_file(codebook: Codebook, *, kind: str = "rows", **fields: Any) -> StudyFile:
@@ -220,13 +215,11 @@ def make_study_file(codebook: Codebook, *, kind: str = "rows", **fields: Any) ->
     return StudyFile(study=study, **fields)
 
 
-def _follow(site: LoopbackSite, run_id: str, tell: Any, patience: float) -> dict[str, Any]:
-    import time
-
-    until = time.monotonic() + patience
+def _follow(site: LoopbackSite, run_id: str) -> dict[str, Any]:
+    until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            return site.operator.follow(site.operator.call("GET", f"/runs/{run_id}"), tell)
+            return site.operator.follow(site.operator.call("GET", f"/runs/{run_id}"))
         except ConfigError as error:
             outcome = site.home.runs.outcome(run_id)
             if outcome is not None:

@@ -174,8 +174,8 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
     from blindbayes.cli.screen import progress_bar
     from blindbayes.data import check as check_data
 
-    with open_data(data, **reading) as source, progress_bar("checking") as tell:
-        report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=tell)
+    with open_data(data, **reading) as source, progress_bar("checking") as progress:
+        report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=progress)
     if as_json:
         print_json(report.to_dict())
     else:

@@ -35,9 +35,9 @@ _DEFAULTS = {"study.privacy.honest_fraction": "two thirds", "study.limits.quorum
 _DEFAULTS |= {"study.hosts": "by `study init`", "study.signatures": "by `study sign`"}
 _HEAD = """# Settings
 
-Every setting of the three files that people write, made by `blindbayes settings`. The fields of a codebook are listed in its
-[JSON Schema](codebook.schema.json) (`blindbayes codebook schema`); those of studies and of `NaiveBayes` in Python stand in
-[Python](api.md). What stands in site.toml the site decides alone; what stands in study.toml all parties sign.
+This page lists every setting of site.toml and study.toml; `blindbayes settings` prints it. The fields of a codebook are in its
+[JSON Schema](codebook.schema.json) (`blindbayes codebook schema`), the parameters of studies and estimators in [Python](api.md).
+Each site decides on its own site.toml; all parties sign study.toml.
 """
 
 
