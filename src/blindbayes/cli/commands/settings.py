@@ -36,7 +36,7 @@ _DEFAULTS |= {"study.hosts": "by `study init`", "study.signatures": "by `study s
 _HEAD = """# Settings
 
 This page lists every setting of site.toml and study.toml; `blindbayes settings` prints it. The fields of a codebook are in its
-[JSON Schema](codebook.schema.json) (`blindbayes codebook schema`), the parameters of studies and estimators in [Python](api.md).
+[JSON Schema](codebook.schema.json) (`blindbayes codebook schema`), parameters of studies and estimators in [Python](api.md).
 Each site decides on its own site.toml; all parties sign study.toml.
 """
 
