@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from blindbayes.agent.runs.context import request_of
-from blindbayes.agent.runs.release import outcome_of, write_release
+from blindbayes.agent.runs.release import write_release
 from blindbayes.disclosure.checks import require_all
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LedgerError, PeerProtocolError, PrivacyError
 from blindbayes.io.chain import rehearsal
-from blindbayes.net.driver import Finished, RoleDriver
+from blindbayes.net.driver import Finished, RoleDriver, outcome_of
 from blindbayes.protocols.registry import Total
 from blindbayes.study.file import Deadlines
 from blindbayes.study.simulation.site import MemorySite

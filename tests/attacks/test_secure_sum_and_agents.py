@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from blindbayes.agent.approvals.summary import require_study
-from blindbayes.agent.runs.release import outcome_of, write_release
+from blindbayes.agent.runs.release import write_release
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
-from blindbayes.net.driver import Finished
+from blindbayes.net.driver import Finished, outcome_of
 from blindbayes.net.envelope import EnvelopePair, pack
 from blindbayes.net.identity import Card, Identity
 from blindbayes.net.journal import Begun, Journal

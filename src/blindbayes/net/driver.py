@@ -26,8 +26,9 @@ from blindbayes.net.link import Link
 from blindbayes.net.sessions import Timing
 from blindbayes.net.states import DRIVER, JOURNALLED, DriverEvent, Own, Peer, Phase, follow
 from blindbayes.protocols.core import Done, Effect, Open, Receive, ReceiveAll, Role, Run, Send, require_effect, resume, settle
+from blindbayes.protocols.memory import Outcome
 from blindbayes.wire import Message, decode, encode
-from blindbayes.wire.transcript import Amount, PartyCost, Way
+from blindbayes.wire.transcript import Amount, Cost, Keep, PartyCost, Transcript, Way
 
 _BATCH_BYTES = 8 * 1024**2  # messages of one batch; each batch passes through the event loop
 RECEIPT = "receipt"  # the step of the last message of every role
@@ -63,6 +64,19 @@ class Finished:
     cost: PartyCost
     traffic: Mapping[Way, Amount] = field(default_factory=dict)
     receipts: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # by role, the own one included, as sent
+
+
+def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
+    """Return the outcome of the roles of this site. Rounds and the cost of other sites are not known here."""
+    transcript = Transcript(Keep.COUNTS, received={name: Counter(each.received) for name, each in finished.items()})
+    for each in finished.values():  # a message between two roles of this site is counted once
+        transcript.traffic |= {way: amount for way, amount in each.traffic.items() if way not in transcript.traffic}
+    cost = Cost(parties={name: each.cost for name, each in finished.items()})
+    cost.messages = sum(each.cost.sent for each in finished.values())
+    cost.bytes = sum(each.cost.sent_bytes for each in finished.values())
+    outputs = {name: each.value for name, each in finished.items()}
+    opened = {name: each.opened for name, each in finished.items()}
+    return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
 
 
 class RoleHooks:

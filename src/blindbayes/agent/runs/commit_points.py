@@ -14,7 +14,6 @@ from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.protocols import registry
 from blindbayes.protocols.secure_sum.graph import unpack_bits
 from blindbayes.study.file import StudyFile
-from blindbayes.wire import Message
 
 LEFT, CONFIRMED = "vector left", "survivors confirmed"
 
@@ -40,7 +39,7 @@ class CommitPoints:
         if CONFIRMED not in self._known and self.survivors is not None and self._kinds.get("confirmed") in kinds:
             self._write(CONFIRMED, included=[self._study.party(name).identity for name in self.survivors])
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: object) -> None:
         if type(message).__name__ == self._kinds.get("survivors"):
             self.survivors = self._named(message)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.agent.runs.folders import RunId, read_run_id
-from blindbayes.agent.runs.release import outcome_of, write_release
+from blindbayes.agent.runs.release import write_release
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
@@ -24,7 +24,7 @@ from blindbayes.disclosure.policy import require_cost, require_matches_revealed,
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
 from blindbayes.naive_bayes.shares import KeptShare, ShareHead
-from blindbayes.net.driver import Finished
+from blindbayes.net.driver import Finished, outcome_of
 from blindbayes.net.events import log_event
 from blindbayes.net.identity import Identity
 from blindbayes.protocols import registry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,29 +11,13 @@ from typing import Any
 from blindbayes.agent.approvals.summary import classifies, learners_of
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import make_private_folder, sync, write_folder
-from blindbayes.net.driver import Finished
 from blindbayes.net.identity import Identity
-from blindbayes.protocols.memory import Outcome
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.manifest import RUN, STUDY, read_manifest
 from blindbayes.report.receipts import RECEIPTS, receipts_text
 from blindbayes.report.verification import NamedParties, Verification, verify_release
 from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks.sums import SumTask
-from blindbayes.wire.transcript import Cost, Keep, Transcript
-
-
-def outcome_of(finished: Mapping[str, Finished]) -> Outcome:
-    """Return the outcome of the roles of this site. Rounds and the cost of other sites are not known here."""
-    transcript = Transcript(Keep.COUNTS, received={name: Counter(each.received) for name, each in finished.items()})
-    for each in finished.values():  # a message between two roles of this site is counted once
-        transcript.traffic |= {way: amount for way, amount in each.traffic.items() if way not in transcript.traffic}
-    cost = Cost(parties={name: each.cost for name, each in finished.items()})
-    cost.messages = sum(each.cost.sent for each in finished.values())
-    cost.bytes = sum(each.cost.sent_bytes for each in finished.values())
-    outputs = {name: each.value for name, each in finished.items()}
-    opened = {name: each.opened for name, each in finished.items()}
-    return Outcome(outputs, transcript, cost, opened, None, None, {}, 0)
 
 
 def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tuple[StudyFile, Verification]:

@@ -27,7 +27,6 @@ from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Run
 from blindbayes.report.receipts import Receipt, pack
 from blindbayes.study.file import StudyFile
-from blindbayes.wire import Message
 
 if TYPE_CHECKING:
     from blindbayes.agent.runs.run import AgentRun
@@ -139,7 +138,7 @@ class RoleRunner(RoleHooks):
             if self._commit_points is not None:
                 self._commit_points.before_send(kinds)
 
-    def on_message(self, message: Message) -> None:
+    def on_message(self, message: object) -> None:
         if self._commit_points is not None:
             self._commit_points.on_message(message)
 
