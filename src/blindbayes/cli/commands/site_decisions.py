@@ -82,7 +82,7 @@ def _new_changes(home: SiteFolder, file: StudyFile) -> list[str]:
     """Describe the changes of the roster since the one that this site approved."""
     known = file.at(home.approvals.roster_of(file.sha256) or file.sha256)
     changes = list(zip(file.rosters[1:], file.changes, strict=True))
-    return [line for after, change in changes[0 if known is None else len(known.changes) :] for line in after.told(change)]
+    return [line for after, change in changes[0 if known is None else len(known.changes) :] for line in after.describe(change)]
 
 
 def _cost_lines(cost: dict[str, Any]) -> list[str]:
