@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
@@ -28,7 +29,7 @@ from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.fields import Deadlines, Estimation, Limits, Privacy
 from blindbayes.study.roster import Change, Party, Roster, require_party, rosters_of, steps_of
 from blindbayes.study.settings import annotate, no_none
-from blindbayes.study.study import KINDS, ColumnStudy, JoinStudy, RowStudy, Study, canonical, without_defaults
+from blindbayes.study.study import KINDS, SIMULATION, ColumnStudy, JoinStudy, RowStudy, Study, canonical, without_defaults
 from blindbayes.study.tasks import registry
 from blindbayes.study.tasks.task import StudyTask
 from blindbayes.study.tasks.traits import Support
@@ -223,7 +224,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:
         """Run the study in this process under its own hash, with its parties and hosts. See `Study.simulate`."""
-        return self.agreement.study.simulate(sources, agreement=self.agreement, **options)
+        return import_module(SIMULATION).simulate(self.agreement, sources, **options)
 
     def host(self, role: str) -> str:
         """Return the party that runs a role."""

@@ -125,7 +125,6 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         coins: Coins | None = None,
         faults: Sequence[Any] = (),
         keep: Keep = Keep.HEADERS,
-        agreement: Any = None,
     ) -> Any:
         """Run the study in this process.
 
@@ -144,27 +143,26 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             What each party's site allows (`disclosure.policy.Policy`); by default everything the study asks for.
         coins : Coins, optional
             Source of randomness; by default the system's.
-        faults, keep, agreement
-            Parties that vanish, how much of the transcript is stored, and what a study file says of the parties.
+        faults : sequence, optional
+            Parties that vanish (`testing.Vanish`) or misbehave.
+        keep : Keep
+            How much of the transcript is stored.
 
         Returns
         -------
         Result or JointResult
             The model, or its shares.
         """
-        if not isinstance(sources, Mapping):
-            raise ConfigError("sources maps the name of each party to its table")
         return import_module(SIMULATION).simulate(
             self,
             sources,
             base=base,
             removed=removed,
-            ledgers=ledgers or {},
-            policies=policies or {},
-            coins=Coins.system() if coins is None else coins,
+            ledgers=ledgers,
+            policies=policies,
+            coins=coins,
             faults=faults,
             keep=keep,
-            agreement=agreement,
         )
 
 

@@ -23,19 +23,22 @@ from blindbayes.wire.transcript import Keep
 
 
 def simulate(
-    study: Study,
+    agreed: Study | Agreement,
     sources: Mapping[str, Any],
     *,
-    base: Result | None,
-    removed: Mapping[str, Any] | None,
-    ledgers: Mapping[str, str | os.PathLike[str]],
-    policies: Mapping[str, Policy],
-    coins: Coins,
-    faults: Sequence[Fault],
-    keep: Keep,
-    agreement: Agreement | None,
+    base: Result | None = None,
+    removed: Mapping[str, Any] | None = None,
+    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+    policies: Mapping[str, Policy] | None = None,
+    coins: Coins | None = None,
+    faults: Sequence[Fault] = (),
+    keep: Keep = Keep.HEADERS,
 ) -> RunResult:
     """Run a study with every party in this process. See `Study.simulate`."""
+    if not isinstance(sources, Mapping):
+        raise ConfigError("sources maps the name of each party to its table")
+    study = agreed.study if isinstance(agreed, Agreement) else agreed
+    ledgers, policies, coins = ledgers or {}, policies or {}, coins or Coins.system()
     task_class = study.task_class
     if (base is not None or removed is not None or faults) and Support.INCREMENTS not in task_class.supports:
         raise ConfigError(f"{study.protocol}, over {study.partition}, takes no base, removed rows or faults")
@@ -49,9 +52,8 @@ def simulate(
         name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN), base, key=key)
         for name, source in sources.items()
     }
-    if agreement is None:
-        agreement = task_class.agree_locally(study, sites)
-    elif set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
+    agreement = agreed if isinstance(agreed, Agreement) else task_class.agree_locally(study, sites)
+    if set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
         raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
     task = agreement.task
     task.require_runnable()
