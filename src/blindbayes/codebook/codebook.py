@@ -106,7 +106,6 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return tuple(feature.name for feature in self.features)
 
     def feature(self, name: str) -> Feature:
-        """Return the feature of that name."""
         try:
             return self._by_name[name]
         except KeyError:
@@ -185,7 +184,6 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Codebook:
-        """Read a codebook file."""
         try:
             text = read_limited(path)
         except FileNotFoundError:
@@ -256,12 +254,10 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return text
 
     def with_features(self, features: Iterable[Feature]) -> Codebook:
-        """Return the codebook with other features."""
         return msgspec.structs.replace(self, features=tuple(features))
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a codebook file."""
     schema = msgspec.json.schema(Codebook)
     for part in schema["$defs"].values():
         if "description" in part:  # a docstring: only Python 3.13 removes its indentation

@@ -111,7 +111,6 @@ class Coins:
         return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64)
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
-        """Shuffle in place (Fisher-Yates)."""
         for last in range(len(items) - 1, 0, -1):
             other = self.below(last + 1)
             items[last], items[other] = items[other], items[last]

@@ -33,7 +33,6 @@ class AgreementKey:
 
     @classmethod
     def generate(cls, coins: Coins) -> AgreementKey:
-        """Generate a fresh key."""
         return cls(coins.bytes(SECRET_BYTES))
 
     def secret_bytes(self) -> bytes:

@@ -18,7 +18,6 @@ def limbs_for(bits: int) -> int:
 
 
 def add(left: Limbs, right: Limbs) -> Limbs:
-    """Return left + right."""
     total: Limbs = left + right
     if total.shape[-1] == 2:
         total[..., 1] += total[..., 0] < right[..., 0]
@@ -26,7 +25,6 @@ def add(left: Limbs, right: Limbs) -> Limbs:
 
 
 def subtract(left: Limbs, right: Limbs) -> Limbs:
-    """Return left - right."""
     rest: Limbs = left - right
     if rest.shape[-1] == 2:
         rest[..., 1] -= np.broadcast_to(left[..., 0] < right[..., 0], rest.shape[:-1])

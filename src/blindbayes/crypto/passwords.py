@@ -11,7 +11,6 @@ _COST = {"n": 1 << 15, "r": 8, "p": 1, "maxmem": 64 << 20, "dklen": 32}
 
 
 def hash_password(password: str, coins: Coins) -> str:
-    """Return the salted hash of a password."""
     salt = coins.bytes(16)
     return f"scrypt:{salt.hex()}:{hashlib.scrypt(password.encode(), salt=salt, **_COST).hex()}"
 

@@ -32,7 +32,6 @@ def require_keys(keys: bytes, count: int) -> None:
 
 
 def keys_of(joined: bytes) -> list[bytes]:
-    """Split concatenated keys."""
     return [joined[start : start + KEY_BYTES] for start in range(0, len(joined), KEY_BYTES)]
 
 

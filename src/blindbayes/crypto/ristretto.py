@@ -55,10 +55,8 @@ def multiply(scalar: bytes, point: bytes) -> bytes:
 
 
 def add(left: bytes, right: bytes) -> bytes:
-    """Return left + right."""
     return bytes(rbcl.crypto_core_ristretto255_add(left, right))
 
 
 def subtract(left: bytes, right: bytes) -> bytes:
-    """Return left - right."""
     return bytes(rbcl.crypto_core_ristretto255_sub(left, right))

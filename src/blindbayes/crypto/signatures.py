@@ -29,7 +29,6 @@ class SigningKey:
 
     @classmethod
     def generate(cls, coins: Coins) -> SigningKey:
-        """Generate a fresh identity."""
         return cls(coins.bytes(32))
 
     def __repr__(self) -> str:

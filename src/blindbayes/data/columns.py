@@ -80,7 +80,6 @@ class ColumnSource:
         return names
 
     def arrow(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns as an Arrow table."""
         if not isinstance(self._table, Source):
             return self._table.select(list(names))
         table = self._table.arrow(names, self.codebook)

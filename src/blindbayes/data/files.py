@@ -332,7 +332,6 @@ def _is_short(metadata: Any, schema: pa.Schema, name: str) -> bool:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """Return a typed column as text."""
     try:
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     except pa.ArrowNotImplementedError:  # lists, for example

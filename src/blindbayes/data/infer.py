@@ -57,7 +57,6 @@ def infer_codebook(
 
 
 def require_target(table: pa.Table, target: str) -> None:
-    """Raise if a table lacks its class column."""
     if target not in table.column_names:
         raise DataError(f"class column {target!r} is missing from the table; name the column that is to be predicted as target")
 

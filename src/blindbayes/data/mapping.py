@@ -84,7 +84,6 @@ class Rule:
 
     @property
     def columns(self) -> set[str]:
-        """Return the columns that the expression reads."""
         tree = self.tree
         functions = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in functions}
@@ -325,7 +324,6 @@ def _weekday(date: _Date) -> Any:
 
 
 def _years(start: _Date, end: _Date) -> Any:
-    """Return completed years."""
     early = (end.month * 32 + end.day) < (start.month * 32 + start.day)
     return end.year - start.year - ibis.ifelse(early, 1, 0)
 

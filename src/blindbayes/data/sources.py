@@ -105,7 +105,6 @@ class Source:
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in names})
 
     def require_order(self) -> None:
-        """Raise if rows have no stable order."""
         if self.label == "spark":
             require_order(self.table)
 

@@ -69,7 +69,6 @@ def take_sample(frame: Any, columns: Mapping[str, Any], codebook: Codebook, boun
 
 
 def take(column: Any, places: npt.NDArray[np.int64]) -> Any:
-    """Return a column at some rows."""
     return column.take(pa.array(places)) if isinstance(column, pa.Array | pa.ChunkedArray) else column[places]
 
 

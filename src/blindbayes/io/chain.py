@@ -83,7 +83,6 @@ class ChainFormat:
         return frozenset((self.number, self.kind, self.previous, "time", "hash"))
 
     def canonical(self, fields: Mapping[str, Any]) -> bytes:
-        """Serialise fields in canonical JSON."""
         text = json.dumps(fields, sort_keys=True, separators=self.separators, ensure_ascii=True, allow_nan=False)
         return text.encode()
 
@@ -93,7 +92,6 @@ class ChainFormat:
         return hashlib.sha256(self.prefix + self.canonical(body)).hexdigest()
 
     def line(self, number: int, kind: str, previous: str, fields: Mapping[str, Any]) -> tuple[Entry, bytes]:
-        """Return a new entry and its line."""
         if clash := self.reserved & set(fields):
             raise ConfigError(f"the field {min(clash)!r} is reserved by the {self.noun}")
         entry = {**fields, self.number: number, self.kind: kind, self.previous: previous, "time": self.clock()}

@@ -132,7 +132,6 @@ class Layout:
         return {(group.kind, group.feature.name if group.feature else None): group for group in self.groups}
 
     def slice(self, group: CellGroup) -> slice:
-        """Return the positions of a group."""
         return slice(group.start, group.start + group.columns * len(self.codebook.classes))
 
     # -- words -------------------------------------------------------------------------------------------------------
@@ -191,7 +190,6 @@ class Layout:
 
 @lru_cache(maxsize=8)
 def layout_of(codebook: Codebook) -> Layout:
-    """Return the cached layout of a codebook."""
     return Layout(codebook)
 
 

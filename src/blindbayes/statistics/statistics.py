@@ -33,7 +33,6 @@ class Statistics:
 
     @classmethod
     def zero(cls, codebook: Codebook) -> Statistics:
-        """Return the statistics of an empty table."""
         layout = Layout(codebook)
         return cls(layout, np.zeros(layout.size, dtype=layout.dtype))
 

@@ -126,7 +126,6 @@ def _pack_big(value: Any) -> Any:
 
 
 def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
-    """Return the frame of a message."""
     pieces = [_opening(type(message))]  # joined once: an array is copied once, into the frame
     try:
         for name in message.__struct_fields__:

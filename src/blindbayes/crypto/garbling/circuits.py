@@ -64,7 +64,6 @@ def public(g: Gates, value: int, bits: int, lanes: int) -> Number:
 
 
 def lanes_of(number: Number) -> int:
-    """Return the number of lanes."""
     return int(number.shape[1])
 
 
@@ -341,7 +340,6 @@ PAIRWISE_CLASSES = 5
 
 
 def pairs_of(classes: int) -> list[tuple[int, int]]:
-    """Return all pairs i < j."""
     return [(i, j) for i in range(classes) for j in range(i + 1, classes)]
 
 

@@ -316,7 +316,6 @@ class Evaluator(HalfGates):
             raise PeerProtocolError("there are more garbled tables than gates", party=self._party)
 
     def own(self, shape: tuple[int, ...]) -> Wires:
-        """Wires of the garbler's own bits."""
         return np.zeros((*shape, 2), dtype=np.uint64)
 
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires:

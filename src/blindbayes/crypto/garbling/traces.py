@@ -71,7 +71,6 @@ class RecordedCircuit(CarryChain):
         return np.repeat(bits.astype(object)[..., None], lanes, axis=-1)
 
     def layers(self) -> list[list[Gate]]:
-        """Return the gates by depth."""
         layers: list[list[Gate]] = [[] for _ in range(max(self.depth))]
         for gate in self.gates:
             layers[self.depth[gate.out] - 1].append(gate)
@@ -79,7 +78,6 @@ class RecordedCircuit(CarryChain):
 
 
 def bases(wire: Any) -> list[int]:
-    """Return the base wires of a wire."""
     wires, rest = [], int(wire)
     while rest:
         low = rest & -rest

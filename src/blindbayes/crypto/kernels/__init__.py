@@ -90,7 +90,6 @@ def using(name: str) -> Iterator[None]:
 
 
 def describe() -> str:
-    """Describe the kernels in use, in one line."""
     chosen, library = active(), _library()
     if chosen is not None:
         return f"kernels: {chosen.name} (of {', '.join(available())})"

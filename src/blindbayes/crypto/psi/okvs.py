@@ -47,7 +47,6 @@ class Places:
     dense: U64Array
 
     def part(self, keys: slice) -> Places:
-        """Return the cells of some keys."""
         return Places(self.sparse[keys], self.dense[keys])
 
 
