@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from blindbayes.agent.approvals.summary import require_study
+from blindbayes.agent.approvals.summary import approval_of, require_study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.disclosure.audit_log import AuditLog
+from blindbayes.disclosure.checks import one_set
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_allowed, require_rate, require_rows
 from blindbayes.disclosure.value import Disclosure, RowSum, SumForm
 from blindbayes.errors import LedgerError, PrivacyError
@@ -121,3 +122,9 @@ def test_an_exact_sum_of_two_sites_is_refused_whatever_the_policy_asks_for() -> 
         require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.EXACT, 2)))
     require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.NOISY, 2), epsilon=1.0))
     require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.EXACT, 3)))
+
+
+def test_the_approval_page_states_the_checks_before_every_run() -> None:
+    shown = approval_of(study()).to_dict()["checks"]
+    assert one_set.sentence in shown
+    assert one_set.sentence not in approval_of(study(privacy=Privacy(epsilon=1.0))).to_dict()["checks"]
