@@ -232,7 +232,7 @@ def test_a_release_page_reaches_nothing_of_the_console(office: Consoles, run: st
     assert "allow-same-origin" not in page.headers["Content-Security-Policy"]
     for wrong in ("../../site.toml", "..%2f..%2fkeys", "classes.csv", "%00"):
         assert office.ask("north", "GET", f"/releases/{run}/files/{wrong}", headers=ada, token=False).status == 404
-    assert office.ask("north", "GET", "/static/..%2fdoor.py", headers=ada, token=False).status == 404
+    assert office.ask("north", "GET", "/static/..%2fauth.py", headers=ada, token=False).status == 404
 
 
 # -- an old site, and many who look ----------------------------------------------------------------------------------------
