@@ -10,7 +10,7 @@ import numpy.typing as npt
 from blindbayes.crypto import limbs as lm
 from blindbayes.dp.noise.pld import renyi_log_delta
 from blindbayes.protocols.shared_inference.compare_all import sign_circuit, winner_circuit
-from blindbayes.protocols.shared_training.shared_model.score_layout import ScoreLayout
+from blindbayes.protocols.shared_training.shared_model.score_layout import HistogramLayout, ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.tables import Tables
 
 
@@ -24,12 +24,26 @@ def layer_count(parties: int, bits: int, classes: int) -> int:
     return len(sign_circuit(parties, bits)[0].layers()) + len(winner_circuit(classes)[0].layers())
 
 
+def plain_error(plan: ScoreLayout, name: str) -> float:
+    """Bound what rounding a value and a mean to floats may move a plain Gaussian score by.
+
+    It is large where values lie far from 0 and close together. The shared scores have no such error: their codes and sums are
+    whole numbers.
+    """
+    own = plan.features[name]
+    floor = max(plan.codebook.variance_floor or 0.0, dict(plan.guard.floors).get(name, 0.0))
+    if isinstance(own, HistogramLayout):
+        return 0.0
+    reach = max(abs(own.feature.low), abs(own.feature.high)) * 2.0**-52
+    return reach * (own.feature.high - own.feature.low + reach) / floor
+
+
 def near_tie(plan: ScoreLayout, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Rows (of plain scores, rows x K) whose two best lie within `tie_bound`, plus what the plain scores' own floating
     point is off: 2^-46 of the largest, and `plain_error`."""
     best = np.sort(scores, axis=1)
     finite = np.where(np.isfinite(scores), np.abs(scores), 0.0).max(axis=1)
-    slack = plan.tie_bound + 2 * sum(plan.plain_error(name) for name in plan.features) + finite * 2.0**-46
+    slack = plan.tie_bound + 2 * sum(plain_error(plan, name) for name in plan.features) + finite * 2.0**-46
     return best[:, -1] - best[:, -2] <= slack
 
 

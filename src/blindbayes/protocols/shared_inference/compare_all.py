@@ -79,10 +79,6 @@ def triples_needed(parties: int, bits: int, classes: int, count: int) -> int:
     return count * (pairs * sign_circuit(parties, bits)[0].and_count + winner_circuit(classes)[0].and_count)
 
 
-def batch_limit(parties: int, bits: int, classes: int) -> int:
-    return max(1, _TRIPLES_AT_ONCE // triples_needed(parties, bits, classes, 1))
-
-
 def compare(
     run: Run, shares: Limbs, bits: int, sessions: Mapping[str, bytes], mesh: Mesh, learners: tuple[str, ...], coins: Coins
 ) -> Role[Classes | None]:
@@ -91,7 +87,7 @@ def compare(
     parties, pairs = len(run.parties), c.pairs_of(classes)
     party = _Party(run, sessions, mesh)
     learnt: list[Classes] = []
-    step = batch_limit(parties, bits, classes)
+    step = max(1, _TRIPLES_AT_ONCE // triples_needed(parties, bits, classes, 1))  # instances compared at once
     for low in range(0, count, step):
         part = shares[low : low + step]
         triples = yield from party.triples(triples_needed(parties, bits, classes, len(part)), coins)  # step 4

@@ -7,7 +7,7 @@ scorer's own features, for the gate.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -25,7 +25,6 @@ from blindbayes.protocols.private_join.joined import Links
 from blindbayes.protocols.private_join.scores.match import matched, unpacked
 from blindbayes.protocols.private_join.scores.messages import CodesAnswered, CodesChosen, CodesCompared, ScoresGated
 from blindbayes.protocols.private_join.scores.shape import Bits, LookupSetup
-from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocols.two_party import lookups
 from blindbayes.wire import Marked, U64Array
 
@@ -182,11 +181,6 @@ def scorer_block(block: BinBlock, learned: U64Array, tables: Sequence[Limbs]) ->
     return lm.add(total, block.take(block.transfers(t), shares, answered.entries))
 
 
-def scorer_own(block: BinBlock, query: SharedArgmaxSetup, columns: Mapping[str, npt.NDArray[np.int64]], me: str) -> Role[Limbs]:
-    """Run step 9: the scorer's own features, whose codes it knows, in the helper's shares of their tables."""
-    return (yield from look_up(query, columns, me, block.hash_, block.chooses))
-
-
 def scorer_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:
     """Run step 10: return shares of the scores where the identifier is shared, of 0 elsewhere."""
     delta, flips, share = block.sends.delta, block.equal_share, block.zeros()
@@ -227,10 +221,6 @@ def helper_block(block: BinBlock, secret: U64Array, tables: Sequence[Limbs]) -> 
     share, sent = block.offer(keys, shares, tables)
     yield Send(block.other, CodesAnswered(block.mark(CodesAnswered), sent))
     return lm.add(total, share)
-
-
-def helper_own(block: BinBlock, query: SharedArgmaxSetup, tables: Mapping[str, Limbs]) -> Role[Limbs]:
-    return (yield from serve(query, block.other, tables, block.hash_, block.sends))
 
 
 def helper_gate(block: BinBlock, scores: Limbs) -> Role[Limbs]:

@@ -38,7 +38,7 @@ from blindbayes.protocols.private_join.scores.shape import LookupSetup, common_b
 from blindbayes.protocols.shared_inference import compare_all
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.protocols.shared_inference.compare_all import Mesh
-from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
 from blindbayes.protocols.two_party import digits
 from blindbayes.protocols.two_party.transfer.roles import agree
@@ -197,7 +197,7 @@ def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mappi
             scores[part] = lm.add(scores[part], added)
         if hidden.own:  # step 9
             own = {name: _in_bins(asked.columns[name], occupant[part], hidden, name) for name in hidden.own}
-            added = yield from on_blocks.scorer_own(block, hidden.own_query(count), own, run.me)
+            added = yield from look_up(hidden.own_query(count), own, run.me, block.hash_, block.chooses)
             scores[part] = lm.add(scores[part], added)
         if hidden.scope == "shared":  # step 10
             scores[part] = yield from on_blocks.scorer_gate(block, scores[part])
@@ -233,7 +233,7 @@ def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapp
         added = yield from on_blocks.helper_block(block, secret[part], tables)
         scores[part] = lm.add(scores[part], added)
         if hidden.own:  # step 9
-            added = yield from on_blocks.helper_own(block, hidden.own_query(block.count), helped.theirs)
+            added = yield from serve(hidden.own_query(block.count), block.other, helped.theirs, block.hash_, block.sends)
             scores[part] = lm.add(scores[part], added)
         if hidden.scope == "shared":  # step 10
             scores[part] = yield from on_blocks.helper_gate(block, scores[part])

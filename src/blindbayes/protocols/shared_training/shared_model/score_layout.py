@@ -283,19 +283,6 @@ class ScoreLayout:
         rounding = 2.0**-self.fraction * (len(self.codebook.features) + 2)
         return 2 * (sum(self.error(name) for name in self.features) + rounding)
 
-    def plain_error(self, name: str) -> float:
-        """Bound what rounding a value and a mean to floats may move a plain Gaussian score by.
-
-        It is large where values lie far from 0 and close together. The shared scores have no such error: their codes and sums
-        are whole numbers.
-        """
-        plan = self.features[name]
-        floor = max(self.codebook.variance_floor or 0.0, dict(self.guard.floors).get(name, 0.0))
-        if isinstance(plan, HistogramLayout):
-            return 0.0
-        reach = max(abs(plan.feature.low), abs(plan.feature.high)) * 2.0**-52
-        return reach * (plan.feature.high - plan.feature.low + reach) / floor
-
     def facts(self) -> bytes:
         """Return the bytes that both parties must agree on."""
         known = (self.codebook.sha256, self.rows, self.alpha, self.alpha_shift, self.fraction, self.bits, self.guard)
