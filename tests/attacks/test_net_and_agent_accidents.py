@@ -367,7 +367,7 @@ def test_offers_for_an_ended_run_get_one_answer_at_a_time(tmp_path: Path) -> Non
             office.net.approve(study)
             run_id = next(iter((await office.run(study)).values())).run_id
             north = office.agents["north"]
-            north.board.detach(run_id)
+            north.router.detach(run_id)
             answers: list[bytes] = []
             stuck = asyncio.Event()
 
@@ -375,14 +375,14 @@ def test_offers_for_an_ended_run_get_one_answer_at_a_time(tmp_path: Path) -> Non
                 answers.append(frame)
                 await stuck.wait()
 
-            north.board.courier.send = send  # type: ignore[method-assign]
+            north.router.courier.send = send  # type: ignore[method-assign]
             west = office.net.sites["west"].identity
             pair = EnvelopePair(study.sha256, run_id, "west", "north", study.identity("north"), west.signing)
             offers = [pack(pair.offer(fresh_key(Coins.system()))) for _ in range(20)]
             before = len(asyncio.all_tasks())
             for _ in range(200):
                 for offer in offers:
-                    north.board.frame_arrived("west", offer)
+                    north.router.frame_arrived("west", offer)
                 await asyncio.sleep(0)
             assert len(answers) == 1
             assert isinstance(unpack(answers[0]), Ended)
@@ -503,8 +503,7 @@ def test_a_connection_that_is_known_to_be_down_ends_the_wait_early(tmp_path: Pat
             study = study_of(office, deadlines=Deadlines(step=30, join=30, run=60))
             office.net.approve(study)
             for agent in office.agents.values():
-                assert agent._timing is not None
-                agent._timing = replace(agent._timing, gone=1.0)
+                agent._services = replace(agent._services, timing=replace(agent._services.timing, gone=1.0))
             run = office.agents["north"].begin(study.sha256)
             await cut.shut.wait()
             await office.stop("west")
