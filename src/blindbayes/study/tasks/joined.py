@@ -334,7 +334,7 @@ class JoinedTask(ShareTask):
             raise ConfigError("to score people by identifier every site names its table with --table")
         return super().prediction(site, run_id, request)
 
-    def _overlaps(self, outcome: Outcome) -> Mapping[str, int]:
+    def overlaps(self, outcome: Outcome) -> Mapping[str, int]:
         names = (self.setup.class_holder, *self.agreement.names)
         trained: list[Joined] = [outcome.outputs[name] for name in names if name in outcome.outputs]
         return next((each.overlaps for each in trained if each.overlaps), {})

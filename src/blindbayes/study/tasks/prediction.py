@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -26,9 +26,13 @@ from blindbayes.report.leakage import About
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import learner_of
 from blindbayes.study.tasks.classify import RowsAsked, RowScoring, Scoring, asked_of, scoring
-from blindbayes.study.tasks.result import Prediction, about_run, column_report, csv_of, leakage_of
+from blindbayes.study.tasks.result import JointResult, Prediction, about_run, column_report, csv_of, leakage_of
 from blindbayes.study.tasks.scoring import hidden_scoring
-from blindbayes.study.tasks.task import AnsweringSite, BatchColumns, Task
+from blindbayes.study.tasks.task import AnsweringSite, BatchColumns, StudyTask, Task
+from blindbayes.study.tasks.traits import ModelForm
+
+if TYPE_CHECKING:
+    from blindbayes.study.simulation.models import JointModel
 
 _HALF = 32  # digits: the model's run, then what names the batch
 _MAX_NAME = 200
@@ -183,3 +187,26 @@ class PredictionTask(Task):
         statement = part.statement(batch, request.to or self.terms.reveal_to)
         target = "" if self._columns is None else self._columns.codebook.target
         return Prediction(leakage_of(outcome), outcome.cost, statement, report, known, labels, target, self._beside)
+
+
+class SharedModelTask(StudyTask):
+    """A task that leaves a model in shares, with which a classification is a run of its own."""
+
+    model = ModelForm.SHARED
+
+    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
+        return PredictionTask(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
+
+    def local_result(self, outcome: Outcome, shares: Mapping[str, KeptShare]) -> JointResult:
+        run, names, overlaps = self.result(outcome), self.agreement.contributors, self.overlaps(outcome)
+        return JointResult(self.joint_model(shares), run.leakage, run.cost, run.statement, names, run.report, overlaps)
+
+    def overlaps(self, outcome: Outcome) -> Mapping[str, int]:
+        """Return the noisy numbers of joined identifiers that training opened."""
+        return {}
+
+    def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:
+        """Return the model of a simulation, which has every party's share."""
+        from blindbayes.study.simulation.models import joint_model  # loads what only a simulation needs
+
+        return joint_model(self.agreement, shares)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -17,7 +17,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.naive_bayes.shares import KeptShare, ModelShare
+from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import SumSetup
@@ -25,14 +25,10 @@ from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, train
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
-from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
-from blindbayes.study.tasks.result import ContributorResult, JointResult, RunResult, about_run, leakage_of, report_run
+from blindbayes.study.tasks.prediction import SharedModelTask
+from blindbayes.study.tasks.result import ContributorResult, RunResult, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import require_party_rows
-from blindbayes.study.tasks.task import AnsweringSite, CountingTask
-from blindbayes.study.tasks.traits import ModelForm
-
-if TYPE_CHECKING:
-    from blindbayes.study.simulation.models import JointModel
+from blindbayes.study.tasks.task import CountingTask
 
 
 class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,13 +124,12 @@ class RatioTask(CountingTask):
         ]
 
 
-class SharedRatioTask(RatioTask):
+class SharedRatioTask(RatioTask, SharedModelTask):
     """Training by private_ratio: the model stays in shares of the two parties that compute."""
 
     name = "private_ratio"
     description = "a model without counts, in shares of two sites that classify together. All must answer."
     params = PrivateRatioParams
-    model = ModelForm.SHARED
     protocols = ("transfer", "private_ratio", "shared_model", "joined_sums")
 
     @classmethod
@@ -170,19 +165,6 @@ class SharedRatioTask(RatioTask):
 
     def result(self, outcome: Outcome) -> RunResult:
         return self.report(outcome)
-
-    def local_result(self, outcome: Outcome, shares: Mapping[str, KeptShare]) -> JointResult:
-        plain, model = self.report(outcome), self.joint_model(shares)
-        return JointResult(model, plain.leakage, plain.cost, plain.statement, self.names, plain.report)
-
-    def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:
-        """Return the model of a simulation, which has every party's share."""
-        from blindbayes.study.simulation.models import joint_model  # loads what only a simulation needs
-
-        return joint_model(self.agreement, shares)
-
-    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
-        return PredictionTask(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
 
     # -- for people ----------------------------------------------------------------------------------------------------
 

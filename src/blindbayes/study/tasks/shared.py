@@ -23,28 +23,25 @@ from blindbayes.study.tasks.audits import asks_references, reference_answers, re
 from blindbayes.study.tasks.columns import describe_holdings, dry_run_columns, require_record
 from blindbayes.study.tasks.guards import noise_of, single_readings
 from blindbayes.study.tasks.labels import law_of, randomised, with_labels
-from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.prediction import SharedModelTask
 from blindbayes.study.tasks.result import (
     SHARES_CONCLUSIONS,
     ContributorResult,
-    JointResult,
     about_run,
     column_report,
     leakage_of,
 )
-from blindbayes.study.tasks.task import UNIT, AnsweringSite, StudyTask
-from blindbayes.study.tasks.traits import ModelForm
+from blindbayes.study.tasks.task import UNIT
 
 if TYPE_CHECKING:
-    from blindbayes.study.simulation.models import JointModel
+    pass
 
 
-class ShareTask(StudyTask):
+class ShareTask(SharedModelTask):
     """Training that ends in a share of the model, which this site keeps."""
 
     kind = "training"
     partitions = ("columns",)
-    model = ModelForm.SHARED
     protocols: ClassVar[tuple[str, ...]]  # of training, for its leak report
 
     setup: ColumnsSetup | JoinSetup  # what is public about the training
@@ -118,26 +115,8 @@ class ShareTask(StudyTask):
         asking = ("shared_argmax",) if asks_references(self.columns) else ()
         names, about = self.agreement.names, about_run(self.agreement, self.run_id)
         report = column_report((*self.protocols, *asking), outcome, self.disclosure.conclusions, len(names), about)
-        statement = self.statement(self._overlaps(outcome))
+        statement = self.statement(self.overlaps(outcome))
         return ContributorResult(leakage_of(outcome), outcome.cost, statement, report, {"included": list(names)})
-
-    def local_result(self, outcome: Outcome, shares: Mapping[str, KeptShare]) -> JointResult:
-        plain, overlaps = self.result(outcome), self._overlaps(outcome)
-        names, model = self.agreement.names, self.joint_model(shares)
-        return JointResult(model, plain.leakage, plain.cost, plain.statement, names, plain.report, overlaps)
-
-    def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:
-        """Return the model of a simulation, which has every party's share."""
-        from blindbayes.study.simulation.models import joint_model  # loads what only a simulation needs
-
-        return joint_model(self.agreement, shares)
-
-    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
-        return PredictionTask(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
-
-    def _overlaps(self, outcome: Outcome) -> Mapping[str, int]:
-        """Return the noisy numbers of joined identifiers that training opened; the class holder's, if its role ended here."""
-        return {}
 
     # -- for people ----------------------------------------------------------------------------------------------------
 
