@@ -140,7 +140,7 @@ def test_other_measures_are_those_of_scikit_learn() -> None:
     generator = np.random.default_rng(3)
     for classes in (2, 3):
         scores, labels = generator.normal(size=(200, classes)), generator.integers(0, classes, 200)
-        found = Quality.of(scores, labels)
+        found = Quality.measure(scores, labels)
         assert found.balanced == pytest.approx(balanced_accuracy_score(labels, scores.argmax(axis=1)))
         assert found.recall == pytest.approx(recall_score(labels, scores.argmax(axis=1), average=None))
         odds = scores - scores.max(axis=1, keepdims=True)

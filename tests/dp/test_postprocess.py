@@ -37,7 +37,7 @@ def test_positive_mean_against_integration() -> None:
 
 
 def _shrunk(cells: np.ndarray, sizes: post.ClassSizes, deviation: float) -> np.ndarray:
-    contrast = post.Contrast.of(cells, sizes, deviation, 1.0)
+    contrast = post.Contrast.estimate(cells, sizes, deviation, 1.0)
     return post.shrink_histogram(contrast, post.learn_effects([contrast]), 1.0)
 
 
@@ -70,7 +70,7 @@ def test_a_feature_is_believed_less_among_features_that_show_nothing() -> None:
     sizes = post.ClassSizes(np.array([300.0, 300.0]), 1.0)
 
     def feature(gap: float) -> post.Contrast:
-        return post.Contrast.of(np.array([[150 + gap, 150 - gap], [150 - gap, 150 + gap]]), sizes, 40.0, 1.0)
+        return post.Contrast.estimate(np.array([[150 + gap, 150 - gap], [150 - gap, 150 + gap]]), sizes, 40.0, 1.0)
 
     def tilt(others: list[float]) -> float:
         contrasts = [feature(60.0), *(feature(gap) for gap in others)]
@@ -89,7 +89,7 @@ def test_thirty_features_of_noise_do_not_outvote_the_largest_class() -> None:
     for _ in range(30):
         exact = np.outer(sizes.rows, [0.5, 0.5])
         tilt = generator.normal(0, 60, (30, 2))
-        contrasts = [post.Contrast.of(exact + np.stack([one, -one], axis=1), sizes, 60.0, 1.0) for one in tilt]
+        contrasts = [post.Contrast.estimate(exact + np.stack([one, -one], axis=1), sizes, 60.0, 1.0) for one in tilt]
         weights = post.learn_effects(contrasts)
         tables = [post.shrink_histogram(each, weights, 1.0) for each in contrasts]
         logs = np.array([np.log(table[1] / table[0]) for table in tables])

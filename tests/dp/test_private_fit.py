@@ -276,10 +276,10 @@ def test_class_counts_of_a_weak_first_stage_are_released_again_with_the_features
     assert noisy.plan.items[0].kind == "classes"
     assert noisy.sizes.deviation < sized.deviation / 3  # the mean of both, weighted by their noise
     record = record_of(noisy)
-    kinds = [item.kind for item in Released.of(record, plan.codebook).plan.items]
+    kinds = [item.kind for item in Released.parse(record, plan.codebook).plan.items]
     assert kinds == [item.kind for item in noisy.plan.items]
     with pytest.raises(ConfigError):
-        Released.of({**record, "sized": {**record["sized"], "recounted": "yes"}}, plan.codebook)
+        Released.parse({**record, "sized": {**record["sized"], "recounted": "yes"}}, plan.codebook)
 
 
 def test_values_of_a_category_share_cells_where_noise_is_large_and_their_interval_is_the_cells() -> None:

@@ -293,11 +293,11 @@ def test_the_draws_have_the_deviation_that_the_plan_states() -> None:
     """4,000 draws of every cell: a relative error of a standard deviation of Laplace noise of 0.018; four of them allowed."""
     study = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000))
     result = study.simulate(DATA.tables)
-    released = Released.of(result.model.privacy_["released"], result.model.codebook_)
-    assert released.drawn is not None
+    released = Released.parse(result.model.privacy_["released"], result.model.codebook_)
+    assert released.shared_noise is not None
     drawn = np.concatenate([part.reshape(-1) for part in released.noise(200)])
     assert len(drawn) > 4000
-    assert drawn.std() == pytest.approx(released.drawn.deviation(released.shares), rel=0.072)
+    assert drawn.std() == pytest.approx(released.shared_noise.deviation(released.shares), rel=0.072)
 
 
 def test_a_model_by_rule_shows_its_rule_and_says_that_no_counts_stand_behind_it() -> None:

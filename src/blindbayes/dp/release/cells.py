@@ -1,8 +1,8 @@
-"""Cells for numbers whose law nobody declared: fine ones to count in, and a few wide ones, equally full, to release.
+"""Cells of numbers whose law was not declared: fine ones to count in, and a few wide, equally full ones to release.
 
 A number is counted in fine cells that are public: some of equal width, some that grow with the distance from zero. Which of
-them are joined is decided by a *shape*: how much of the table is believed to lie in each fine cell. Shapes come from the
-codebook (`scale = "log"`), or from noisy pooled counts (`privacy.stages`); never from data.
+them are joined is decided by a *shape*: the share of the table that each fine cell is believed to hold. Shapes come from the
+codebook (`scale = "log"`) or from noisy pooled counts (`coarse_histograms`), never from exact data.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PROBIT = 2.5
 
 @dataclass(frozen=True)
 class CellShape:
-    """The fine cells of a number, and what share of the table each is believed to hold."""
+    """The fine cells of a number, and the share of the table that each is believed to hold."""
 
     starts: tuple[int, ...]  # first code of each fine cell
     mass: tuple[float, ...]
     even: bool = False  # the shares follow the cells' widths: nothing is known
 
     def counted(self, feature: Numeric) -> Numeric:
-        """The feature with these cells."""
+        """Return the feature with these cells."""
         if len(self.starts) == feature.width:
             return msgspec.structs.replace(feature, bins=feature.width, spacing="linear")
         # The last grid point may lie above an upper bound that is not on the grid, by less than a step.
@@ -48,37 +48,40 @@ class CellShape:
         return msgspec.structs.replace(feature, bins=None, spacing="linear", edges=edges)
 
     def encode(self, feature: Numeric, cells: int, reason: str) -> FeatureEncoding:
-        """About `cells` cells that hold equal shares; a fine cell that holds more is one by itself."""
+        """Join fine cells into about `cells` cells of equal shares; a fine cell that holds more is one by itself."""
         edges = joined(self.mass, cells)
         return FeatureEncoding(feature.name, "cells", edges, feature.optional, reason, places(self.mass, self.even))
 
 
 def places(mass: Sequence[float], even: bool = False) -> tuple[float, ...]:
-    """Where the fine cells' edges lie on a scale from 0 to 1 on which the table would look normal (or, `even`, flat)."""
+    """Place the fine cells' edges on a scale from 0 to 1 on which the table would look normal (or, if `even`, flat)."""
     share = np.concatenate([[0.0], np.cumsum(mass)]) / float(np.sum(mass))
     if even:
         return tuple(float(value) for value in share)
     with np.errstate(divide="ignore"):
-        found = np.clip((special.ndtri(np.clip(share, 0, 1)) / _PROBIT + 1) / 2, 0, 1)
-    found[0], found[-1] = 0.0, 1.0
-    return tuple(float(value) for value in found)
+        edges = np.clip((special.ndtri(np.clip(share, 0, 1)) / _PROBIT + 1) / 2, 0, 1)
+    edges[0], edges[-1] = 0.0, 1.0
+    return tuple(float(value) for value in edges)
 
 
 @lru_cache(maxsize=4096)
 def fine_cells(feature: Numeric) -> tuple[int, ...]:
-    """First codes of the fine cells: every grid point, or equal ones and logarithmic ones together."""
+    """Return the first codes of the fine cells: every grid point, or equal and logarithmic cells together."""
     if feature.width <= FINE:
         return tuple(range(feature.code_low, feature.code_high + 1))
-    found = set(_log_cells(feature, FINE - (_LINEAR if feature.spacing == "linear" else 0)))
+    edges = set(_log_cells(feature, FINE - (_LINEAR if feature.spacing == "linear" else 0)))
     if feature.spacing == "linear":
-        found |= {feature.code_low - (-at * feature.width // _LINEAR) for at in range(_LINEAR)}
-    return tuple(sorted(found))
+        edges |= {feature.code_low - (-at * feature.width // _LINEAR) for at in range(_LINEAR)}
+    return tuple(sorted(edges))
 
 
 @lru_cache(maxsize=4096)
 def likely_shape(feature: Numeric) -> CellShape:
-    """Where a number lies before anything is known: evenly over its range, or, where that begins at (about) zero, as amounts
-    and numbers of things do, half of it in the `LOW_PART` next to zero."""
+    """Return the shape of a number of which only the bounds are known.
+
+    It is even over the range, or, if that begins at about zero, as for amounts and counts, half of it in the `LOW_PART` next
+    to zero.
+    """
     starts = fine_cells(feature)
     ends = np.array([*starts, feature.code_high + 1])
     far = (ends - feature.code_low) / feature.width
@@ -90,9 +93,9 @@ def likely_shape(feature: Numeric) -> CellShape:
     return CellShape(starts, tuple(float(value) for value in np.diff(below)))
 
 
-def _log_cells(feature: Numeric, most: int) -> list[int]:
+def _log_cells(feature: Numeric, limit: int) -> list[int]:
     low, high = feature.grid_low, feature.grid_high
-    steps = next(steps for steps in (16, 8, 4, 2, 1) if steps == 1 or len(log_points(low, high, steps)) <= most)
+    steps = next(steps for steps in (16, 8, 4, 2, 1) if steps == 1 or len(log_points(low, high, steps)) <= limit)
     return [point - feature.centre for point in log_points(low, high, steps)]
 
 
@@ -102,8 +105,11 @@ def _anchor(feature: Numeric) -> int:
 
 @lru_cache(maxsize=4096)
 def public_shape(feature: Numeric) -> CellShape:
-    """What is believed before anything is counted: on a logarithmic scale alone where the codebook says so, with a fourth at
-    zero; otherwise half equally spread over the range, half over the logarithmic cells."""
+    """Return the shape that the codebook implies.
+
+    On a declared logarithmic scale it is logarithmic, with a fourth at zero; otherwise half is spread evenly over the range,
+    half over the logarithmic cells.
+    """
     starts = fine_cells(feature)
     at = np.array(starts)
     widths = np.diff([*starts, feature.code_high + 1]).astype(np.float64)
@@ -118,7 +124,7 @@ def public_shape(feature: Numeric) -> CellShape:
 
 @lru_cache(maxsize=4096)
 def look_edges(feature: Numeric) -> tuple[int, ...]:
-    """The cells, in fine cells, of a first look at a number: about equally full by what is believed, zero by itself."""
+    """Return the edges of a coarse histogram, in fine cells: about equally full by the public shape, with zero by itself."""
     shape = public_shape(feature)
     if len(shape.starts) <= LOOK_CELLS:
         return tuple(range(len(shape.starts) + 1))
@@ -128,7 +134,7 @@ def look_edges(feature: Numeric) -> tuple[int, ...]:
 
 
 def seen_shape(feature: Numeric, shares: Floats) -> CellShape:
-    """The shape that a first look gives: shares of the look's cells, spread within each as was believed before."""
+    """Return the shape that a coarse histogram gives: its shares, spread within each cell as in the public shape."""
     shape, edges = public_shape(feature), look_edges(feature)
     before = np.add.reduceat(np.asarray(shape.mass), edges[:-1])
     factor = np.repeat(shares / before, np.diff(edges))
@@ -136,12 +142,12 @@ def seen_shape(feature: Numeric, shares: Floats) -> CellShape:
 
 
 def fine_codebook(codebook: Codebook) -> Codebook:
-    """The codebook with fine cells for every number that was declared by its bounds alone."""
+    """Return the codebook with fine cells for every number that was declared by its bounds alone."""
     return codebook.with_features(
         public_shape(each).counted(each) if isinstance(each, Numeric) and is_cut(each) else each for each in codebook.features
     )
 
 
 def is_cut(feature: Numeric) -> bool:
-    """Whether a number was declared by its bounds alone, so that its cells are chosen here."""
+    """Return True for a number that was declared by its bounds alone, so that its cells are chosen here."""
     return feature.bins is None and feature.width > 1

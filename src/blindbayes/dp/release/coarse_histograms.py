@@ -79,13 +79,13 @@ class CoarseHistograms:
 
 
 def plan_histograms(
-    codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float, kept: frozenset[str] | None
+    codebook: Codebook, epsilon: Fraction, rows_per_unit: int, rows: float, keep: frozenset[str] | None
 ) -> CoarseHistograms | None:
-    """Return the first look at the kept features of a table of about `rows` rows, or None if noise would hide it."""
+    """Return the first look at these features of a table of about `rows` rows, or None if noise would hide it."""
     features = tuple(
         each
         for each in codebook.features
-        if (kept is None or each.name in kept)
+        if (keep is None or each.name in keep)
         and isinstance(each, Numeric)
         and each.bins is None
         and each.width > 3

@@ -41,11 +41,11 @@ _FALL = np.exp(-np.arange(1025) / 64)  # e^-x in steps of 1/64
 
 
 def weighed(parameters: Parameters, weights: Sequence[float] | Floats, shifts: Floats | float = 0.0) -> Parameters:
-    """The model whose classes differ so many times as much in each feature (of those `told`). With 0 the largest class is left.
+    """Return the model with the contrast of classes in each informative feature multiplied by its weight.
 
-    Probabilities add up to 1 again, and what that takes from a class its prior gives back: scores stay as they were meant.
+    Probabilities are normalised again, and what that takes from a class its prior gives back, so that scores stay the same.
     """
-    names = told(parameters)
+    names = informative(parameters)
     terms: dict[str, Term] = dict(parameters.terms)
     prior = parameters.log_prior + shifts
     for name, weight in zip(names, weights, strict=True):
@@ -58,20 +58,20 @@ def weighed(parameters: Parameters, weights: Sequence[float] | Floats, shifts: F
 
 
 def to_one(log: Floats) -> Floats:
-    """Logarithms of numbers in these proportions that add up to 1."""
+    """Normalise logarithms of probabilities."""
     top = log.max()
     return np.asarray(log - top - np.log(np.exp(log - top).sum()))
 
 
 def table_of(parameters: Parameters, name: str) -> Floats:
-    """ln P(value | class) of a feature that is a table, (classes, values)."""
+    """Return ln P(value | class) of a feature that is a table, (classes, values)."""
     term = parameters.terms[name]
     assert isinstance(term, Histogram)
     return term.log_prob
 
 
-def told(parameters: Parameters) -> list[str]:
-    """The features in which classes differ, of those that are tables."""
+def informative(parameters: Parameters) -> list[str]:
+    """Return the features that are tables in which classes differ."""
     return [
         name
         for name, term in parameters.terms.items()
@@ -80,7 +80,7 @@ def told(parameters: Parameters) -> list[str]:
 
 
 def apart(parameters: Parameters, name: str) -> tuple[Floats, Floats]:
-    """Of a table its mean over classes, and what each class differs from it."""
+    """Return the mean of a table over classes, and the difference of each class from it."""
     table = table_of(parameters, name)
     base = (np.exp(parameters.log_prior)[:, None] * table).sum(axis=0)
     return base, table - base
@@ -88,7 +88,7 @@ def apart(parameters: Parameters, name: str) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The numbers that rows add up to at one released model, and their noise."""
+    """The gradient at one released model, and its noise."""
 
     parameters: Parameters
     epsilon: Fraction
@@ -96,8 +96,8 @@ class Gradient:
 
     @cached_property
     def features(self) -> list[str]:
-        """Those that get a weight."""
-        return told(self.parameters)
+        """Features that get a weight."""
+        return informative(self.parameters)
 
     @cached_property
     def start(self) -> Parameters:
@@ -106,7 +106,7 @@ class Gradient:
 
     @cached_property
     def tables(self) -> list[tuple[Floats, Floats, float]]:
-        """Of each feature z, z as held and rounded (in whole numbers), and what one of those is worth."""
+        """Per feature: z, z clipped and rounded to integers, and the value of one unit of these."""
         out = []
         for name in self.features:
             away = apart(self.parameters, name)[1]
@@ -118,87 +118,90 @@ class Gradient:
 
     @property
     def bounds(self) -> list[int]:
-        """The most that one row adds to each number."""
+        """Largest absolute value that one row adds to each number."""
         classes = len(self.parameters.log_prior)
         return [GRID * (2 * GRID + classes)] * len(self.features) + [GRID] * classes
 
     def residuals(self, rows: CodedRows) -> Floats:
-        """Whole numbers q, (rows, classes), 0 where the class is not known."""
+        """Return integers q, (rows, classes), 0 where the class is not known."""
         scores = self.start.joint_log_likelihood(rows)
         best = reduce(np.maximum, scores.T)  # a third of the time of max(axis=1), for few classes
         behind = np.minimum((best[:, None] - scores) * 64, len(_FALL) - 1)
         chance = _FALL.take(np.rint(behind).astype(np.int64))
         total = chance[:, 0].copy()
-        for at in range(1, chance.shape[1]):
-            total += chance[:, at]
-        found = chance / -total[:, None]
+        for index in range(1, chance.shape[1]):
+            total += chance[:, index]
+        sums = chance / -total[:, None]
         known = np.flatnonzero(rows.known_labels >= 0)
-        found[known, rows.known_labels[known]] += 1
-        found = np.rint(found * GRID)
-        found[rows.known_labels < 0] = 0
-        return np.asarray(found)
+        sums[known, rows.known_labels[known]] += 1
+        sums = np.rint(sums * GRID)
+        sums[rows.known_labels < 0] = 0
+        return np.asarray(sums)
 
     def sums(self, rows: CodedRows) -> list[int]:
-        """What the rows add up to, exactly: a number per feature, then one per class."""
-        found = self.residuals(rows)
+        """Return the exact sums over the rows: a number per feature, then one per class."""
+        sums = self.residuals(rows)
         out = []
-        for name, (_, held, _) in zip(self.features, self.tables, strict=True):
+        for name, (_, clipped, _) in zip(self.features, self.tables, strict=True):
             codes = rows.columns[name] + 1  # 0: missing
             total = 0
-            for at, own in enumerate(held):
-                cells = np.bincount(codes, found[:, at], minlength=held.shape[1] + 1)[1:]
+            for index, own in enumerate(clipped):
+                cells = np.bincount(codes, sums[:, index], minlength=clipped.shape[1] + 1)[1:]
                 total += int(own.astype(np.int64) @ cells.astype(np.int64))
             out.append(total)
-        return out + [int(value) for value in found.sum(axis=0)]
+        return out + [int(value) for value in sums.sum(axis=0)]
 
     @cached_property
     def noise(self) -> Classwise:
-        """That of one class, with these numbers."""
-        parts = tuple(ReleasePart(f"number {at}", 2, True, True) for at in range(len(self.bounds)))
+        """Noise of one class with these numbers."""
+        parts = tuple(ReleasePart(f"number {index}", 2, True, True) for index in range(len(self.bounds)))
         return Classwise(parts, self.epsilon, self.rows_per_unit)
 
     def releases(self, sums: Sequence[int], coins: Coins, count: int) -> Floats:
-        """`count` independent releases, one in each row, in units of the bounds: for audits. Each costs epsilon."""
+        """Return `count` independent releases, one per row, in units of the bounds. Each costs epsilon."""
         tables: list[npt.NDArray[Any]] = [np.array([[value]], dtype=object) for value in sums]
-        return np.stack([found[:, 0, 0] for found in self.noise.releases(tables, self.bounds, coins, count)], axis=1)
+        return np.stack([sums[:, 0, 0] for sums in self.noise.releases(tables, self.bounds, coins, count)], axis=1)
 
 
 @dataclass(frozen=True)
 class FeatureWeights:
-    """Weights of features, for epsilon, in a table of about this many rows."""
+    """Weights of features, for epsilon, in a table of about `rows` rows."""
 
     epsilon: Fraction
     rows_per_unit: int
     rows: int
 
     def models(self, parameters: Parameters, rows: CodedRows, coins: Coins) -> list[Parameters]:
-        """The models that a noisy gradient suggests, nearest first."""
+        """Return the models that a noisy gradient suggests, nearest first."""
         gradient = Gradient(parameters, self.epsilon, self.rows_per_unit)
         if not gradient.features:
             return []
-        found = gradient.releases(gradient.sums(rows), coins, 1)[0]
-        step = self._step(gradient, found, coins)
+        sums = gradient.releases(gradient.sums(rows), coins, 1)[0]
+        step = self._step(gradient, sums, coins)
         count = len(gradient.features)
         return [
             weighed(parameters, np.maximum(WEIGHT_START + far * step[:count], 0), far * step[count:]) for far in WEIGHT_STEPS
         ]
 
-    def _step(self, gradient: Gradient, found: Floats, coins: Coins) -> Floats:
-        """From a released gradient to the step that is believed in: its mean given noise, sampling and what is usual."""
+    def _step(self, gradient: Gradient, sums: Floats, coins: Coins) -> Floats:
+        """Return the posterior mean of the step, given a released gradient, noise, sampling error and the prior."""
         units = np.array([worth for _, _, worth in gradient.tables] + [1.0] * len(gradient.parameters.log_prior)) / GRID
         scale = units * np.array(gradient.bounds, dtype=np.float64)
         rows = self.rows
-        full, held = self._made_up(gradient, coins)
-        cross, own = (rows / MADE_UP) * held @ full.T, (rows / MADE_UP) * held @ held.T
+        full, clipped = self._made_up(gradient, coins)
+        cross, own = (rows / MADE_UP) * clipped @ full.T, (rows / MADE_UP) * clipped @ clipped.T
         spread = np.where(np.arange(len(scale)) < len(gradient.features), WEIGHT_SPREAD, SHIFT_SPREAD) ** 2
         noise = scale**2 * np.array(gradient.noise.variances())
         reach = cross * spread  # what usual steps would show: cross @ diag(spread)
-        return np.asarray(reach.T @ np.linalg.solve(reach @ cross.T + own + np.diag(noise + 1e-9), found * scale))
+        return np.asarray(reach.T @ np.linalg.solve(reach @ cross.T + own + np.diag(noise + 1e-9), sums * scale))
 
     @staticmethod
     def _made_up(gradient: Gradient, coins: Coins) -> tuple[Floats, Floats]:
-        """Rows made up by the released model: z of features and classes, centred and weighed by P(class | row), whole and as
-        held: (numbers, rows x classes)."""
+        """Sample rows from the released model.
+
+        Return z of features and classes, centred and weighted by P(class | row), unclipped and clipped, each shaped
+        (numbers, rows x classes).
+        """
         parameters = gradient.parameters
         prior = np.exp(parameters.log_prior)
         classes, edges = len(prior), np.cumsum(prior)
@@ -210,19 +213,19 @@ class FeatureWeights:
         starts = np.searchsorted(label, np.arange(classes + 1))
         full = np.empty((len(gradient.features) + classes, MADE_UP, classes))
         full[-classes:] = np.eye(classes)[:, None, :]
-        held = full.copy()
-        for at, (name, (away, whole, worth)) in enumerate(zip(gradient.features, gradient.tables, strict=True)):
+        clipped = full.copy()
+        for index, (name, (away, whole, worth)) in enumerate(zip(gradient.features, gradient.tables, strict=True)):
             below = np.cumsum(np.exp(table_of(parameters, name)), axis=1)
             u, cell = points(), np.empty(MADE_UP, dtype=np.int64)
             for k in range(classes):
                 part = slice(starts[k], starts[k + 1])
                 cell[part] = np.searchsorted(below[k], u[part] * below[k, -1])
-            full[at], held[at] = away[:, cell].T, worth * whole[:, cell].T
+            full[index], clipped[index] = away[:, cell].T, worth * whole[:, cell].T
         score = parameters.log_prior + WEIGHT_START * full[:-classes].sum(axis=0)
         chance = np.exp(score - score.max(axis=1, keepdims=True))
         chance /= chance.sum(axis=1, keepdims=True)
         root = np.sqrt(chance)
-        for each in (full, held):
+        for each in (full, clipped):
             each -= (each * chance).sum(axis=2, keepdims=True)
             each *= root
-        return full.reshape(len(full), -1), held.reshape(len(held), -1)
+        return full.reshape(len(full), -1), clipped.reshape(len(clipped), -1)

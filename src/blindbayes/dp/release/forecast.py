@@ -1,8 +1,8 @@
-"""Accuracy against epsilon before any private data is read: on a public table that resembles the private one, or on none.
+"""Forecasts of accuracy against epsilon, before any private data is read or as a release of its own.
 
-A forecast simulates the release many times on a *proxy*: split, release, fit, score. On a proxy that is public this costs
+A forecast simulates fits many times on a *proxy*: split, release, fit, score. On a public or synthetic proxy this costs
 nothing. On the private table it is a release like any other: `private_forecast` splits the rows once, releases a model per
-epsilon from one part and noisy counts of right answers from the other, and says what that costs, for the ledger.
+epsilon from one part and noisy counts of right answers from the other, and states its price for the ledger.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ CLOSE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What accuracy hides where a class is rare: how well rows are ranked, and how many of each class are found."""
+    """Measures for rare classes: how well rows are ranked, and how many of each class are recognised."""
 
     auc: float  # area under the ROC curve; of several classes the mean of each against the rest
     balanced: float  # mean of the recalls
     recall: tuple[float, ...]  # by class; nan for one that was not there
 
     @classmethod
-    def of(cls, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Quality:
-        """Of joint log-likelihoods (rows, classes), on rows whose class is known."""
+    def measure(cls, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Quality:
+        """Measure joint log-likelihoods (rows, classes) on rows whose class is known."""
         classes = scores.shape[1]
         chosen, there = scores.argmax(axis=1), np.bincount(labels, minlength=classes)
         right = np.bincount(labels[chosen == labels], minlength=classes)
@@ -62,19 +62,19 @@ class Quality:
         return cls(float(np.mean(areas)) if areas else math.nan, float(np.nanmean(recall)), tuple(map(float, recall)))
 
     @classmethod
-    def mean(cls, found: Sequence[Quality]) -> Quality:
-        """Of several tests."""
-        recalls = np.array([each.recall for each in found])
+    def mean(cls, qualities: Sequence[Quality]) -> Quality:
+        """Average the measures of several tests."""
+        recalls = np.array([each.recall for each in qualities])
         known = ~np.isnan(recalls)
         recall = np.where(known, recalls, 0.0).sum(axis=0) / np.where(known.any(axis=0), known.sum(axis=0), np.nan)
-        areas = [each.auc for each in found if not math.isnan(each.auc)]
-        balanced = float(np.mean([each.balanced for each in found]))
+        areas = [each.auc for each in qualities if not math.isnan(each.auc)]
+        balanced = float(np.mean([each.balanced for each in qualities]))
         return cls(float(np.mean(areas)) if areas else math.nan, balanced, tuple(map(float, recall)))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Accuracy at one epsilon over the repetitions: mean, 10% and 90% quantiles; of a public table other measures too."""
+    """Accuracy at one epsilon over the repetitions: mean, 10% and 90% quantiles; on a public table other measures too."""
 
     epsilon: float
     mean: float
@@ -96,15 +96,15 @@ class Forecast:
     quality: Quality | None = None  # of the model without privacy
 
     def is_below_majority(self, line: Line | None = None) -> bool:
-        """Whether a line, or the model without privacy, is no more often right than always answering the largest class."""
+        """Return True if a line, or the model without privacy, is right no more often than the majority class."""
         mean = self.not_private if line is None else line.mean
         return mean is not None and self.majority is not None and mean <= self.majority
 
     @property
     def smallest(self) -> float | None:
-        """The smallest epsilon whose mean is within one point of the model without privacy, and the next one's too.
+        """Smallest epsilon whose mean, and that of the next epsilon, is within one point of the model without privacy.
 
-        One lucky point does not count; nor does one unlucky point far above spoil it.
+        One lucky point does not count, and one unlucky point far above does not matter.
         """
         ordered = sorted(self.lines, key=lambda line: line.epsilon)
         for line, following in zip(ordered, [*ordered[1:], *ordered[-1:]], strict=True):
@@ -113,12 +113,12 @@ class Forecast:
         return None
 
     def is_close(self, line: Line) -> bool:
-        """Whether the mean is within one point of the model without privacy."""
+        """Return True if the mean is within one point of the model without privacy."""
         return self.not_private is not None and line.mean >= self.not_private - CLOSE
 
 
 def in_cells(block: CodedRows, declared: Codebook, counted: Codebook) -> CodedRows:
-    """Codes of the declared codebook, joined into the cells of a plan's codebook."""
+    """Convert codes of the declared codebook into the cells of a plan's codebook."""
     columns = {}
     for feature, target in zip(declared.features, counted.features, strict=True):
         if isinstance(feature, Text):
@@ -133,13 +133,12 @@ def in_cells(block: CodedRows, declared: Codebook, counted: Codebook) -> CodedRo
 
 
 def _fitted(plan: FitPlan, rows: CodedRows, coins: Coins) -> Parameters:
-    """The model that a fit would release of these rows, coded for the plan."""
     return plan.fit(count_block(Layout(plan.codebook), rows), rows, coins).parameters
 
 
 def _tested(parameters: Parameters, block: CodedRows) -> tuple[float, Quality]:
     scores, labels = parameters.joint_log_likelihood(block), block.known_labels
-    return float((scores.argmax(axis=1) == labels).mean()), Quality.of(scores, labels)
+    return float((scores.argmax(axis=1) == labels).mean()), Quality.measure(scores, labels)
 
 
 def plan_fits(
@@ -202,20 +201,20 @@ def forecast(
     lines = tuple(
         Line(
             float(plan.epsilon),
-            float(np.mean([each[0] for each in found])),
-            float(np.quantile([each[0] for each in found], 0.1)),
-            float(np.quantile([each[0] for each in found], 0.9)),
+            float(np.mean([each[0] for each in qualities])),
+            float(np.quantile([each[0] for each in qualities], 0.1)),
+            float(np.quantile([each[0] for each in qualities], 0.9)),
             plan.name,
-            Quality.mean([each[1] for each in found]),
+            Quality.mean([each[1] for each in qualities]),
         )
-        for plan, found in zip(plans, scores, strict=True)
+        for plan, qualities in zip(plans, scores, strict=True)
     )
     plain = float(np.mean([each[0] for each in base]))
     return Forecast(lines, plain, float(np.mean(flat)), size, proxy, Quality.mean([each[1] for each in base]))
 
 
 def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: float = 0.5) -> CodedRows:
-    """A made-up table of this codebook, for when there is no public one: it shows how noise scales, not what data will say.
+    """Return a synthetic table of this codebook: it shows how noise scales, not what the data will say.
 
     Classes are equally likely. Each feature's law is drawn at random; `strength` says how far its class means lie apart, in
     standard deviations for numbers and in log-odds for categories.
@@ -236,8 +235,8 @@ def synthetic_proxy(codebook: Codebook, rows: int, coins: Coins, *, strength: fl
         if not isinstance(feature, Numeric) or feature.bins is not None:
             logits = normal(1, feature.size) + strength * normal(classes, feature.size)
             edges = np.cumsum(np.exp(logits), axis=1) / np.exp(logits).sum(axis=1, keepdims=True)
-            drawn = (uniform(rows)[:, None] > edges[labels]).sum(axis=1)
-            columns[feature.name] = np.minimum(drawn, feature.size - 1).astype(np.int64)
+            codes = (uniform(rows)[:, None] > edges[labels]).sum(axis=1)
+            columns[feature.name] = np.minimum(codes, feature.size - 1).astype(np.int64)
         else:
             centres = 0.6 * (uniform(1)[0] - 0.5) + 0.2 * strength * normal(classes)
             z = np.clip(centres[labels] + 0.2 * normal(rows), -1, 1)
@@ -263,13 +262,13 @@ class PrivateForecast:
 
     @property
     def price(self) -> PrivacyCost:
-        """What it costs. A person's records may fall into both parts, so with several records per person both are paid."""
+        """Privacy loss. A person's records may fall into both parts, so with several records per person both are paid."""
         epsilon = sum((plan.epsilon for plan in self.plans), Fraction(0)) * (1 if self.rows_per_unit == 1 else 2)
         delta = sum((as_decimal(plan.price.delta) for plan in self.plans), Fraction(0))
         return PrivacyCost(cost_ceiling(epsilon), cost_ceiling(delta), self.plans[0].price.unit)
 
     def run(self, block: CodedRows, coins: Coins) -> Forecast:
-        """One split, one model and one noisy accuracy per epsilon. The caller has charged the price."""
+        """Release one model and one noisy accuracy per epsilon, from one split. The caller has charged the price."""
         bits = np.frombuffer(coins.bytes(2 * block.rows), dtype="<u2") < round(TEST_SHARE * 65536)
         test, train = np.flatnonzero(bits), np.flatnonzero(~bits)
         lines = []
@@ -286,7 +285,7 @@ class PrivateForecast:
 
 
 def _noisy_share(right: int, rows: int, epsilon: Fraction, rows_per_unit: int, coins: Coins) -> tuple[float, float]:
-    """Right answers over rows, and three standard widths of the noise: half of epsilon for either number."""
+    """Return noisy right answers over noisy rows, and three scales of the noise; each number gets half of epsilon."""
     scale = 2 * rows_per_unit / epsilon
     noise = samplers.discrete_laplace(coins, scale, 2)
     size = rows + int(noise[1])
@@ -294,13 +293,13 @@ def _noisy_share(right: int, rows: int, epsilon: Fraction, rows_per_unit: int, c
 
 
 def score_price(epsilon: Number, rows_per_unit: int) -> PrivacyCost:
-    """What `noisy_accuracy` costs."""
+    """Return the privacy loss of `noisy_accuracy`."""
     unit = "one record" if rows_per_unit == 1 else f"one person with at most {rows_per_unit} records"
     return PrivacyCost(cost_ceiling(budget_floor(epsilon, "score_epsilon")), 0.0, unit)
 
 
 def noisy_accuracy(right: int, rows: int, epsilon: Number, rows_per_unit: int, coins: Coins) -> float:
-    """An accuracy on private rows with noise for `epsilon`. The caller has charged `score_price`."""
+    """Return the accuracy on private rows with noise for `epsilon`. The caller has charged `score_price`."""
     return _noisy_share(right, rows, budget_floor(epsilon, "score_epsilon"), rows_per_unit, coins)[0]
 
 
@@ -313,7 +312,7 @@ def private_forecast(
     rows_per_unit: int = 1,
     max_read: int | None = None,
 ) -> PrivateForecast:
-    """Plan a forecast on the private table, for its price: of the releases that `PrivateNaiveBayes.fit` would make."""
+    """Plan a forecast on the private table, with its price, for the releases that `PrivateNaiveBayes.fit` would make."""
     require_small_delta(codebook, delta, rows)
     known = codebook.expected_rows if rows is None else rows
     train = None if known is None else max(1, round((1 - TEST_SHARE) * known))

@@ -1,7 +1,7 @@
-"""How far noise may have moved a private model: the models that the exact table may have given, drawn from what is public.
+"""Intervals for privacy noise: models that the exact table may have given, sampled from public facts.
 
 A release is a table plus noise of a known law, T* = T + Z. So the exact table is T* - Z: `noise_interval` draws Z afresh
-(199 times, by the mechanism's own law, from a seed that is a hash of the release), takes it off, and works out for each draw
+(199 times, by the mechanism's own law, from a seed that is a hash of the release), subtracts it, and computes for each draw
 the plain model of that table. An interval of 90% lies between the 10th smallest and the 10th largest of the 199.
 
 What it covers: the number that the exact table would have given, in 90 of 100 releases. That is exact for sums of cells,
@@ -50,17 +50,17 @@ Floats = npt.NDArray[np.float64]
 DRAWS = 199
 FORMAT = "blindbayes.released/1"
 _UNREADABLE = "what the model file says of its noise is not readable; ask for the release again"
-_LEAST_ROWS = 0.5
-_MOST_CELLS = 1 << 16  # each is drawn 199 times, and kept in several forms: half a gigabyte
+_MIN_ROWS = 0.5
+_MAX_CELLS = 1 << 16  # each is drawn 199 times, and kept in several forms: half a gigabyte
 
 
 # -- the record in the model file ------------------------------------------------------------------------------------------
 
 
-def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, shares: int = 1) -> dict[str, Any]:
-    """What was released, and by which law of noise, as plain builtins: public facts. Hidden counts are left out."""
+def record_of(noisy: NoisyStatistics, shared_noise: DistributedNoise | None = None, shares: int = 1) -> dict[str, Any]:
+    """Return what was released, and the law of its noise, as builtins. Suppressed counts are left out."""
     plan = noisy.plan
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "format": FORMAT,
         "mechanism": plan.mechanism,
         "epsilon": str(plan.epsilon),
@@ -70,15 +70,22 @@ def record_of(noisy: NoisyStatistics, drawn: DistributedNoise | None = None, sha
         "tables": [_listed(noisy, item, table) for item, table in zip(plan.items, noisy.tables, strict=True)],
     }
     if plan.class_counts is not None:
-        found["sized"] = {
+        record["sized"] = {
             "counts": list(plan.class_counts.counts),
             "scale": str(plan.class_counts.scale),
             "recounted": plan.recount,
         }
-    if drawn is not None:
-        facts = {item.name: getattr(drawn, item.name) for item in dataclasses.fields(drawn) if item.name != "bounds"}
-        found["sum"] = {**facts, "epsilon": str(drawn.epsilon), "variance": str(drawn.variance), "shares": shares}
-    return found
+    if shared_noise is not None:
+        facts = {
+            item.name: getattr(shared_noise, item.name) for item in dataclasses.fields(shared_noise) if item.name != "bounds"
+        }
+        record["sum"] = {
+            **facts,
+            "epsilon": str(shared_noise.epsilon),
+            "variance": str(shared_noise.variance),
+            "shares": shares,
+        }
+    return record
 
 
 def _listed(noisy: NoisyStatistics, item: ReleaseItem, table: Floats) -> list[list[float | None]]:
@@ -94,7 +101,7 @@ def _listed(noisy: NoisyStatistics, item: ReleaseItem, table: Floats) -> list[li
 
 
 def _cut(feature: Feature, name: str, kind: Any, edges: list[int], missing: bool) -> FeatureEncoding:
-    """How a feature was released, as its record says; raises `ValueError` for what cannot be so."""
+    """Parse the encoding of a feature. Raises `ValueError` if it does not fit the feature."""
     cells = feature.size if feature.counted else 0
     rising = len(edges) > 1 and edges[0] == 0 and edges[-1] == cells and all(low < high for low, high in pairwise(edges))
     fits = {
@@ -110,21 +117,21 @@ def _cut(feature: Feature, name: str, kind: Any, edges: list[int], missing: bool
 
 @dataclasses.dataclass(frozen=True)
 class Released:
-    """A release as its record tells it."""
+    """A release, read from its record."""
 
     plan: ReleasePlan
     tables: tuple[Floats, ...]  # nan where a count was hidden
-    drawn: DistributedNoise | None
+    shared_noise: DistributedNoise | None
     shares: int
     seed: bytes
 
     @classmethod
-    def of(cls, record: Mapping[str, Any], codebook: Codebook) -> Released:
-        """Read a record; `codebook` is the model's. Raises `ConfigError` for one that does not fit."""
+    def parse(cls, record: Mapping[str, Any], codebook: Codebook) -> Released:
+        """Parse a record; `codebook` is the model's. Raises `ConfigError` if they do not fit."""
         try:
             if record["format"] != FORMAT:
                 raise ValueError
-            cuts = tuple(_cut(feature, *said) for feature, said in zip(codebook.features, record["cuts"], strict=True))
+            cuts = tuple(_cut(feature, *stated) for feature, stated in zip(codebook.features, record["cuts"], strict=True))
             epsilon, mechanism = positive(record["epsilon"], "epsilon"), record["mechanism"]
             sized, recounted = None, False
             if "sized" in record:
@@ -143,29 +150,29 @@ class Released:
             shapes = [(len(codebook.classes), item.cells) for item in plan.items]
             if [table.shape for table in tables] != shapes or any(np.isinf(table).any() for table in tables):
                 raise ValueError
-            drawn, shares = None, 1
+            shared_noise, shares = None, 1
             if "sum" in record:
                 facts = dict(record["sum"])
                 shares = int(facts.pop("shares"))
                 facts |= {"epsilon": positive(facts["epsilon"], "epsilon"), "variance": fraction(facts["variance"])}
-                drawn = DistributedNoise(**facts, bounds=(1,))
-                if min(shares, drawn.honest, drawn.touched, drawn.reach) < 1 or drawn.variance < 0:
+                shared_noise = DistributedNoise(**facts, bounds=(1,))
+                if min(shares, shared_noise.honest, shared_noise.touched, shared_noise.reach) < 1 or shared_noise.variance < 0:
                     raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, ConfigError, PrivacyError):
             raise ConfigError(_UNREADABLE) from None
         text = json.dumps(record, sort_keys=True, separators=(",", ":"))
-        return cls(plan, tables, drawn, shares, hashlib.sha256(text.encode()).digest())
+        return cls(plan, tables, shared_noise, shares, hashlib.sha256(text.encode()).digest())
 
     def noise(self, draws: int, words: Mapping[str, int] = MappingProxyType({})) -> list[Floats]:
-        """Fresh draws of the noise, by item: (draws, classes, cells), in counts or in units of a bound.
+        """Draw the noise afresh, by item: (draws, classes, cells), in counts or in units of a bound.
 
-        Of a text so many words as `words` says, or one: to draw for all of them would be in vain.
+        For a text only as many words are drawn as `words` says, or one.
         """
         coins = Coins.seeded(hashlib.sha256(self.seed + repr(sorted(words.items())).encode()).digest() if words else self.seed)
         cells = [words.get(item.name, 1) if item.kind == "words" else item.cells for item in self.plan.items]
         shapes = [(draws, len(table), width) for table, width in zip(self.tables, cells, strict=True)]
-        if self.drawn is not None:
-            return [_by_law(self.drawn.table(self.shares), coins, shape) for shape in shapes]
+        if self.shared_noise is not None:
+            return [_by_law(self.shared_noise.table(self.shares), coins, shape) for shape in shapes]
         law = self.plan.noise
         bounds = [item.bound for item in self.plan.items]
         if isinstance(law, Centred):
@@ -183,7 +190,7 @@ class Released:
 
 
 def _by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
-    """Draws from a table P(k), k = -K..K, by inversion. A simulation: nothing private hangs on it."""
+    """Draw from a table P(k), k = -K..K, by inversion. A simulation: privacy does not depend on it."""
     reach = len(table) // 2
     edges = np.cumsum(table)
     points = coins.words(math.prod(shape)).astype(np.float64) / 2.0**64 * edges[-1]
@@ -195,24 +202,24 @@ def _by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
 
 @well_formed("what the model file says of its noise", error=ConfigError)
 def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, alpha: float) -> NoiseInterval | None:
-    """The models that the exact table may have given; None for an exact model, or one that does not say how it was released.
+    """Return models that the exact table may have given.
 
-    None, too, for one of very many cells.
+    None for an exact model, for one that does not say how it was released, and for one of very many cells.
     """
     record = (privacy or {}).get("released")
     if not isinstance(record, Mapping):
         return None
-    released = Released.of(record, parameters.codebook)
+    released = Released.parse(record, parameters.codebook)
     if (
         sum(table.size for item, table in zip(released.plan.items, released.tables, strict=True) if item.kind != "words")
-        > _MOST_CELLS
+        > _MAX_CELLS
     ):
         return None
-    drawn = zip(released.plan.items, released.tables, released.noise(DRAWS), strict=True)
-    tables = [noise if item.kind == "words" else table - noise for item, table, noise in drawn]
+    shared_noise = zip(released.plan.items, released.tables, released.noise(DRAWS), strict=True)
+    tables = [noise if item.kind == "words" else table - noise for item, table, noise in shared_noise]
     rows = _class_counts(released, tables)
     with np.errstate(invalid="ignore"):
-        log_prior = np.log(np.maximum(rows, _LEAST_ROWS) / np.maximum(rows, _LEAST_ROWS).sum(axis=1, keepdims=True))
+        log_prior = np.log(np.maximum(rows, _MIN_ROWS) / np.maximum(rows, _MIN_ROWS).sum(axis=1, keepdims=True))
     terms: dict[str, Histogram | Gaussian | None] = {}
     words: dict[str, WordDraws] = {}
     by_name: defaultdict[str, dict[str, Floats]] = defaultdict(dict)
@@ -223,7 +230,7 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
         own = parameters.terms[feature.name]
         if cut.kind == "words" and isinstance(feature, Text):
             documents = parts["n"][:, :, 0] if "n" in parts else rows
-            words[feature.name] = _word_draws(released, feature, np.maximum(documents, _LEAST_ROWS), alpha)
+            words[feature.name] = _word_draws(released, feature, np.maximum(documents, _MIN_ROWS), alpha)
         if cut.kind == "moments" and isinstance(feature, Numeric):
             terms[feature.name] = _moments(feature, parts, rows, parameters.codebook.variance_floor)
         elif "cells" in parts and isinstance(own, Histogram):
@@ -236,11 +243,15 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
 
 
 def _word_draws(released: Released, feature: Text, documents: Floats, alpha: float) -> WordDraws:
-    """ln P(word | class) of the words asked for, (draws, classes, words), from plausible counts. Their totals hold the noise of
-    every word, which is many: normal."""
+    """Return a function from words to ln P(word | class), (draws, classes, words), of plausible counts.
+
+    Totals carry the noise of all words, which is about normal.
+    """
     at = next(at for at, each in enumerate(released.plan.items) if each.name == feature.name and each.kind == "words")
     bound, table = released.plan.items[at].bound, released.tables[at]
-    deviation = released.drawn.deviation(released.shares) if released.drawn is not None else released.plan.deviations[at]
+    deviation = (
+        released.shared_noise.deviation(released.shares) if released.shared_noise is not None else released.plan.deviations[at]
+    )
     points = Coins.seeded(hashlib.sha256(b"words" + released.seed).digest()).words(documents.size).astype(np.float64)
     spread = special.ndtri((points + 0.5) / 2.0**64).reshape(documents.shape) * deviation * math.sqrt(feature.size)
     totals = np.maximum(np.nansum(table, axis=1) - spread, 1.0) * bound
@@ -262,16 +273,18 @@ def _word_draws(released: Released, feature: Text, documents: Floats, alpha: flo
 
 
 def _class_counts(released: Released, tables: list[Floats]) -> Floats:
-    """Class counts, (draws, classes): released, of a stage of their own, or what histograms add up to; their weighted mean."""
+    """Return plausible class counts, (draws, classes): the weighted mean of what was released and histograms' sums."""
     items, sized = released.plan.items, released.plan.class_counts
-    centred = released.drawn is None and isinstance(released.plan.noise, Centred)
-    deviations = (1.0,) * len(items) if released.drawn is not None else released.plan.deviations  # shares: all cells alike
+    centred = released.shared_noise is None and isinstance(released.plan.noise, Centred)
+    deviations = (
+        (1.0,) * len(items) if released.shared_noise is not None else released.plan.deviations
+    )  # shares: all cells alike
     total, weight = np.zeros(tables[0].shape[:2]), np.zeros(tables[0].shape[:2])
     if sized is not None:
         coins = Coins.seeded(hashlib.sha256(b"class counts" + released.seed).digest())
-        drawn = samplers.discrete_laplace(coins, sized.scale, total.size).reshape(total.shape)
+        shared_noise = samplers.discrete_laplace(coins, sized.scale, total.size).reshape(total.shape)
         weight += 1 / sized.deviation**2
-        total += weight * (np.array(sized.counts, dtype=np.float64) - drawn)
+        total += weight * (np.array(sized.counts, dtype=np.float64) - shared_noise)
     for item, table, deviation in zip(items, tables, deviations, strict=True):
         if item.kind == "classes" or (item.kind == "cells" and not centred):  # one with a hidden count hardly counts
             own = np.where(np.isnan(table).any(axis=2), 1e-9, 1.0) / (item.cells * deviation**2)
@@ -280,7 +293,7 @@ def _class_counts(released: Released, tables: list[Floats]) -> Floats:
 
 
 def _cells(cut: FeatureEncoding, table: Floats, rows: Floats, alpha: float, own: Histogram | None) -> Histogram:
-    """ln P(fine cell | class) from plausible counts, (draws, classes, cells); within a wide cell in the model's proportions."""
+    """Return ln P(fine cell | class) of plausible counts, (draws, classes, cells), in the model's proportions within a cell."""
     gap = rows - table.sum(axis=2)  # nan: a count is hidden, and the others stay as they are
     level = table + (np.nan_to_num(gap) / table.shape[2])[:, :, None]  # an exact table adds up, and is left as it is
     counts = level[:, :, : len(cut.edges) - 1]
@@ -295,11 +308,11 @@ def _cells(cut: FeatureEncoding, table: Floats, rows: Floats, alpha: float, own:
 
 
 def _moments(feature: Numeric, parts: Mapping[str, Floats], rows: Floats, floor: float | None) -> Gaussian:
-    """Mean and variance per class, (draws, classes), from plausible sums of z and 2 z^2 - 1, z in [-1, 1]."""
+    """Return mean and variance per class, (draws, classes), from plausible sums of z and 2 z^2 - 1, z in [-1, 1]."""
     n = np.maximum(parts["n"][:, :, 0] if "n" in parts else rows, 1.0)
     first = np.clip(parts["sum"][:, :, 0] / n, -1.0, 1.0)
     square = np.clip((parts["square"][:, :, 0] / n + 1) / 2, 0.0, 1.0)
     half = (feature.width - 1) / 2 / feature.scale
     middle = (feature.grid_low + feature.grid_high) / 2 / feature.scale
-    least = max(floor or 0.0, 1 / (12 * feature.scale**2))
-    return Gaussian(middle + half * first, np.maximum((square - first**2) * half**2, least))
+    lowest = max(floor or 0.0, 1 / (12 * feature.scale**2))
+    return Gaussian(middle + half * first, np.maximum((square - first**2) * half**2, lowest))

@@ -1,4 +1,4 @@
-"""The model of a joint release: post-processing of what was released, nothing else."""
+"""The model of a joint release, by postprocessing alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
-    """The model of a release: post-processing only. `alpha` / 2 is the least count that any cell is given."""
+    """Return the model of a release. `alpha` / 2 is the smallest count that a cell is given."""
     if not (math.isfinite(alpha) and alpha > 0):
         raise ConfigError("alpha must be a positive number")
     plan, sizes = noisy.plan, noisy.sizes
@@ -28,7 +28,7 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     terms: dict[str, Term] = {}
     ordered: dict[tuple[int, ...], list[FeatureEncoding]] = {}
     contrasts = {
-        cut.feature: postprocess.Contrast.of(*_with_sizes(noisy, cut.feature), alpha)
+        cut.feature: postprocess.Contrast.estimate(*_with_sizes(noisy, cut.feature), alpha)
         for cut in plan.encodings
         if cut.kind == "cells" and len(cut.edges) > 2
     }
@@ -65,7 +65,7 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
 
 
 def _words(noisy: NoisyStatistics, feature: Text, alpha: float | None) -> Words:
-    """Words' noisy counts, those that noise hides drawn to what all classes together say; None: nothing was released."""
+    """Return a text's word table, shrunk to that of all classes together; `alpha` is None if nothing was released."""
     rows = noisy.sizes.rows
     if alpha is None:
         flat = np.ones((len(rows), feature.size))
@@ -73,9 +73,9 @@ def _words(noisy: NoisyStatistics, feature: Text, alpha: float | None) -> Words:
     uses, deviation, documents = noisy.words(feature.name)
     total = postprocess.class_sizes(uses.sum(axis=1), deviation * math.sqrt(feature.size), None)
     level = uses + ((total.rows - uses.sum(axis=1)) / feature.size)[:, None]
-    contrast = postprocess.Contrast.of(level, total, deviation, alpha)
-    kept = postprocess.shrink_histogram(contrast, postprocess.learn_effects([contrast]), alpha) * total.rows[:, None]
-    return words_term(feature, np.minimum(kept, documents[:, None]) if feature.once else kept, documents, alpha)
+    contrast = postprocess.Contrast.estimate(level, total, deviation, alpha)
+    shrunk = postprocess.shrink_histogram(contrast, postprocess.learn_effects([contrast]), alpha) * total.rows[:, None]
+    return words_term(feature, np.minimum(shrunk, documents[:, None]) if feature.once else shrunk, documents, alpha)
 
 
 def _with_sizes(noisy: NoisyStatistics, name: str) -> tuple[Floats, postprocess.ClassSizes, float]:
@@ -84,19 +84,19 @@ def _with_sizes(noisy: NoisyStatistics, name: str) -> tuple[Floats, postprocess.
 
 
 def _even_edges(cut: FeatureEncoding) -> tuple[int, ...]:
-    """The cut's edges in equal cells of the scale that a normal law is fitted on."""
+    """Return the edges in equal cells of the scale that a normal law is fitted on."""
     if not cut.places:
         return cut.edges
-    found = [round(FINE * cut.places[edge]) for edge in cut.edges]
-    for at in range(1, len(found)):
-        found[at] = max(found[at], found[at - 1] + 1)
-    for at in range(len(found) - 1, 0, -1):
-        found[at] = min(found[at], FINE - (len(found) - 1 - at))
-    return tuple(found)
+    edges = [round(FINE * cut.places[edge]) for edge in cut.edges]
+    for at in range(1, len(edges)):
+        edges[at] = max(edges[at], edges[at - 1] + 1)
+    for at in range(len(edges) - 1, 0, -1):
+        edges[at] = min(edges[at], FINE - (len(edges) - 1 - at))
+    return tuple(edges)
 
 
 def _in_fine_cells(law: Floats, cut: FeatureEncoding) -> Floats:
-    """A law on equal cells, read at the fine cells' edges."""
+    """Convert a law on equal cells to the fine cells."""
     if not cut.places:
         return law
     below = np.concatenate([np.zeros((len(law), 1)), np.cumsum(law, axis=1)], axis=1)
@@ -107,21 +107,21 @@ def _in_fine_cells(law: Floats, cut: FeatureEncoding) -> Floats:
 def _fitted(
     noisy: NoisyStatistics, ordered: Mapping[tuple[int, ...], Sequence[FeatureEncoding]], effects: Floats, alpha: float
 ) -> Iterator[tuple[FeatureEncoding, Floats]]:
-    """P(fine cell | class) of features, from normal laws fitted to noisy cells; `ordered` has those cut alike together."""
+    """Yield P(fine cell | class) of features, from normal laws fitted to noisy cells; `ordered` groups features by edges."""
     sizes = noisy.sizes
     parts = []
     for edges, cuts in ordered.items():
         width = len(edges) - 1
-        found = [noisy.cells(cut.feature) for cut in cuts]
-        deviations = np.array([deviation for _, deviation in found])
+        released = [noisy.cells(cut.feature) for cut in cuts]
+        deviations = np.array([deviation for _, deviation in released])
         rows = np.tile(sizes.rows, (len(cuts), 1))
         for at, cut in enumerate(cuts):
             if cut.missing:
-                absent = found[at][0][:, width]
+                absent = released[at][0][:, width]
                 table = np.stack([absent, sizes.rows - absent], axis=1)
-                contrast = postprocess.Contrast.of(table, sizes, deviations[at], alpha)
+                contrast = postprocess.Contrast.estimate(table, sizes, deviations[at], alpha)
                 rows[at] *= postprocess.shrink_histogram(contrast, effects, alpha)[:, 1]
-        parts.append(postprocess.Ordered(np.stack([table[:, :width] for table, _ in found]), rows, deviations, edges))
+        parts.append(postprocess.Ordered(np.stack([table[:, :width] for table, _ in released]), rows, deviations, edges))
     for cuts, part, laws in zip(ordered.values(), parts, postprocess.fit_normal(parts, sizes.deviation), strict=True):
         for cut, law, cells, rows, deviation in zip(cuts, laws, part.cells, part.rows, part.deviations, strict=True):
             fine = np.maximum(_in_fine_cells(law, cut), 1e-12)
@@ -136,5 +136,5 @@ def _gaussian(noisy: NoisyStatistics, feature: Numeric, floor: float | None) -> 
     mean, variance = postprocess.shrink_moments(first, second, sizes, deviation)
     half = (feature.width - 1) / 2 / feature.scale
     middle = (feature.grid_low + feature.grid_high) / 2 / feature.scale
-    least = max(floor or 0.0, 1 / (12 * feature.scale**2))
-    return Gaussian(middle + half * mean, np.maximum(variance * half**2, least))
+    lowest = max(floor or 0.0, 1 / (12 * feature.scale**2))
+    return Gaussian(middle + half * mean, np.maximum(variance * half**2, lowest))

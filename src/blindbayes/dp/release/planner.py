@@ -57,13 +57,13 @@ Encodings = tuple[FeatureEncoding, ...]
 
 @dataclass(frozen=True)
 class StageOutputs:
-    """What earlier stages of a fit released: the size of the table, the shape of its numbers, the features to keep."""
+    """Outputs of earlier stages of a fit: the size of the table, the shape of its numbers, the features to keep."""
 
     codebook: Codebook  # counted with; fixed before the first stage
     class_counts: NoisyClassCounts | None
     shapes: Mapping[str, CellShape]
     recount: bool = False  # release class counts once more
-    kept: frozenset[str] | None = None  # features to release; None: as many as noise does not bury
+    keep: frozenset[str] | None = None  # features to release; None: as many as noise does not bury
     selected: bool = False  # they were selected by the rows: cells are planned for them alone
 
 
@@ -98,10 +98,10 @@ def plan_release(
     names = draft.mechanisms(mechanism)
     signals = {name: draft.signal(name) for name in names}
     # Mechanisms are compared on the same cells: those of the one that can afford the fewest.
-    chosen, noises = draft.least_noise(names, draft.encodings(min(signals.values())))
+    chosen, noises = draft.pick_mechanism(names, draft.encodings(min(signals.values())))
     if staged and delta and len(names) > 1:  # on the few features that a fit would keep, another may have less noise
         likely = draft.plan(chosen, _encodings(codebook, draft.shapes, signals[chosen], joins=True), signals[chosen])
-        chosen, noises = draft.least_noise(names, _audible(likely, draft.size))
+        chosen, noises = draft.pick_mechanism(names, _audible(likely, draft.size))
     signal = signals[chosen]
     plan = draft.plan(chosen, draft.encodings(signal), signal)
     return draft.without_buried(plan, (_why_mechanism(chosen, noises), draft.why_signal(signal)))
@@ -180,15 +180,15 @@ class _Draft:
     def signal(self, mechanism: str) -> float:
         """Rows per class over the noise of one of `REFERENCE_CELLS` cells."""
         encodings = tuple(_encode(feature, self.shapes, lambda _: (REFERENCE_CELLS, "")) for feature in self.codebook.features)
-        if self.earlier is not None and self.earlier.kept is not None and self.earlier.selected:
-            encodings = _only(encodings, self.earlier.kept)
+        if self.earlier is not None and self.earlier.keep is not None and self.earlier.selected:
+            encodings = _only(encodings, self.earlier.keep)
         return signal_of(self.plan(mechanism, encodings), self.size)
 
     def encodings(self, signal: float) -> Encodings:
         # The values of a category are joined in the last stage of a fit alone.
         return _encodings(self.codebook, self.shapes, signal, joins=self.earlier is not None)
 
-    def least_noise(self, names: Sequence[str], encodings: Encodings) -> tuple[str, dict[str, float]]:
+    def pick_mechanism(self, names: Sequence[str], encodings: Encodings) -> tuple[str, dict[str, float]]:
         """Return the mechanism with the least noise on these encodings, and the noise of each."""
         noises = {name: 1 / signal_of(self.plan(name, encodings), self.size, average_cell=True) for name in names}
         return min(names, key=lambda name: noises[name] * (PURE_FACTOR if name in WITH_DELTA else 1)), noises
@@ -196,9 +196,9 @@ class _Draft:
     def without_buried(self, plan: ReleasePlan, reasons: tuple[str, ...]) -> ReleasePlan:
         """Return the plan without the features that were not kept, or that noise would bury."""
         earlier, encodings = self.earlier, plan.encodings
-        if earlier is not None and earlier.kept is not None:
-            encodings = _only(encodings, earlier.kept)
-            if not earlier.kept:
+        if earlier is not None and earlier.keep is not None:
+            encodings = _only(encodings, earlier.keep)
+            if not earlier.keep:
                 why = "class counts alone: the model is made of rules"
                 return self.plan(plan.mechanism, encodings, plan.signal, (reasons[0], why))
         elif earlier is not None:
@@ -222,7 +222,7 @@ class _Draft:
     def _is_buried(self, plan: ReleasePlan) -> bool:
         classes = len(self.codebook.classes)
         few = self.size * self.epsilon < CLASS_COUNT_SIGNAL * classes * self.rows_per_unit
-        if classes > MANY_CLASSES and few:  # which class is the largest is then all that can be told
+        if classes > MANY_CLASSES and few:  # which class is the largest is then all that can be learned
             return True
         return signal_of(plan, self.size, average_cell=True) < MIN_CELL_SIGNAL
 
@@ -239,10 +239,10 @@ def _audible(plan: ReleasePlan, rows: int) -> Encodings:
     Noise grows with the number of features: a few that can be heard say more than many that cannot. Those with far more
     cells than the median go first.
     """
-    encodings, least = plan.encodings, SUBSET_SIGNAL * 2 / len(plan.declared.classes)
+    encodings, smallest = plan.encodings, SUBSET_SIGNAL * 2 / len(plan.declared.classes)
 
     def buried(encodings: Encodings) -> bool:
-        return signal_of(replace(plan, encodings=encodings), rows, average_cell=True) < least
+        return signal_of(replace(plan, encodings=encodings), rows, average_cell=True) < smallest
 
     if not buried(encodings):
         return encodings
@@ -261,8 +261,8 @@ def _audible(plan: ReleasePlan, rows: int) -> Encodings:
     return encodings
 
 
-def _only(encodings: Encodings, kept: frozenset[str]) -> Encodings:
-    return _without(encodings, {index for index, each in enumerate(encodings) if each.feature not in kept})
+def _only(encodings: Encodings, keep: frozenset[str]) -> Encodings:
+    return _without(encodings, {index for index, each in enumerate(encodings) if each.feature not in keep})
 
 
 def _without(encodings: Encodings, dropped: set[int]) -> Encodings:
@@ -290,9 +290,9 @@ def _encodings(codebook: Codebook, shapes: Mapping[str, CellShape], signal: floa
 
 
 def _why_mechanism(chosen: str, noises: Mapping[str, float]) -> str:
-    least = noises[chosen]
-    others = [f"{name} has {noises[name] / least:.2f} times as much" for name in noises if name != chosen and least > 0]
-    why = "the least noise" if least == min(noises.values()) else "without a delta, and hardly more noise"
+    smallest = noises[chosen]
+    others = [f"{name} has {noises[name] / smallest:.2f} times as much" for name in noises if name != chosen and smallest > 0]
+    why = "the least noise" if smallest == min(noises.values()) else "without a delta, and hardly more noise"
     return f"{chosen}: {why}" + (f" ({', '.join(others)})" if others else "")
 
 

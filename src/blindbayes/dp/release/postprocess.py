@@ -1,11 +1,11 @@
-"""From noisy statistics to parameters: everything here is post-processing, costs nothing and may look at all that was released.
+"""Postprocessing of noisy statistics into parameters: it costs no epsilon and may use all that was released.
 
-Noise of known variance is treated as what it is, a source of error to be weighed, never as data:
+Noise of known variance is a source of error to be weighed, never data:
 
 - class sizes: posterior mean under the noise and a flat prior, never below half a row;
-- histograms: deviations from the pooled (class-free) histogram are shrunk by how much classes may differ in a feature, an
-  effect of which the feature itself tells something, and all features together how common it is; what neither tells is
-  averaged over. A feature that shows nothing above its noise says nothing, least of all in a table of such features;
+- histograms: deviations from the pooled (class-free) histogram are shrunk by an empirical Bayes estimate of how much classes
+  differ in the feature (its effect); all features together show how common an effect is. A feature that shows nothing above
+  its noise says nothing, least of all in a table of such features;
 - ordered cells: a normal law for each class is fitted to the noisy cells by Bayes' rule on a grid of means and deviations,
   with a hierarchical prior that pulls the classes together, and *integrated over* what the noise leaves open. A few wide
   cells then score a number at full resolution. With more signal the fit gives way to the cells themselves.
@@ -30,7 +30,7 @@ special = lazy("scipy.special")
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
-_LEAST_CELL = 1e-12
+_MIN_CELL = 1e-12
 
 
 def _rows_to_one(table: Floats) -> Floats:
@@ -56,13 +56,13 @@ class ClassSizes:
 
 
 def positive_mean(mean: Floats, deviation: Floats | float) -> Floats:
-    """Mean of a normal variable given that it is positive."""
+    """Return the mean of a normal variable given that it is positive."""
     ratio = np.clip(mean / deviation, -8.0, None)
     return np.asarray(ratio * deviation + deviation * np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * special.ndtr(ratio)))
 
 
 def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSizes:
-    """Posterior mean of the class sizes from noisy counts; `rows` is the declared size of the table, believed to 10%."""
+    """Return the posterior mean of the class sizes from noisy counts; `rows` is the declared size, believed to 10%."""
     classes = len(counts)
     deviation = max(deviation, 1e-6)
     total, noise = float(counts.sum()), deviation * math.sqrt(classes)
@@ -103,8 +103,8 @@ class Contrast:
     log_likelihood: Floats  # of each effect
 
     @classmethod
-    def of(cls, cells: Floats, sizes: ClassSizes, deviation: float, alpha: float) -> Contrast:
-        """Of noisy counts that add up to the class sizes."""
+    def estimate(cls, cells: Floats, sizes: ClassSizes, deviation: float, alpha: float) -> Contrast:
+        """Compare noisy counts, which add up to the class sizes, with the pooled histogram."""
         classes, width = cells.shape
         total, part = sizes.total, sizes.rows[:, None] / sizes.total
         pooled = cells.sum(axis=0) / total
@@ -125,42 +125,42 @@ class Contrast:
         return cls(cells, base, variance, reach, log - log.max())
 
     def strong(self, weights: Floats) -> float:
-        """The chance that classes differ strongly."""
+        """Return the probability that classes differ strongly."""
         return float(self.belief(weights)[_EFFECTS >= STRONG_EFFECT].sum())
 
     def belief(self, weights: Floats) -> Floats:
-        """What this feature's effect is likely to be, where features of the table differ as `weights` say."""
+        """Return the posterior of this feature's effect under the prior `weights`."""
         return _rows_to_one(np.exp(self.log_likelihood) * weights)
 
 
 def learn_effects(contrasts: Sequence[Contrast]) -> Floats:
-    """How often features of this table differ by each effect: what is believed beforehand, and what all of them show.
+    """Estimate how often features of this table have each effect, from the prior and from all features.
 
-    Where all features look like noise, "classes do not differ" is learned for each, and the model predicts the largest class.
+    If all features look like noise, "classes do not differ" is learned for each, and the model predicts the largest class.
     """
     return _learned(np.exp([each.log_likelihood for each in contrasts]).reshape(-1, len(_EFFECTS)), np.array(EFFECT_PRIOR))
 
 
 def _learned(likelihood: Floats, prior: Floats) -> Floats:
-    """Weights of a mixture by expectation and maximisation from likelihoods (features, parts), with a Dirichlet prior."""
+    """Estimate the weights of a mixture by EM from likelihoods (features, parts), with a Dirichlet prior."""
     weights = prior
     for _ in range(12):
-        found = _rows_to_one(likelihood * weights).sum(axis=0)
-        weights = (found + PRIOR_FEATURES * prior) / (len(likelihood) + PRIOR_FEATURES)
+        responsibility = _rows_to_one(likelihood * weights).sum(axis=0)
+        weights = (responsibility + PRIOR_FEATURES * prior) / (len(likelihood) + PRIOR_FEATURES)
     return weights
 
 
 def shrink_histogram(contrast: Contrast, weights: Floats, alpha: float) -> Floats:
-    """P(cell | class): the mean of what it may be given the noisy cells, over effects with these weights.
+    """Return the posterior mean of P(cell | class) given the noisy cells, over effects with these weights.
 
-    No cell falls below alpha / 2 counts, nor, where noise is large against an average cell, below a part of its deviation.
+    No cell falls below alpha / 2 counts, nor, if noise is large against an average cell, below a part of its deviation.
     """
     cells, base, noise = contrast.cells, contrast.base, contrast.noise
     width = cells.shape[1]
     if width == 1:
         return np.ones(cells.shape)
-    told = _EFFECTS[:, None, None] * contrast.reach
-    weight = (contrast.belief(weights)[:, None, None] * (told / (told + noise))).sum(axis=0)
+    effects = _EFFECTS[:, None, None] * contrast.reach
+    weight = (contrast.belief(weights)[:, None, None] * (effects / (effects + noise))).sum(axis=0)
     deviation = np.sqrt(noise)
     share = np.minimum(0.25, 0.3 * deviation * width / base.sum(axis=1, keepdims=True))
     floor = np.minimum(share * deviation * weight + 0.5 * alpha, base)
@@ -187,11 +187,11 @@ _DEVIATION_PRIOR = np.stack(
 
 @lru_cache(maxsize=64)
 def _law(power: float, fine: int) -> Floats:
-    """P(fine cell) for each mean and deviation of the grid; the outer cells take the tails (values are held to the bounds)."""
+    """Return P(fine cell) for each mean and deviation of the grid; the outer cells take the tails, as values are clipped."""
     edges = 2 * (np.arange(fine + 1) / fine) ** power - 1
     edges[0], edges[-1] = -np.inf, np.inf
     below = special.ndtr((edges[None, None, :] - _MEANS[:, None, None]) / _DEVIATIONS[None, :, None])
-    return np.asarray(np.maximum(np.diff(below, axis=2), _LEAST_CELL))
+    return np.asarray(np.maximum(np.diff(below, axis=2), _MIN_CELL))
 
 
 @lru_cache(maxsize=256)
@@ -210,10 +210,10 @@ class Ordered:
 
 
 def fit_normal(parts: Sequence[Ordered], size_deviation: float) -> list[Floats]:
-    """P(fine cell | class), integrated over normal laws, of each part: (attributes, classes, fine).
+    """Return P(fine cell | class), integrated over normal laws, of each part: (attributes, classes, fine).
 
-    Two families (`_POWERS`) and two priors of deviations are weighed by their evidence, attribute by attribute; how far
-    classes lie apart (`_CLASS_SPREADS`) also by what all attributes show.
+    Two families (`_POWERS`) and two priors of deviations are weighted by their evidence, attribute by attribute; the distance
+    of classes (`_CLASS_SPREADS`) also by the evidence of all attributes.
     """
     ends = np.cumsum([len(part.rows) for part in parts])[:-1]
     forms, logs = [], []
@@ -244,7 +244,7 @@ def fit_normal(parts: Sequence[Ordered], size_deviation: float) -> list[Floats]:
 
 
 def _log_likelihood(part: Ordered, power: float, size_deviation: float) -> Floats:
-    """Of each mean and deviation of the grid, up to a constant: (attributes, classes, means, deviations)."""
+    """Return the log-likelihood of the grid up to a constant: (attributes, classes, means, deviations)."""
     width = part.cells.shape[2]
     p = _coarse_law(power, part.edges[-1], part.edges)
     size, noise = part.rows[:, :, None, None, None], part.deviations[:, None, None, None, None]
@@ -254,7 +254,7 @@ def _log_likelihood(part: Ordered, power: float, size_deviation: float) -> Float
 
 
 def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, edges: Sequence[int], alpha: float) -> Floats:
-    """The fitted law, corrected by the cells where they contradict it beyond noise and sampling: (classes, fine)."""
+    """Correct the fitted law by the cells where they contradict it beyond noise and sampling: (classes, fine)."""
     classes, width = cells.shape
     starts, widths = np.asarray(edges[:-1]), np.diff(edges)
     coarse = np.add.reduceat(fitted, starts, axis=1)
@@ -263,18 +263,18 @@ def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, e
     freedom = classes * (width - 1)
     misfit = float((away**2 / (deviation**2 + size * coarse * (1 - coarse) + 1e-9)).sum())
     weight = max(0.0, 1 - (freedom + 2 * math.sqrt(2 * freedom)) / max(misfit, _TINY))  # two deviations of chance are free
-    kept = size * coarse + weight * away
-    kept = np.maximum(kept, np.minimum(0.1 * deviation * weight + 0.5 * alpha, size * coarse))
-    kept = kept / kept.sum(axis=1, keepdims=True)
+    blended = size * coarse + weight * away
+    blended = np.maximum(blended, np.minimum(0.1 * deviation * weight + 0.5 * alpha, size * coarse))
+    blended = blended / blended.sum(axis=1, keepdims=True)
     inner = fitted / np.repeat(coarse, widths, axis=1)
     flat = np.repeat(1 / widths, widths)
-    return np.asarray(np.repeat(kept, widths, axis=1) * (weight * flat + (1 - weight) * inner))
+    return np.asarray(np.repeat(blended, widths, axis=1) * (weight * flat + (1 - weight) * inner))
 
 
 def temper_law(law: Floats, shrunk: Floats, strong: float, sizes: ClassSizes, edges: Sequence[int]) -> Floats:
-    """A fitted law (classes, fine) whose classes differ no more than the shrunk cells do, as far as the effect is not strong.
+    """Temper a fitted law (classes, fine) so that classes differ no more than in the shrunk cells, unless the effect is strong.
 
-    A normal law reads more out of two or three cells than they tell; in many weak features that adds up.
+    A normal law reads more into two or three cells than they say; over many weak features that adds up.
     """
     part = sizes.rows[:, None] / sizes.total
 
@@ -290,7 +290,7 @@ def temper_law(law: Floats, shrunk: Floats, strong: float, sizes: ClassSizes, ed
 
 
 def spread_cells(probabilities: Floats, edges: Sequence[int]) -> Floats:
-    """Cell probabilities spread evenly over the fine cells."""
+    """Spread cell probabilities evenly over the fine cells."""
     widths = np.diff(edges)
     return np.repeat(probabilities / widths, widths, axis=1)
 
@@ -299,10 +299,10 @@ def spread_cells(probabilities: Floats, edges: Sequence[int]) -> Floats:
 
 
 def shrink_moments(first: Floats, second: Floats, sizes: ClassSizes, deviation: float) -> tuple[Floats, Floats]:
-    """Class means and variances in units of the half range, from noisy sums of z and of 2 z^2 - 1, z in [-1, 1].
+    """Estimate class means and variances in units of the half range, from noisy sums of z and of 2 z^2 - 1, z in [-1, 1].
 
-    Means go to the pooled mean by the share of their spread that is noise; the variance of what is left is added to the
-    variance. Variances go to the pooled one likewise; the pooled one leans on 0.06 where noise hides it.
+    Means are shrunk to the pooled mean by the share of their spread that is noise; the remaining noise variance is added to
+    the variance. Variances are shrunk to the pooled one likewise, and the pooled one to 0.06 where noise hides it.
     """
     rows, share = sizes.rows, sizes.rows / sizes.total
     classes = len(rows)
@@ -312,7 +312,7 @@ def shrink_moments(first: Floats, second: Floats, sizes: ClassSizes, deviation: 
     away = means - centre
     spread = max(0.0, float((away**2 * share).sum() - (noise * share).sum() * (classes - 1) / classes))
     weight = spread / (spread + noise + _TINY)
-    kept = np.clip(centre + weight * away, -1, 1)
+    shrunk = np.clip(centre + weight * away, -1, 1)
     square = min(max((float(second.sum()) / sizes.total + 1) / 2, 0.0), 1.0)
     error = (deviation * math.sqrt(classes) / sizes.total / 2) ** 2 + 1e-12
     belief = 0.08**2
@@ -324,4 +324,4 @@ def shrink_moments(first: Floats, second: Floats, sizes: ClassSizes, deviation: 
     between = max(0.0, float((gap**2 - errors).mean()))
     variance = pooled + between / (between + errors + _TINY) * gap
     variance = np.maximum(variance, np.maximum(0.02 * pooled, np.sqrt(errors) * 0.25))
-    return np.asarray(kept), np.asarray(variance + weight * noise)
+    return np.asarray(shrunk), np.asarray(variance + weight * noise)

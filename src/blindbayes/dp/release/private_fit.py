@@ -126,7 +126,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class FitOutcome:
-    """What a private fit released, all of it public: the model, and the noisy statistics it was made from."""
+    """The outcome of a private fit, all of it public: the model, and the noisy statistics it was made from."""
 
     parameters: Parameters
     noisy: NoisyStatistics
@@ -160,7 +160,7 @@ class FitPlan:
 
     @property
     def sampler(self) -> str:
-        """How the noise of the tables is drawn."""
+        """Sampler of the noise of the tables."""
         return str(self.expected.describe()["sampler"])
 
     @property
@@ -175,7 +175,7 @@ class FitPlan:
 
     @property
     def needs_rows(self) -> bool:
-        """Whether `fit` may ask for the rows."""
+        """True if `fit` may ask for the rows."""
         return self.selects_model and (self.rows is None or self.stages(self.rows).model_selection is not None)
 
     def stages(self, rows: int) -> Stages:
@@ -189,10 +189,10 @@ class FitPlan:
         features = None if alone else self._feature_selection(rows, shared)
         weights = None
         if model is not None and not alone:
-            kept = sum(each.kind != "nothing" for each in self.expected.encodings) if features is None else features.keep
-            least, most = (Fraction(each * (kept + classes) * unit, rows) for each in tuned.WEIGHT_SIGNAL)
-            epsilon = min(tuned.WEIGHT_SHARE * shared, most)
-            weights = FeatureWeights(epsilon, unit, rows) if epsilon >= least else None
+            keep = sum(each.kind != "nothing" for each in self.expected.encodings) if features is None else features.keep
+            low, high = (Fraction(each * (keep + classes) * unit, rows) for each in tuned.WEIGHT_SIGNAL)
+            epsilon = min(tuned.WEIGHT_SHARE * shared, high)
+            weights = FeatureWeights(epsilon, unit, rows) if epsilon >= low else None
         return Stages(alone, shared, features, weights, model)
 
     def _are_rules_enough(self, signal: Fraction) -> bool:
@@ -208,23 +208,23 @@ class FitPlan:
         if alone:
             steps = 1 if classes == 2 and signal < tuned.SECOND_RULE_SIGNAL else 2
             return ModelSelection(tuned.RULES_SHARE * self.epsilon, unit, self._sides, alone=True, steps=steps)
-        start, most, end = tuned.MENDING_SIGNAL
+        start, enough, end = tuned.MENDING_SIGNAL
         if self.rules and classes <= tuned.MAX_RULE_CLASSES and start <= signal < end:
             splits = classes <= tuned.MAX_SPLIT_CLASSES
             low, high = tuned.MENDING_SHARES if splits else tuned.MENDING_SHARES[:1] * 2
-            share = min(high, max(low, start / signal), most / signal)
+            share = min(high, max(low, start / signal), enough / signal)
             return ModelSelection(share * self.epsilon, unit, self._sides, splits=splits)
-        least, limit = (Fraction(each * unit, rows) for each in tuned.SELECTION_SIGNAL)
+        low, limit = (Fraction(each * unit, rows) for each in tuned.SELECTION_SIGNAL)
         epsilon = min(tuned.SELECTION_SHARE * self.epsilon, limit)
-        return ModelSelection(epsilon, unit) if epsilon >= least else None
+        return ModelSelection(epsilon, unit) if epsilon >= low else None
 
     def _feature_selection(self, rows: int, shared: Fraction) -> FeatureSelection | None:
         unit = self.expected.rows_per_unit
         epsilon = tuned.SCREEN_SHARE * shared
-        fewest = tuned.MIN_SCREENED if shared == self.epsilon else 2 * tuned.MIN_SCREENED
+        minimum = tuned.MIN_SCREENED if shared == self.epsilon else 2 * tuned.MIN_SCREENED
         keep = math.floor(rows * epsilon / (tuned.SCREEN_SIGNAL * unit))
         names = tuple(each.feature for each in self.expected.encodings if each.kind in ("cells", "moments"))
-        helps = self.name == "knorm" and len(self.declared.classes) <= tuned.MAX_SPLIT_CLASSES and len(names) >= fewest
+        helps = self.name == "knorm" and len(self.declared.classes) <= tuned.MAX_SPLIT_CLASSES and len(names) >= minimum
         helps = helps and tuned.MIN_FEATURES <= keep <= tuned.MAX_SCREEN_PART * len(names)
         return FeatureSelection(names, keep, epsilon, unit) if helps else None
 
@@ -232,10 +232,10 @@ class FitPlan:
     def _sides(self) -> tuple[SplitSides, ...]:
         return all_sides(self.declared, self.codebook)
 
-    def look(self, rows: int, kept: frozenset[str] | None = None) -> CoarseHistograms | None:
+    def look(self, rows: int, keep: frozenset[str] | None = None) -> CoarseHistograms | None:
         """Return the coarse histograms of a table of about `rows` rows, if they help."""
         epsilon = tuned.LOOK_SHARE * self.stages(rows).shared
-        return plan_histograms(self.declared, epsilon, self.expected.rows_per_unit, rows, kept)
+        return plan_histograms(self.declared, epsilon, self.expected.rows_per_unit, rows, keep)
 
     @cached_property
     def class_epsilon(self) -> Fraction:
@@ -245,22 +245,22 @@ class FitPlan:
         stages, unit = self.stages(self.rows), self.expected.rows_per_unit
         if stages.rules_alone:
             return Fraction(0)
-        least, most = (share * stages.shared for share in tuned.CLASS_SHARES)
-        if most * self.rows < tuned.WEAK_CLASS_SIGNAL * unit:
-            most /= 2
-        share = max(least, min(most, Fraction(tuned.CLASS_SIGNAL * unit, self.rows)))
+        low, high = (share * stages.shared for share in tuned.CLASS_SHARES)
+        if high * self.rows < tuned.WEAK_CLASS_SIGNAL * unit:
+            high /= 2
+        share = max(low, min(high, Fraction(tuned.CLASS_SIGNAL * unit, self.rows)))
         return Fraction(0) if self._is_joint_cheaper(self.likely_encodings, share, stages.shared) else share
 
     @cached_property
     def likely_encodings(self) -> tuple[FeatureEncoding, ...]:
-        """How features are likely to be released where the number of rows is declared."""
-        shared, kept = self.epsilon, None
+        """Likely encodings of the features, for the declared number of rows."""
+        shared, keep = self.epsilon, None
         if self.rows is not None:
             stages = self.stages(self.rows)
             shared = stages.shared
             if stages.feature_selection is not None:
-                kept = frozenset(stages.feature_selection.features[: stages.feature_selection.keep])
-        return self.tables(shared, None, likely_shapes(self.declared), kept, kept is not None).encodings
+                keep = frozenset(stages.feature_selection.features[: stages.feature_selection.keep])
+        return self.tables(shared, None, likely_shapes(self.declared), keep, keep is not None).encodings
 
     def _is_joint_cheaper(self, encodings: Sequence[FeatureEncoding], own: Fraction, epsilon: Fraction) -> bool:
         """Return whether class counts have less noise released with these features than in a stage of epsilon `own`."""
@@ -319,22 +319,22 @@ class FitPlan:
                 f"{selection.keep} of {len(selection.features)} features, those that tell most by themselves, for epsilon "
                 f"{float(selection.epsilon):.3g}"
             )
-            kept = selection.choose(statistics, coins)
+            keep = selection.choose(statistics, coins)
         elif stages.rules_alone:
-            kept = frozenset()
+            keep = frozenset()
         else:  # which features are kept is decided before any is looked at
             encodings = self.tables(left, counts, shapes).encodings
-            kept = frozenset(each.feature for each in encodings if each.kind != "nothing")
-        if (look := self.look(rows, kept)) is not None:
+            keep = frozenset(each.feature for each in encodings if each.kind != "nothing")
+        if (look := self.look(rows, keep)) is not None:
             left -= look.epsilon
             spent["first look"] = look.epsilon
             reasons.append(
                 f"a first look at {len(look.features)} numbers for epsilon {float(look.epsilon):.3g}: equally full cells"
             )
             shapes = {**shapes, **look.shapes(statistics, rows, coins)}
-        last = self.tables(left, counts, shapes, kept, selection is not None)
-        told = (*reasons, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
-        return replace(last, reasons=told, stages=tuple(spent.items())).release(statistics, coins)
+        last = self.tables(left, counts, shapes, keep, selection is not None)
+        why = (*reasons, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
+        return replace(last, reasons=why, stages=tuple(spent.items())).release(statistics, coins)
 
     def _count_classes(
         self, statistics: Statistics, coins: Coins, spent: dict[str, Fraction], reasons: list[str]
@@ -354,7 +354,7 @@ class FitPlan:
         epsilon: Fraction,
         counts: NoisyClassCounts | None,
         shapes: Mapping[str, CellShape],
-        kept: frozenset[str] | None = None,
+        keep: frozenset[str] | None = None,
         selected: bool = False,
     ) -> ReleasePlan:
         """Plan the tables from what the other stages left and released. Class counts of a weak stage are released again."""
@@ -367,7 +367,7 @@ class FitPlan:
                 mechanism=self.name,
                 rows=self.rows,
                 rows_per_unit=self.expected.rows_per_unit,
-                earlier=StageOutputs(self.codebook, counts, shapes, recount, kept, selected),
+                earlier=StageOutputs(self.codebook, counts, shapes, recount, keep, selected),
             )
 
         once = plan(False)
@@ -385,8 +385,8 @@ class FitPlan:
             planned |= dict.fromkeys(names if self.selects_model else names[:2], if_helpful)
         else:
             stages = self.stages(self.rows)
-            found = (stages.feature_selection, self.look(self.rows), stages.weights, stages.model_selection)
-            planned |= {name: float(each.epsilon) for name, each in zip(names, found, strict=True) if each is not None}
+            planned_stages = (stages.feature_selection, self.look(self.rows), stages.weights, stages.model_selection)
+            planned |= {name: float(each.epsilon) for name, each in zip(names, planned_stages, strict=True) if each is not None}
         return {
             **self.expected.describe(),
             "epsilon": float(self.epsilon),
@@ -401,7 +401,7 @@ class FitPlan:
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
-        """Why the fit has these stages, and why its tables are as they are."""
+        """Reasons for the stages of the fit and the form of its tables."""
         stages = None if self.rows is None else self.stages(self.rows)
         selection = None if stages is None else stages.model_selection
         if stages is not None and stages.rules_alone and selection is not None:
@@ -415,25 +415,27 @@ class FitPlan:
 
         if self.class_epsilon:
             share = share_of(self.class_epsilon)
-            told = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
+            reasons = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
         else:
-            told = ["class counts with the features, as one more number per class: cheaper than a stage of their own"]
+            reasons = ["class counts with the features, as one more number per class: cheaper than a stage of their own"]
         if stages is None or self.rows is None:
-            told.append("rows not declared: they are estimated from the noisy class counts, and the rest is planned for them")
-            return (*told, *([] if self.selects_model else [self._why_unselected]), *self.expected.reasons)
+            reasons.append(
+                "rows not declared: they are estimated from the noisy class counts, and the rest is planned for them"
+            )
+            return (*reasons, *([] if self.selects_model else [self._why_unselected]), *self.expected.reasons)
         if (look := self.look(self.rows)) is not None:
             share = share_of(look.epsilon)
-            told.append(f"a first look at {len(look.features)} numbers, for {share:.0%}: then equally full cells")
+            reasons.append(f"a first look at {len(look.features)} numbers, for {share:.0%}: then equally full cells")
         if (features := stages.feature_selection) is not None:
             share = share_of(features.epsilon)
-            told.append(f"the {features.keep} of {len(features.features)} features that tell most, for {share:.0%}")
+            reasons.append(f"the {features.keep} of {len(features.features)} features that tell most, for {share:.0%}")
         if selection is None:
-            return (*told, self._why_unselected, *self.expected.reasons)
+            return (*reasons, self._why_unselected, *self.expected.reasons)
         if stages.weights is not None:
-            told.append(f"how much features are worth beside each other: for {share_of(stages.weights.epsilon):.1%}")
+            reasons.append(f"how much features are worth beside each other: for {share_of(stages.weights.epsilon):.1%}")
         share, mended = share_of(selection.epsilon), ", and which rule mends it" if selection.sides else ""
-        told.append(f"last, how far the model is believed{mended}, by how many rows it gets right: for {share:.1%}")
-        return (*told, *self.expected.reasons)
+        reasons.append(f"last, how far the model is believed{mended}, by how many rows it gets right: for {share:.1%}")
+        return (*reasons, *self.expected.reasons)
 
     @property
     def _why_unselected(self) -> str:
@@ -489,13 +491,13 @@ def data_domain(codebook: Codebook) -> str:
     )
 
 
-def persons_domain(most: int, bounded: bool | None) -> str:
+def persons_domain(limit: int, bounded: bool | None) -> str:
     """Describe what is known of the rows of a person."""
     if bounded is None:
         return ""
     if bounded:
         return (
-            f". Of each person, by the codebook's identifier, at most {most} row(s) count, drawn at random, and no row "
+            f". Of each person, by the codebook's identifier, at most {limit} row(s) count, drawn at random, and no row "
             "without an identifier"
         )
-    return f". That no person has more than {most} row(s) was declared, not checked"
+    return f". That no person has more than {limit} row(s) was declared, not checked"

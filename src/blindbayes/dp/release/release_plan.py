@@ -1,4 +1,4 @@
-"""What a joint release consists of, before noise (`ReleasePlan`) and after it (`NoisyStatistics`)."""
+"""A joint release: its plan before noise (`ReleasePlan`) and its tables after it (`NoisyStatistics`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CENTRED: dict[str, type[Centred]] = {"knorm": Classwise, "centred_gaussian": Cen
 """Mechanisms that release histograms up to a constant, and the class counts beside them."""
 WITH_DELTA = ("discrete_gaussian", "centred_gaussian")
 UNDECLARED_ROWS = 1000
-"""What a plan is made for where nobody declared how many rows the table has."""
+"""Rows that a plan is made for if nobody declared their number."""
 
 
 def require_small_delta(codebook: Codebook, delta: float, rows: int | None) -> None:
@@ -40,7 +40,7 @@ def require_small_delta(codebook: Codebook, delta: float, rows: int | None) -> N
 
 @dataclass(frozen=True, slots=True)
 class FeatureEncoding:
-    """How a feature is released: `cells` (a histogram with these edges, in fine cells), `moments`, `words`, or `nothing`."""
+    """The released form of a feature: `cells` (a histogram with these edges, in fine cells), `moments`, `words`, `nothing`."""
 
     feature: str
     kind: Literal["cells", "moments", "words", "nothing"]
@@ -62,7 +62,7 @@ class FeatureEncoding:
 
 @dataclass(frozen=True)
 class ReleaseItem:
-    """One table of the released vector: (classes, cells), or one number per class. Of words a record moves several cells."""
+    """One table of the released vector: (classes, cells), or one number per class. A record moves several cells of words."""
 
     name: str
     kind: Literal["classes", "cells", "n", "sum", "square", "words"]
@@ -77,20 +77,20 @@ class ReleaseItem:
 
 @dataclass(frozen=True)
 class NoisyClassCounts:
-    """Noisy class counts that an earlier stage of the same release gave, with the scale of their discrete Laplace noise."""
+    """Noisy class counts of an earlier stage, with the scale of their discrete Laplace noise."""
 
     counts: tuple[int, ...]
     scale: Fraction
 
     @property
     def rows(self) -> int:
-        """How many rows a plan is made for by these counts: two deviations fewer, not below what is planned for without."""
+        """Rows that a plan is made for: two deviations fewer, but not below the default."""
         noise = self.deviation * math.sqrt(len(self.counts))
         return max(1, sum(self.counts) - round(2 * noise), min(UNDECLARED_ROWS, round(noise)))
 
     @property
     def deviation(self) -> float:
-        """Of the noise in a count."""
+        """Standard deviation of the noise in a count."""
         return math.sqrt(laplace_variance(float(self.scale)))
 
 
@@ -116,15 +116,15 @@ class ReleasePlan:
 
     @cached_property
     def items(self) -> tuple[ReleaseItem, ...]:
-        """The tables of the released vector, in order."""
+        """Tables of the released vector, in order."""
         tables = [
             ReleaseItem(cut.feature, "cells", cut.cells, 1, cut)
             for cut in self.encodings
             if cut.kind == "cells" and cut.cells > 1
         ]
         # Independent noise gets the class counts from the histograms, which add up to them; centred ones do not hold them.
-        told = bool(tables) or (self.class_counts is not None and any(cut.kind == "words" for cut in self.encodings))
-        own = (self.mechanism in CENTRED and (self.class_counts is None or self.recount)) or not told
+        counted = bool(tables) or (self.class_counts is not None and any(cut.kind == "words" for cut in self.encodings))
+        own = (self.mechanism in CENTRED and (self.class_counts is None or self.recount)) or not counted
         items = [ReleaseItem("class counts", "classes", 1, 1)] if own else []
         for cut in self.encodings:
             if cut.kind == "cells" and cut.cells > 1:
@@ -139,10 +139,10 @@ class ReleasePlan:
                 text = self.codebook.text(cut.feature)
                 if text.has_documents:
                     items.append(ReleaseItem(cut.feature, "n", 1, 1, cut))
-                most = require_max_words(text)
+                max_words = require_max_words(text)
                 if text.once and self.mechanism == "discrete_gaussian":  # as a Euclidean distance: m cells by 1 each
-                    most = math.isqrt(most - 1) + 1
-                items.append(ReleaseItem(cut.feature, "words", text.size, most, cut))
+                    max_words = math.isqrt(max_words - 1) + 1
+                items.append(ReleaseItem(cut.feature, "words", text.size, max_words, cut))
         return tuple(items)
 
     @cached_property
@@ -175,7 +175,7 @@ class ReleasePlan:
 
     @property
     def price(self) -> PrivacyCost:
-        """What the release costs."""
+        """Privacy loss of the release."""
         if isinstance(self.noise, Centred):
             return PrivacyCost(cost_ceiling(self.epsilon), self.noise.delta, self.unit, rho=self.noise.rho)
         return self.noise.price
@@ -188,7 +188,7 @@ class ReleasePlan:
 
     @property
     def unit(self) -> str:
-        """What is protected, in words."""
+        """The unit of privacy in words."""
         return "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
 
     @cached_property
@@ -246,7 +246,7 @@ class ReleasePlan:
     # -- the release -----------------------------------------------------------------------------------------------------
 
     def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
-        """The exact integers that noise is added to, one table per item: (classes, cells)."""
+        """Return the exact integers that noise is added to, one table per item: (classes, cells)."""
         if statistics.codebook != self.codebook:
             raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
         classes = statistics.class_counts.astype(object)
@@ -279,11 +279,11 @@ class ReleasePlan:
         return out
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
-        """Add noise to everything at once. Every call is a release of its own: the price must have been charged before."""
+        """Add noise to all tables. Every call is a release: the price must have been charged before."""
         return NoisyStatistics(self, tuple(table[0] for table in self.releases(statistics, coins, 1)))
 
     def releases(self, statistics: Statistics, coins: Coins, count: int) -> list[Floats]:
-        """The tables of `count` independent releases, along the first axis: for audits. Each costs the price."""
+        """Return the tables of `count` independent releases, along the first axis, for audits. Each costs the price."""
         tables = self.tables(statistics)
         if isinstance(self.noise, Centred):
             return self.noise.releases(tables, [item.bound for item in self.items], coins, count)
@@ -302,13 +302,13 @@ def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class NoisyStatistics:
-    """What was released: one table per item of the plan, counts or units of a moment's bound. Public from here on."""
+    """Released tables, one per item of the plan, in counts or units of a moment's bound. All of it is public."""
 
     plan: ReleasePlan
     tables: tuple[Floats, ...]
-    min_cell: int = 0  # noisy counts below it are published as 0, and the model is made without them
+    min_cell: int = 0  # smaller noisy counts are published as 0, and the model is made without them
 
-    def _kept(self, counts: Floats) -> Floats:
+    def _suppressed(self, counts: Floats) -> Floats:
         return np.where(counts < self.min_cell, 0.0, counts) if self.min_cell else counts
 
     @cached_property
@@ -328,18 +328,17 @@ class NoisyStatistics:
 
     @property
     def class_counts(self) -> Floats:
-        """Noisy class counts: released, or the weighted mean of what the histograms add up to."""
-        return self._kept(self._counts[0])
+        """Noisy class counts: as released, or the weighted mean of the histograms' sums."""
+        return self._suppressed(self._counts[0])
 
     @cached_property
     def sizes(self) -> postprocess.ClassSizes:
-        """Estimated class sizes."""
         return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows)
 
     def cells(self, name: str) -> tuple[Floats, float]:
-        """A feature's noisy counts, made to add up to the class sizes, and the noise deviation of a cell."""
+        """Return a feature's noisy counts, adjusted to add up to the class sizes, and the noise deviation of a cell."""
         index = next(at for at, item in enumerate(self.plan.items) if item.name == name and item.kind == "cells")
-        table, deviation = self._kept(self.tables[index]), self.plan.deviations[index]
+        table, deviation = self._suppressed(self.tables[index]), self.plan.deviations[index]
         width = table.shape[1]
         level = table + ((self.sizes.rows - table.sum(axis=1)) / width)[:, None]
         if not isinstance(self.plan.noise, Centred):
@@ -347,7 +346,7 @@ class NoisyStatistics:
         return np.asarray(level), deviation
 
     def _hidden(self, cut: FeatureEncoding, cells: Floats, rows: Floats) -> npt.NDArray[np.bool_]:
-        """Which cells are published as 0: below the least count, as released or as made to add up, or of such a class."""
+        """Return a mask of the cells published as 0: below `min_cell`, as released or adjusted, or of a class below it."""
         hidden = (cells < self.min_cell) | (rows == 0)[:, None]
         for item, table in zip(self.plan.items, self.tables, strict=True):
             if item.name == cut.feature and item.kind == "cells" and cut.cells > 1:
@@ -355,36 +354,36 @@ class NoisyStatistics:
         return np.asarray(hidden)
 
     def moments(self, name: str) -> tuple[Floats, Floats, float, Floats | None]:
-        """Noisy sums of z and 2 z^2 - 1 per class (z in [-1, 1]), the noise deviation, and noisy numbers of values."""
-        found = {
+        """Return noisy sums of z and 2 z^2 - 1 per class (z in [-1, 1]), the noise deviation, and noisy numbers of values."""
+        values = {
             item.kind: (table[:, 0], deviation)
             for item, table, deviation in zip(self.plan.items, self.tables, self.plan.deviations, strict=True)
             if item.name == name
         }
-        present = self._kept(found["n"][0]) if "n" in found else None
-        kept = (self.class_counts if present is None else present) >= self.min_cell if self.min_cell else np.True_
-        return found["sum"][0] * kept, found["square"][0] * kept, max(found["sum"][1], found["square"][1]), present
+        present = self._suppressed(values["n"][0]) if "n" in values else None
+        large = (self.class_counts if present is None else present) >= self.min_cell if self.min_cell else np.True_
+        return values["sum"][0] * large, values["square"][0] * large, max(values["sum"][1], values["square"][1]), present
 
     def words(self, name: str) -> tuple[Floats, float, Floats]:
-        """Noisy counts of a text's words, (classes, words), the noise deviation of one, and the documents of each class."""
-        found = {
+        """Return noisy counts of words, (classes, words), the noise deviation of one, and the documents of each class."""
+        values = {
             item.kind: (item, table, deviation)
             for item, table, deviation in zip(self.plan.items, self.tables, self.plan.deviations, strict=True)
             if item.name == name
         }
-        item, table, deviation = found["words"]
-        documents = np.maximum(self._kept(found["n"][1][:, 0]), 0.5) if "n" in found else self.sizes.rows
-        return self._kept(table * item.bound), deviation * item.bound, documents
+        item, table, deviation = values["words"]
+        documents = np.maximum(self._suppressed(values["n"][1][:, 0]), 0.5) if "n" in values else self.sizes.rows
+        return self._suppressed(table * item.bound), deviation * item.bound, documents
 
     @cached_property
     def statistics(self) -> Statistics:
-        """Whole-number statistics for the record: cells spread evenly over the fine cells of `plan.codebook`."""
+        """Integer statistics for the model file: cells spread evenly over the fine cells of `plan.codebook`."""
         plan = self.plan
         layout = Layout(plan.codebook)
         vector = np.zeros(layout.size, dtype=object)
         rows = self.sizes.rows
         if self.min_cell:
-            rows = self._kept(np.where(self.class_counts > 0, rows, 0.0))
+            rows = self._suppressed(np.where(self.class_counts > 0, rows, 0.0))
         for group in layout.groups:
             where = layout.slice(group)
             if group.feature is None:
@@ -407,10 +406,10 @@ class NoisyStatistics:
                 continue
             if cut.kind == "words":
                 uses, _, documents = self.words(cut.feature)
-                most = documents[:, None] if plan.codebook.text(cut.feature).once else math.inf
-                found = documents[:, None] if group.kind == "n" else np.clip(uses, 0, most)
-                found = np.where((rows == 0)[:, None], 0.0, found)
-                vector[where] = np.floor(found + 0.5).astype(np.int64).ravel()
+                limit = documents[:, None] if plan.codebook.text(cut.feature).once else math.inf
+                values = documents[:, None] if group.kind == "n" else np.clip(uses, 0, limit)
+                values = np.where((rows == 0)[:, None], 0.0, values)
+                vector[where] = np.floor(values + 0.5).astype(np.int64).ravel()
                 continue
             feature = plan.codebook.numeric(cut.feature)
             first, second, _, present = self.moments(cut.feature)

@@ -1,15 +1,15 @@
-"""Models by rule: rows whose value of a feature lies in some cells lean to a class.
+"""Decision stumps as Naive Bayes models: rows whose value of a feature lies in some cells lean to a class.
 
-A noisy table of every feature needs rows in proportion to features, cells and classes. Which of many simple models is right
-most often can be told from far fewer: a choice (`privacy.choosing`) costs the logarithm of its candidates. So where rows are
-few a model is chosen rule by rule, and where they are more a rule may mend a model that was released.
+Noisy tables of every feature need rows in proportion to features, cells and classes. Which of many simple models is right most
+often can be decided from far fewer: a selection costs the logarithm of its candidates. So with few rows a model is selected
+rule by rule, and with more rows a rule may mend a released model.
 
 A *side* is a set of cells of one feature, made of public facts alone: all cells up to a cut or from it on, or one value and
-all others. A *split* says one class on a side and another on the rest and where there is no value; a *rule* adds to the score
-of one class on a side. Each is Naive Bayes still: tables of features and a prior, in every form that a model has.
+all others. A *split* predicts one class on a side and another on the rest and for missing values; a *rule* adds to the score
+of one class on a side. Both are Naive Bayes models: tables of features and a prior.
 
-Scores are numbers of rows that a candidate gets right, found for all sides of a feature from sums over its cells. A row is
-right or not by its own values alone.
+Scores are numbers of rows that a candidate gets right, computed for all sides of a feature from sums over its cells. Whether a
+row is right depends on its own values alone.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from blindbayes.statistics.parameters import Histogram, Parameters
 
 @dataclass(frozen=True)
 class SplitSides:
-    """The sides of one feature: cells from a first one to before a last one, or (`turned`) all others that have a value."""
+    """The sides of one feature: ranges of cells, or their complements (`turned`)."""
 
     feature: str
     ranges: tuple[tuple[int, int, bool], ...]
 
     def sums(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What the cells on each side add up to, along the last axis."""
+        """Return the sum over the cells on each side, along the last axis."""
         starts, stops, turned = (np.array(each) for each in zip(*self.ranges, strict=True))
         below = np.cumsum(np.concatenate([np.zeros_like(cells[..., :1]), cells], axis=-1), axis=-1)
         inside = below[..., stops] - below[..., starts]
         return np.asarray(np.where(turned, below[..., -1:] - inside, inside))
 
     def cells(self, at: int, width: int) -> Bools:
-        """Which of all cells are on one side."""
+        """Return a mask of the cells on one side."""
         start, stop, turned = self.ranges[at]
         inside = (np.arange(width) >= start) & (np.arange(width) < stop)
         return np.asarray(~inside if turned else inside)
 
 
 def all_sides(declared: Codebook, counted: Codebook) -> tuple[SplitSides, ...]:
-    """The sides of every feature of a codebook, in the cells that it is counted in."""
-    found = []
+    """Return the sides of every feature of a codebook, in the cells that it is counted in."""
+    sides = []
     for feature, target in zip(declared.features, counted.features, strict=True):
         if isinstance(feature, Text) or (isinstance(feature, Numeric) and feature.width == 1):
             continue
@@ -71,25 +71,25 @@ def all_sides(declared: Codebook, counted: Codebook) -> tuple[SplitSides, ...]:
             pairs = list(pairwise(ends))
             ranges = [(*pair, turned) for turned in (False, True)[: 1 + (len(pairs) > 2)] for pair in pairs]
         if len(ends) > 2:
-            found.append(SplitSides(feature.name, tuple(ranges)))
-    return tuple(found)
+            sides.append(SplitSides(feature.name, tuple(ranges)))
+    return tuple(sides)
 
 
-def neighbours(size: int, most: int = RULE_VALUES) -> list[int]:
-    """Edges of at most so many groups of values that stand side by side: of a few values each is one by itself."""
-    return [size * at // most for at in range(most + 1)] if size > most else list(range(size + 1))
+def neighbours(size: int, limit: int = RULE_VALUES) -> list[int]:
+    """Return the edges of at most `limit` groups of neighbouring values; few values are not grouped."""
+    return [size * at // limit for at in range(limit + 1)] if size > limit else list(range(size + 1))
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Models that are alike, by the rows that each gets right; `model` makes one of them, and says in words which it is."""
+    """Models of one kind with the rows that each gets right; `model` builds one of them with its description."""
 
     scores: Integers
     model: Callable[[int], tuple[Parameters, str]]
 
 
 def constants(parameters: Parameters, labels: Integers) -> Candidates:
-    """Always the same class: one model for each."""
+    """Return one model per class that always predicts it."""
     classes = len(parameters.log_prior)
     return Candidates(
         np.bincount(labels, minlength=classes),
@@ -98,16 +98,16 @@ def constants(parameters: Parameters, labels: Integers) -> Candidates:
 
 
 def splits(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides]) -> Candidates:
-    """One class on a side, another on the rest: of every side, and of all pairs of classes."""
+    """Return the splits of every side for all pairs of classes: one class on the side, the other on the rest."""
     labels, classes = rows.known_labels, len(parameters.log_prior)
     pairs = np.array(list(permutations(range(classes), 2)), dtype=np.int64).reshape(-1, 2)
     own = [(labels == label).astype(np.int64) for label in range(classes)]
     every = np.bincount(labels, minlength=classes)[:, None]
-    found, places = [], _places(sides)
+    scored, places = [], _places(sides)
     for each, cells in _tallies(parameters, rows, sides, own):
         inside = each.sums(cells)
-        found.append(inside[pairs[:, 0]] + (every - inside)[pairs[:, 1]])
-    scores = np.concatenate(found, axis=1) if found and len(pairs) else np.zeros((0, len(places)), dtype=np.int64)
+        scored.append(inside[pairs[:, 0]] + (every - inside)[pairs[:, 1]])
+    scores = np.concatenate(scored, axis=1) if scored and len(pairs) else np.zeros((0, len(places)), dtype=np.int64)
 
     def model(at: int) -> tuple[Parameters, str]:
         pair, place = divmod(at, len(places))
@@ -117,15 +117,15 @@ def splits(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides])
         part = np.full(classes, 0.5)  # what each class has on this side
         part[one], part[other] = SPLIT_PROBABILITY, 1 - SPLIT_PROBABILITY
         table = np.where(here, part[:, None] / here.sum(), (1 - part[:, None]) / (~here).sum())
-        found = _level(parameters, other, MISSING_ODDS)
-        terms = {**found.terms, each.feature: Histogram(np.log(table))}
-        return replace(found, terms=terms), f"{each.feature!r} alone, cut in two"
+        base = _level(parameters, other, MISSING_ODDS)
+        terms = {**base.terms, each.feature: Histogram(np.log(table))}
+        return replace(base, terms=terms), f"{each.feature!r} alone, cut in two"
 
     return Candidates(scores.ravel(), model)
 
 
-def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], told: str) -> Candidates:
-    """The model with one rule more: of every side, class and strength. `told` says which model it is."""
+def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], description: str) -> Candidates:
+    """Return the model, described by `description`, with one more rule: for every side, class and strength."""
     labels, classes = rows.known_labels, len(parameters.log_prior)
     score = parameters.joint_log_likelihood(rows)
     best = score.max(axis=1)
@@ -134,7 +134,7 @@ def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], 
     behind = [best - score[:, label] for label in range(classes)]
     kinds = [(strength, label) for strength in RULE_STRENGTHS for label in range(classes)]
     turns = [np.where(behind[label] <= strength, gain[label], 0) for strength, label in kinds]
-    found, places = [], _places(sides)
+    scored, places = [], _places(sides)
     for each, cells in _tallies(parameters, rows, sides, turns):
         sums = each.sums(cells)
         absent = np.flatnonzero(rows.columns[each.feature] < 0)
@@ -143,22 +143,22 @@ def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], 
                 _turned(behind[label][absent], gain[label][absent], _lost(parameters, each, label, strength))
                 for strength, label in kinds
             ]
-        found.append(sums)
-    scores = int(right.sum()) + np.concatenate(found, axis=1) if found else np.zeros((len(kinds), 0), dtype=np.int64)
+        scored.append(sums)
+    scores = int(right.sum()) + np.concatenate(scored, axis=1) if scored else np.zeros((len(kinds), 0), dtype=np.int64)
 
     def model(at: int) -> tuple[Parameters, str]:
         kind, place = divmod(at, len(places))
         (strength, label), (each, side) = kinds[kind], places[place]
         here = each.cells(side, _width(parameters, each.feature))
-        return lean(parameters, each.feature, here, label, strength), f"{told}, and a rule on {each.feature!r}"
+        return lean(parameters, each.feature, here, label, strength), f"{description}, and a rule on {each.feature!r}"
 
     return Candidates(scores.ravel(), model)
 
 
 def lean(parameters: Parameters, feature: str, cells: Bools, label: int, strength: float) -> Parameters:
-    """The model in which rows in these cells score so much more for a class, and others as before.
+    """Return the model in which rows in these cells score `strength` more for a class, and others as before.
 
-    Probabilities add up to 1 again, and what that takes from the class its prior gives back: to a row without a value, too.
+    Probabilities are normalised again, and what that takes from the class its prior gives back, also to rows without a value.
     """
     log = table_of(parameters, feature).copy()
     log[label, cells] += strength
@@ -170,20 +170,20 @@ def lean(parameters: Parameters, feature: str, cells: Bools, label: int, strengt
 
 
 def _lost(parameters: Parameters, sides: SplitSides, label: int, strength: float) -> npt.NDArray[np.float64]:
-    """What the prior of a class gains by a rule (`lean`), on each side."""
+    """Return what the prior of a class gains by a rule (`lean`), on each side."""
     table = table_of(parameters, sides.feature)
     return np.asarray(np.log1p(math.expm1(strength) * sides.sums(np.exp(table[label]))))
 
 
 def _turned(behind: npt.NDArray[np.float64], gain: Integers, reach: npt.NDArray[np.float64]) -> Integers:
-    """Sums of `gain` over the rows that are behind by no more than each reach."""
+    """Return sums of `gain` over the rows that are behind by no more than each reach."""
     order = np.argsort(behind, kind="stable")
     sums = np.concatenate([[0], np.cumsum(gain[order])])
     return np.asarray(sums[np.searchsorted(behind[order], reach, side="right")])
 
 
 def _level(parameters: Parameters, label: int, odds: float) -> Parameters:
-    """A model of the same shape that says nothing but how much likelier than any other one class is."""
+    """Return a model of the same shape whose only evidence is the odds of one class against any other."""
     prior = np.where(np.arange(len(parameters.log_prior)) == label, math.log(odds), 0.0)
     tables = {name: table_of(parameters, name) for name in parameters.terms}
     terms = {name: Histogram(np.full(table.shape, -math.log(table.shape[1]))) for name, table in tables.items()}
@@ -201,7 +201,7 @@ def _places(sides: Sequence[SplitSides]) -> list[tuple[SplitSides, int]]:
 def _tallies(
     parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], values: Sequence[Integers]
 ) -> Iterator[tuple[SplitSides, Integers]]:
-    """Sums of each of the values over the rows in each cell of a feature: (values, cells). Whole numbers, exactly."""
+    """Yield exact integer sums of each of the values over the rows in each cell of a feature: (values, cells)."""
     weights = [each.astype(np.float64) for each in values]
     for each in sides:
         codes, width = rows.columns[each.feature] + 1, _width(parameters, each.feature)  # 0: no value
