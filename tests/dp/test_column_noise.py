@@ -16,7 +16,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import Query
 from blindbayes.dp.audit.empirical import Claim
-from blindbayes.dp.distributed.column_noise import ColumnNoise, Drawn, _raw, draw, draws
+from blindbayes.dp.distributed.column_noise import ColumnNoise, PartyNoise, _raw, draw, draws
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import LocalProtocolError, PrivacyError
 from blindbayes.protocols.shared_training.class_sums import RowLayout
@@ -171,7 +171,7 @@ def test_the_audit_does_not_refute_noise_in_shares_and_sees_half_of_it(way) -> N
     noise = plan_columns(1, way=way)
     assert len(checks) == sum(len(missing_columns(noise, party)) + 1 for party in OWNERS)
     assert max(len(missing_columns(noise, party)) for party in OWNERS) >= 4  # another's columns may have no value
-    assert all(check.passed for check in checks), [check.found for check in checks]
+    assert all(check.passed for check in checks), [check.finding for check in checks]
     assert sum(check.control for check in checks) == len(OWNERS)
 
 
@@ -208,7 +208,7 @@ def test_what_one_answer_tells_of_a_person_is_bounded_as_epsilon_says(nulls: boo
     counted = noise.counted.with_features(Categorical(f"x{i}", ("0", "1"), optional=True) for i in range(features))
     others = np.repeat([0, 1], [200, 99])
 
-    def answers(person: int, drawn: Drawn | None) -> tuple[int, ...]:
+    def answers(person: int, drawn: PartyNoise | None) -> tuple[int, ...]:
         """Classes of the instances that the attacker asks, from exact counts or with the class holder's noise on them."""
         labels = np.append(others, person)
         column = np.full(rows, -1 if nulls else 0)

@@ -35,7 +35,7 @@ _MANY_CLASSES = 16
 
 
 class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What `NaiveBayes` and `PrivateNaiveBayes` share: everything but `fit` and the constructor."""
+    """The common part of `NaiveBayes` and `PrivateNaiveBayes`: everything but `fit` and the constructor."""
 
     if TYPE_CHECKING:
         codebook: Codebook | None

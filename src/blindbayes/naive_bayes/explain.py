@@ -1,4 +1,4 @@
-"""Why a row got its class: what each feature adds to the score, and how far privacy noise may have moved it."""
+"""Explanations of predictions: what each feature adds to a score, and how far privacy noise may have moved it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Explanation:
     )  # of a private model; drawn when asked for
 
     def log_odds(self, label: str, against: str | None = None) -> npt.NDArray[np.float64]:
-        """What each part adds to the log-odds of `label` against another class, or against all others together, by row.
+        """Return what each part adds to the log-odds of `label` against another class, or against all others together, by row.
 
-        A feature speaks for a class against the rest as it would if it were the only one: others weigh by their priors. Of more
-        than two classes such parts need not add up to the log-odds of the whole row.
+        A feature counts for a class against the rest as if it were the only one, with the others weighted by their priors. With
+        more than two classes such parts need not add up to the log-odds of the whole row.
         """
         one, others = self._pair(label, against)
         prior = self.parameters.log_prior
         return np.column_stack([_odds(self.terms[:, 0], one, others), _odds(self.terms[:, 1:], one, others, prior)])
 
     def interval(self, label: str, against: str | None = None, *, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
-        """Where the exact model's log-odds lie, by row and part, and in a last column their sum: (low, high).
+        """Return intervals (low, high) of the exact model's log-odds, by row and part, and of their sum in a last column.
 
         In `coverage` of all releases the number that the same table gives without noise lies in between. A model without
-        noise has intervals of width 0; a feature that was not released has one without end. Raises `ConfigError` for a
+        noise has intervals of width 0; a feature that was not released has an infinite one. Raises `ConfigError` for a
         private model that does not say how its noise was drawn.
         """
         one, others = self._pair(label, against)
@@ -68,12 +68,12 @@ class Explanation:
                 else:
                     codes, where = np.unique(self.block.columns[name][part], return_inverse=True)
                     scores = noise_interval.score(self.parameters, name, codes)
-                drawn = _odds(scores, one, others, noise_interval.log_prior[:, None])
-                ends = between(drawn, coverage)
+                draws = _odds(scores, one, others, noise_interval.log_prior[:, None])
+                ends = between(draws, coverage)
                 low[part, at], high[part, at] = ends[0][where], ends[1][where]
-                total += drawn[:, where]
+                total += draws[:, where]
             low[part, -1], high[part, -1] = between(total, coverage)
-        return np.minimum(low, odds), np.maximum(high, odds)  # what is shown lies within: wider, never narrower
+        return np.minimum(low, odds), np.maximum(high, odds)  # the shown value lies within: wider, never narrower
 
     def _pair(self, label: str, against: str | None) -> tuple[int, list[int]]:
         one = self._at(label)
@@ -87,21 +87,20 @@ class Explanation:
 
 
 def _odds(scores: FloatArray, one: int, others: list[int], log_weight: FloatArray | None = None) -> FloatArray:
-    """Scores (classes along the last axis) of one class less those of others together, which weigh as is said, or alike."""
+    """Return scores (classes along the last axis) of one class less those of the others together, weighted or not."""
     rest = scores[..., others]
     if len(others) == 1:
-        found: FloatArray = scores[..., one] - rest[..., 0]
+        together = rest[..., 0]
     elif log_weight is None:
-        found = scores[..., one] - np.logaddexp.reduce(rest, axis=-1)
+        together = np.logaddexp.reduce(rest, axis=-1)
     else:
         weight = log_weight[..., others]
         together = np.logaddexp.reduce(rest + weight, axis=-1) - np.logaddexp.reduce(weight, axis=-1)
-        found = scores[..., one] - together
-    return found
+    return np.asarray(scores[..., one] - together)
 
 
 def explain(parameters: Parameters, block: CodedRows, noise: Callable[[], NoiseInterval | None] | None = None) -> Explanation:
-    """The terms of every row of a block."""
+    """Return the terms of every row of a block."""
     names = tuple(parameters.terms)
     terms = np.empty((block.rows, len(names) + 1, len(parameters.log_prior)))
     terms[:, 0, :] = parameters.log_prior

@@ -1,4 +1,4 @@
-"""What scikit-learn hands an estimator, as columns and labels of a codebook."""
+"""Conversion of what scikit-learn passes to an estimator into columns and labels of a codebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def first_name(X: Any) -> str:
-    """A column to name in an error: the frame's first, or the array's."""
+    """Return a column to name in an error: the first of the frame or array."""
     names = getattr(X, "columns", None)
     return str(names[0]) if names is not None and len(names) and isinstance(names[0], str) else "x0"
 
@@ -36,7 +36,7 @@ def first_name(X: Any) -> str:
 def labels_apart(
     names: list[Any] | None, columns: dict[str, Any], y: Any, codebook: Codebook | None
 ) -> tuple[list[Any] | None, dict[str, Any], Any]:
-    """Features and labels, which stand in `y` or in the class column of a frame."""
+    """Separate features and labels, which are in `y` or in the class column of a frame."""
     target = codebook.target if codebook else _TARGET
     if y is None and target in columns and names is not None:
         y = columns[target]
@@ -50,7 +50,7 @@ def labels_apart(
 
 
 def private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict[str, Any]]:
-    """Column names and columns of objects or of one type; no row has a say in how another is read."""
+    """Return column names and columns, read so that no row affects how another is read."""
     if (bags := matrix_columns(X, codebook, lenient=True)) is not None:
         return None, bags
     if hasattr(X, "columns") or isinstance(X, pa.Table):
@@ -69,15 +69,18 @@ def private_columns(X: Any, codebook: Codebook) -> tuple[list[Any] | None, dict[
 
 
 def _names(codebook: Codebook | None, width: int) -> Sequence[str]:
-    """Of columns that have none: the codebook's, where it has as many."""
+    """Return names for unnamed columns: the codebook's, if it has as many."""
     if codebook is not None and len(codebook.names) == width:
         return codebook.names
     return [f"x{at}" for at in range(width)]
 
 
 def private_labels(y: Any, codebook: Codebook) -> tuple[Any, str]:
-    """Labels as they stand, and the type of `classes_`: text for an array of texts, which is public; else as the codebook's
-    classes read, since what objects a list or a frame holds, and whether its whole numbers have gaps, are facts about rows."""
+    """Return the labels unchanged, and the type of `classes_`.
+
+    That is text for an array of texts, whose type is public; otherwise the type that the codebook's classes read as, since the
+    objects in a list or a frame, and whether its integers have gaps, are facts about rows.
+    """
     if isinstance(y, pa.ChunkedArray | pa.Array):
         kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
         texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -98,19 +101,19 @@ def private_labels(y: Any, codebook: Codebook) -> tuple[Any, str]:
 
 
 def is_loose(series: Any) -> bool:
-    """Whether a column of a frame is of objects, or of categories that may be any: pandas lists those that its rows have."""
+    """Return True for a column of objects or of pandas categories, whose type depends on the rows."""
     return str(getattr(series, "dtype", "")).lower() in ("object", "category")
 
 
 def listed_kind(codebook: Codebook) -> str:
-    """What the codebook's labels read as, for `classes_`."""
+    """Return the type that the codebook's labels read as, for `classes_`."""
     if set(codebook.classes) <= {"true", "false"}:
         return "boolean"
     return "integer" if all(_WHOLE.fullmatch(label) for label in codebook.classes) else "text"
 
 
 def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
-    """Column names (None for an unnamed array) and one array per column."""
+    """Return column names (None for an unnamed array) and one array per column."""
     X = eager(X)
     if (bags := matrix_columns(X, codebook)) is not None:
         return None, bags
@@ -126,7 +129,7 @@ def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, 
 
 
 def matrix_columns(X: Any, codebook: Codebook | None, *, lenient: bool = False) -> dict[str, Any] | None:
-    """The bags of words of a matrix with a column per word, for a codebook of one feature, which is text; else None."""
+    """Return the bags of words of a matrix with a column per word, if the codebook has one text feature; else None."""
     sparse, feature = hasattr(X, "tocsr"), None
     if codebook is not None and len(codebook.features) == 1:
         feature = codebook.features[0]
@@ -141,12 +144,11 @@ def matrix_columns(X: Any, codebook: Codebook | None, *, lenient: bool = False) 
 
 
 def _is_word_matrix(X: Any, feature: Text) -> bool:
-    """Whether this is an array with a column per word."""
     return isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "biuf" and X.shape[1] == feature.size
 
 
 def array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
-    """The columns of an array or a list of rows, by the codebook's names where it has as many."""
+    """Return the columns of an array or a list of rows, under the codebook's names if it has as many."""
     array = np.asarray(X) if not isinstance(X, np.ndarray) else X
     if array.dtype.kind == "U":
         array = array.astype(object)
@@ -160,7 +162,7 @@ def array_columns(X: Any, codebook: Codebook | None) -> dict[str, Any]:
 
 
 def require_numbers(array: npt.NDArray[Any]) -> None:
-    """Refuse what is no number before NumPy does: its message quotes the value."""
+    """Refuse values that are not numbers before NumPy does: its message quotes the value."""
     if array.dtype.kind not in "OS":
         return
     try:
@@ -179,7 +181,7 @@ def holds_text(array: npt.NDArray[Any]) -> bool:
 
 
 def plain_labels(y: Any) -> tuple[pa.Array, str]:
-    """Labels as an Arrow array of text, whole numbers or truth values, and which of them the caller used."""
+    """Return labels as an Arrow array of text, integers or booleans, and which of them the caller used."""
     if (texts := _text_labels(y)) is not None:
         return texts, "text"
     if isinstance(y, pa.Array | pa.ChunkedArray):
@@ -213,7 +215,7 @@ def plain_labels(y: Any) -> tuple[pa.Array, str]:
 
 
 def _text_labels(y: Any) -> pa.Array | None:
-    """Labels that are all texts, as an Arrow array; None for others, and where one is missing."""
+    """Return labels that are all texts as an Arrow array; None for others, and if one is missing."""
     if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "UO":
         y = pa.array(y.tolist(), pa.string()) if {*map(type, y.tolist())} == {str} else None
     elif isinstance(y, list):
@@ -229,12 +231,12 @@ def _text_labels(y: Any) -> pa.Array | None:
 
 
 def is_whole(value: Any) -> bool:
-    """A 64-bit integer. Booleans do not count as integers: one row must not change how the others are read."""
+    """Return True for a 64-bit integer. Booleans do not count: one row must not change how the others are read."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
 
 
 def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
-    """Labels in the type that the caller trained with; as text where they do not read so, or two would become one."""
+    """Return labels in the type that the caller trained with, or as text if that is impossible or merges two."""
     try:
         if kind == "integer" and all(str(int(label)) == label for label in classes):
             return np.array([int(label) for label in classes], dtype=np.int64)
@@ -289,5 +291,5 @@ def whole_weights(sample_weight: Any, rows: int) -> npt.NDArray[np.int64] | None
 
 
 def by_label(given: Any) -> Any:
-    """A mapping by labels as the codebook writes them; anything else as it is."""
+    """Write the keys of a mapping by label as the codebook does; return anything else unchanged."""
     return {plain_text(label): value for label, value in given.items()} if isinstance(given, Mapping) else given

@@ -96,11 +96,11 @@ def dump_model(record: ModelRecord) -> str:
 
 def parse_model(text: str) -> ModelRecord:
     """Read the text of a model file. Raises `ConfigError` for an unknown version, field, hash or shape."""
-    found = read_json(text, "the model file", max_bytes=MAX_MODEL_BYTES, hint="`blindbayes train` writes one")
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    content = read_json(text, "the model file", max_bytes=MAX_MODEL_BYTES, hint="`blindbayes train` writes one")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError(f"the model file is not of format {FORMAT}; `blindbayes train` writes one")
     try:
-        document = msgspec.convert(found, _Document)
+        document = msgspec.convert(content, _Document)
         return _record(document, msgspec.convert(document.settings, ModelSettings))
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError):  # msgspec's are ValueErrors
         raise ConfigError("the model file has unknown or missing fields, or does not fit its own codebook") from None

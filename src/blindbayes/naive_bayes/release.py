@@ -1,4 +1,4 @@
-"""Every file of a release, as bytes: what `Result.save` writes."""
+"""The files of a release, as bytes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NO_PROMISE = """# Statement
 ## What is promised
 
 Nothing about single people: this model is not differentially private. It holds exact counts of the table it was made from.
-Whoever reads it may tell from small counts whether a person was among the rows; treat it as the table itself is treated.
+Small counts may reveal whether a person was among the rows; treat it as the table itself is treated.
 """
 
 
 def run_files(report: LeakReport, cost: Cost, statement: str) -> dict[str, bytes]:
-    """What every run leaves: the leak report, its cost, the statement in words."""
+    """Return the files of every run: the leak report, its cost and the statement."""
     return {
         "leakage.json": _json(report.to_dict()),
         "leakage.html": leak_page(report).encode(),
@@ -42,7 +42,7 @@ def run_files(report: LeakReport, cost: Cost, statement: str) -> dict[str, bytes
 def release_files(
     record: ModelRecord, noise_interval: NoiseInterval | None, cover: Cover, deployment: Deployment | None = None
 ) -> dict[str, bytes]:
-    """The release of a model that one organisation fitted on its own table, with differential privacy or without."""
+    """Return the release of a model that one organisation fitted on its own table, private or not."""
     promise = None
     known: dict[str, Any] = {**cover.facts}
     statement = NO_PROMISE
@@ -68,7 +68,7 @@ def model_files(
     noise_interval: NoiseInterval | None = None,
     statistics: Statistics | None = None,
 ) -> dict[str, bytes]:
-    """What a model in the open adds: its card, its explanation, plots, and the promise in forms for machines."""
+    """Return the files of an open model: its card, its explanation, plots and the guarantee for machines."""
     approved = None if promise is None else promise.codebook
     files = {
         "model_card.md": model_card(parameters, facts, approved).encode(),

@@ -1,12 +1,12 @@
-"""A party's share of a model that nobody sees, and its file.
+"""A party's share of a model that exists only in shares, and its file.
 
 A `ModelShare` holds one party's part of a study over columns: its shares of score tables (uniform modulo 2^bits, whatever the
 data), its shares of the sums they were made from (uniform modulo 2^64), and, if the party knows the class of its rows, the
 statistics of its *own* columns, which are in clear because they are its own. Neither file alone says anything about the other
-party's columns; both together are the model. Either party can `destroy` its own, and the model is gone.
+party's columns; both together are the model. If either party destroys its share, the model is gone.
 
-The query budget lives beside the share: every batch is charged, durably, before anything of it is sent. Each party counts for
-itself; a query goes through only if both have budget left.
+The query budget is stored beside the share: every batch is charged, durably, before anything of it is sent. Each party counts
+for itself; a query is answered only if both have budget left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: bytes
 
     @classmethod
-    def of(cls, array: U64Array) -> _Array:
+    def pack(cls, array: U64Array) -> _Array:
         return cls(tuple(array.shape), array.astype("<u8").tobytes())
 
     def array(self) -> U64Array:
@@ -61,7 +61,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeptShare(ABC):
-    """What every kind of share has in common: a file for its owner alone, a budget of queries, an end."""
+    """The common part of every kind of share: a file for its owner alone, a query budget, destruction."""
 
     study: str
     party: str
@@ -74,19 +74,19 @@ class KeptShare(ABC):
     @classmethod
     @abstractmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a share file. A damaged one, or one that others may read, is refused."""
+        """Read a share file. Damaged files, and files that others may read, are refused."""
 
     @abstractmethod
     def body(self) -> bytes:
-        """The file's content, without its frame."""
+        """Return the content of the file, without its frame."""
 
     @abstractmethod
     def wipe(self) -> None:
-        """Overwrite and forget what is secret, in memory."""
+        """Overwrite the secrets in memory."""
 
     @property
     def agreed(self) -> tuple[Any, ...]:
-        """What the shares of one model have in common."""
+        """Facts that the shares of one model have in common."""
         return self.study, dict(self.public)
 
     # -- budget --------------------------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ class KeptShare(ABC):
     def charge(self, count: int, run: str | None = None, *, known: int = 0) -> None:
         """Charge a batch, durably, or refuse it. Called before anything of the batch is sent.
 
-        A `run` is charged once: one that goes on after a crash asks again and pays nothing. `known` is what another record
-        says was charged before: the file beside the share may be an older copy, and counts for no less.
+        A `run` is charged once: if it resumes after a crash it asks again and pays nothing. `known` is what another record
+        says was charged before: the file beside the share may be an older copy.
         """
         self.require_alive()
         if count < 1:
@@ -142,7 +142,7 @@ class KeptShare(ABC):
         if self.queries is not None and spent + count > self.queries:
             raise PrivacyError(
                 f"{self.party}: the query budget does not pay for this: {count} instances are charged, and "
-                f"{max(self.queries - spent, 0)} of {self.queries} are left. Repeated queries let the model be read off: "
+                f"{max(self.queries - spent, 0)} of {self.queries} are left. Enough queries reveal the model: "
                 "ask for fewer, or agree on a new study and train again"
             )
 
@@ -153,7 +153,6 @@ class KeptShare(ABC):
             raise DataError(f"the query budget cannot be read: {cause}") from None
 
     def _record(self) -> Chain:
-        """What was charged, beside the share's file."""
         if self.path is None:
             raise ConfigError("this share has no file")
         return Chain(self.path.with_name(self.path.name + ".spent"), _SPENT)
@@ -196,7 +195,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class ShareHead(KeptShare):
-    """What every kind of share file says about itself: enough to list, to charge and to destroy it."""
+    """The head of every kind of share file: enough to list, to charge and to destroy it."""
 
     study: str
     party: str
@@ -215,11 +214,11 @@ class ShareHead(KeptShare):
         raise ConfigError("only a whole share is written")
 
     def wipe(self) -> None:
-        """It holds no secret."""
+        """Do nothing: a head holds no secret."""
 
 
 def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
-    """The record in a share file. A damaged one, one of another kind, or one that others may read, is refused."""
+    """Read the record in a share file. Damaged files, other kinds, and files that others may read are refused."""
     raw = read_private(Path(path))
     head = len(_MAGIC)
     body = raw[head + 32 :]
@@ -233,7 +232,7 @@ def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
 
 @dataclass(slots=True)
 class ModelShare(KeptShare):
-    """One party's share. `public` is what all parties agreed on; other fields never leave the party."""
+    """One party's share of a model. All parties agreed on `public`; other fields never leave the party."""
 
     study: str
     party: str
@@ -257,8 +256,8 @@ class ModelShare(KeptShare):
         )
 
     def body(self) -> bytes:
-        tables = {other: {name: _Array.of(item) for name, item in own.items()} for other, own in self.tables.items()}
-        sums = {other: _Array.of(item) for other, item in self.sums.items()}
+        tables = {other: {name: _Array.pack(item) for name, item in own.items()} for other, own in self.tables.items()}
+        sums = {other: _Array.pack(item) for other, item in self.sums.items()}
         local = None if self.local is None else dict(self.local)
         committed = {other: dict(own) for other, own in self.committed.items()}
         return msgspec.msgpack.encode(
@@ -276,6 +275,6 @@ class ModelShare(KeptShare):
 
 
 def _spent(lines: list[Line]) -> tuple[int, dict[str, int]]:
-    """Instances charged, and what each run paid of them."""
+    """Return the instances charged, in total and by run."""
     batches = [line for line in lines if line["kind"] == "batch"]
     return sum(line["count"] for line in batches), {line["run"]: line["count"] for line in batches if line["run"] is not None}

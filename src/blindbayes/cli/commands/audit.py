@@ -105,6 +105,6 @@ def _show(report: Report) -> None:
         table.add_column(column, overflow="fold")
     for check in report.checks:
         verdict = "ok" if check.passed else "blind" if check.control else "REFUTED"
-        table.add_row(check.part, escape(check.name), escape(check.found), verdict)
+        table.add_row(check.part, escape(check.name), escape(check.finding), verdict)
     screen.print(table, markup=False)
     screen.line(f"{report.verdict}, at 99.9% confidence for each attack. An audit never proves privacy; PROOFS.md does.")

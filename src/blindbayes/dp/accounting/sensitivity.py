@@ -1,4 +1,4 @@
-"""How far one record, or one person, can move the statistics: the facts that noise is calibrated to.  [sensitivity]
+"""Sensitivity: how far one record, or one person, can move the statistics.  [sensitivity]
 
 Everything here follows from the codebook alone; no data is read. Adjacency is *add or remove*: two tables are neighbours if
 one is the other without one record (or without all records of one person, of which there are at most `rows_per_unit`).
@@ -39,7 +39,7 @@ BlockKind = Literal["class_count", "count", "n", "sum", "square", "word", "other
 class SensitivityBlock:
     """Cells of which one record moves at most one, by at most `bound`; or several, by `bound` together (`spread`).
 
-    `share`: its part of the budget, relative to others.
+    `share` is its part of the budget, relative to the others.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Sensitivity:
 
     @property
     def unit(self) -> str:
-        """What is protected, in words."""
+        """The unit of privacy in words."""
         return "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
 
     @cached_property
@@ -93,12 +93,11 @@ class Sensitivity:
         return self.rows_per_unit * max(block.bound for block in self.blocks)
 
     def block_changes(self, difference: IntVector) -> list[int]:
-        """The L1 change in each block, of the difference of two vectors (for checks)."""
+        """Return the L1 change in each block, of the difference of two vectors."""
         parts = np.split(np.abs(difference), np.cumsum([block.size for block in self.blocks])[:-1])
         return [int(part.sum()) for part in parts]
 
     def describe(self) -> dict[str, Any]:
-        """For reports."""
         return {
             "unit": self.unit,
             "adjacency": ADJACENCY,
@@ -146,7 +145,7 @@ class Query:
 
     @property
     def has_class_counts(self) -> bool:
-        """Whether class counts are released on their own."""
+        """True if class counts are released on their own."""
         if self.class_counts is None:
             return not all(feature.counted for feature in self.codebook.features)
         return self.class_counts
@@ -170,9 +169,9 @@ class Query:
                 size = classes * (group.columns + missing)
                 parts.append(_Counts(block(feature.name, size, 1, group.kind), cells, group.columns, missing))
             elif isinstance(feature, Text):
-                most = require_max_words(feature)
+                bound = require_max_words(feature)
                 made = SensitivityBlock(
-                    feature.name, classes * group.columns, most, share.get("word", Fraction(1)), "word", spread=True
+                    feature.name, classes * group.columns, bound, share.get("word", Fraction(1)), "word", spread=True
                 )
                 parts.append(_Counts(made, cells, group.columns))
             elif isinstance(feature, Numeric):
@@ -186,7 +185,7 @@ class Query:
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        """The blocks released."""
+        """Sensitivity of the released blocks."""
         return Sensitivity(tuple(part.block for part in self._parts), self.rows_per_unit)
 
     def _view(self, vector: IntVector, kind: Any, name: str | None) -> IntVector:
@@ -197,7 +196,7 @@ class Query:
         return self._view(vector, "n" if feature.optional else "class_count", feature.name if feature.optional else None)
 
     def apply(self, vector: IntVector) -> IntVector:
-        """The integers to release, from a statistics vector.
+        """Return the integers to release, from a statistics vector.
 
         With y = 2 code - (low + high) in [-W, W], W = high - low, the moments are sum y and sum (2 y^2 - W^2).
         """
@@ -221,7 +220,7 @@ class Query:
         return _narrow(np.concatenate(out))
 
     def restore(self, released: IntVector) -> IntVector:
-        """A statistics vector from (noisy) released integers: the inverse of `apply`, halves rounded up. Post-processing."""
+        """Return a statistics vector from (noisy) released integers: the inverse of `apply`, halves rounded up."""
         released = np.asarray(released).astype(object)
         if released.shape != (self.sensitivity.size,):
             raise ConfigError("a released vector has the wrong length for this codebook")
@@ -256,8 +255,7 @@ class Query:
         return _narrow(vector)
 
     def variances(self, released: Floats) -> Floats:
-        """Noise variance of each statistic that `restore` gives, from that of each released integer. Correlations are left out:
-        a sum of squares shares the noise of its count."""
+        """Return the noise variance of each statistic that `restore` gives; correlations are left out."""
         classes = len(self.codebook.classes)
         out = np.zeros(self.layout.size)
         cuts = np.cumsum([part.block.size for part in self._parts])[:-1]
@@ -283,7 +281,7 @@ class Query:
 
 
 def require_max_words(feature: Text) -> int:
-    """What one document can change; refused where nobody declared it."""
+    """Return how many words one document can change. Raises `PrivacyError` if that was not declared."""
     if feature.max_words is None:
         raise PrivacyError(
             f"feature {feature.name!r}: declare max_words, the most words of a document that count: without a bound one "
@@ -298,7 +296,6 @@ def _divide(values: IntVector, by: int) -> IntVector:
 
 
 def _narrow(values: IntVector) -> IntVector:
-    """int64 where everything fits."""
     if all(-(2**63) <= value < 2**63 for value in values):
         return values.astype(np.int64)
     return values

@@ -1,4 +1,4 @@
-"""The privacy statement: what a release promises, to whom, and what it does not promise.
+"""The privacy statement: the guarantee of a release, and its limits.
 
 It answers the questions that NIST SP 800-226 asks of a differential privacy guarantee, and is written as text, as JSON and as
 a record of the OpenDP Deployments Registry. A statement with an empty field cannot be made: an unanswered question is a gap
@@ -63,7 +63,7 @@ def tuning_words(tuning: str | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Where and how a release is made, in the sentences of its statement; by default in one place, by one holder."""
+    """The setting of a release, in the sentences of its statement; by default one holder of one table."""
 
     composition: str = ONE_RELEASE
     trust_model: str = CENTRAL_TRUST
@@ -74,7 +74,7 @@ class Setting:
 
 
 class Releasing(Protocol):
-    """What a statement needs to know of a mechanism."""
+    """A mechanism that a statement can be written for."""
 
     @property
     def name(self) -> str: ...
@@ -200,26 +200,24 @@ class PrivacyStatement:
         return "# Privacy statement\n\n" + "\n\n".join(f"## {title}\n\n{body}" for title, body in sections) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain builtins."""
         return asdict(self)
 
     def to_json(self) -> str:
-        """One JSON object."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyStatement:
-        """From `to_json`. Unknown and missing fields are refused."""
+        """Parse `to_json`. Unknown and missing fields are refused."""
         return cls.from_dict(read_json(text, "the privacy statement"))
 
     @classmethod
-    def from_dict(cls, found: Any) -> PrivacyStatement:
-        """From `to_dict`, of whatever a file holds in its place. Unknown and missing fields are refused."""
+    def from_dict(cls, record: Any) -> PrivacyStatement:
+        """Parse `to_dict`, which may come from an untrusted file. Unknown and missing fields are refused."""
         names = {item.name for item in fields(cls)}
-        if not isinstance(found, dict) or set(found) != names:
+        if not isinstance(record, dict) or set(record) != names:
             raise ConfigError("privacy statement: fields are missing or unknown")
         with well_formed("the privacy statement", error=ConfigError):
-            made = cls(**found)
+            made = cls(**record)
             made.text  # noqa: B018 - every field is used, and so of its kind
         return made
 
@@ -282,7 +280,7 @@ class PrivacyStatement:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """What the registry asks beyond the promise: who publishes what, for whom and why. Every field is required."""
+    """Facts that the registry asks for beyond the guarantee. Every field is required."""
 
     name: str
     curators: tuple[str, ...]

@@ -3,7 +3,7 @@
 1. **Samplers**: goodness of fit of every exact sampler, and the same draws rejected at 0.8 and 1.25 times the scale.
 2. **Loss**: a lower bound on epsilon, at 99.9%, on worst-case neighbours; and the same attack on a copy with a fifth less
    noise, which must be refuted: an attack that cannot see that shows nothing.
-3. **Low bits**: whether the lowest bit of a floating point output tells two neighbours apart.
+3. **Low bits**: whether the lowest bit of a floating point output distinguishes two neighbours.
 4. **Sensitivity**: records enumerated, each change of the integers before noise within its bound.
 
 A claim is *refuted* by any failed check, and *not refuted* otherwise; an audit never proves privacy (PROOFS.md does).
@@ -43,12 +43,12 @@ _TABLES = 20_000  # tables enumerated at most in part 4
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: what was asked, what was found, and whether the claim survived it."""
+    """One check, its finding, and whether the claim survived it."""
 
     part: Part
     name: str
     passed: bool
-    found: str
+    finding: str
     measured: float | None = None
     claimed: float | None = None
     control: bool = False  # a planted fault: passing means that the audit saw it
@@ -68,16 +68,15 @@ class Report:
 
     @property
     def blind_spots(self) -> list[Check]:
-        """Planted faults that were not seen: there the audit shows nothing, and needs more draws."""
+        """Planted faults that were not detected: there the audit shows nothing, and needs more draws."""
         return [check for check in self.checks if not check.passed and check.control]
 
     @property
     def verdict(self) -> Literal["refuted", "inconclusive", "not refuted"]:
-        """What the checks amount to."""
+        """Verdict of all checks."""
         return "refuted" if self.failures else "inconclusive" if self.blind_spots else "not refuted"
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
         return {
             "subject": self.subject,
             "verdict": self.verdict,
@@ -97,7 +96,7 @@ HARD_SHAPES: dict[str, Sensitivity] = {
 
 
 def worst_changes(sensitivity: Sensitivity) -> dict[str, npt.NDArray[np.int64]]:
-    """Changes that one unit can make and that cost most: one cell of every block by its bound; with signs mixed; one block."""
+    """Return the costliest changes that one unit can make: one cell of every block, with equal and mixed signs, and of one."""
     starts = np.cumsum([0, *[block.size for block in sensitivity.blocks]])[:-1]
     bounds = np.array([block.bound * sensitivity.rows_per_unit for block in sensitivity.blocks])
     up = np.zeros(sensitivity.size, dtype=np.int64)
@@ -115,14 +114,14 @@ Outputs = npt.NDArray[np.float64]
 
 
 def sample(mechanism: Mechanism, vector: npt.NDArray[np.int64], coins: Coins, draws: int) -> Outputs:
-    """Releases of one vector, one in each row."""
+    """Return releases of one vector, one per row."""
     return np.asarray(mechanism.releases(vector, coins, draws), dtype=np.float64)
 
 
 def attack(
     mechanism: Mechanism, at_zero: Outputs, moved: Outputs, change: npt.NDArray[np.int64], delta: float, alpha: float
 ) -> Bound:
-    """A lower bound on epsilon from releases of zero and of `change`."""
+    """Return a lower bound on epsilon from releases of zero and of `change`."""
     names, first = _geometry(at_zero, change, mechanism.sensitivity)
     _, second = _geometry(moved, change, mechanism.sensitivity)
     names = [*[f"cell {index}" for index in range(change.size)], *names]
@@ -132,14 +131,14 @@ def attack(
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One point of what a mechanism promises."""
+    """One (epsilon, delta) that a mechanism promises."""
 
     epsilon: float
     delta: float
 
 
 def claims(mechanism: Mechanism) -> list[Claim]:
-    """What a mechanism promises, where samples can test it.
+    """Return the promises of a mechanism that samples can test.
 
     Gaussian noise at a small delta loses nearly all of its epsilon in events too rare to be sampled, so its promise is also
     tested at a tenth of epsilon, with the delta that sound noise of this price has there.
@@ -148,7 +147,7 @@ def claims(mechanism: Mechanism) -> list[Claim]:
     if not isinstance(mechanism, DiscreteGaussian) or mechanism.sensitivity.rows_per_unit > 1:
         return [promised]
     small = mechanism.epsilon / 10
-    sound = DiscreteGaussian(mechanism.sensitivity, mechanism.epsilon, mechanism.delta)  # not what the mechanism says of itself
+    sound = DiscreteGaussian(mechanism.sensitivity, mechanism.epsilon, mechanism.delta)  # not what the mechanism reports
     cells = len(sound.sensitivity.blocks)
     if sound.variance >= gaussian.SMALLEST_VARIANCE:
         return [promised, Claim(float(small), gaussian.delta_of(sound.variance, small, cells, sound.reach))]
@@ -159,7 +158,7 @@ def claims(mechanism: Mechanism) -> list[Claim]:
 def _geometry(
     outputs: npt.NDArray[np.float64], change: npt.NDArray[np.int64], sensitivity: Sensitivity
 ) -> tuple[list[str], Any]:
-    """What an attacker who knows the neighbours looks at: distances to both, in the norms of the mechanisms."""
+    """Return what an attacker who knows the neighbours looks at: distances to both, in the norms of the mechanisms."""
     sizes = [block.size for block in sensitivity.blocks]
     weights = np.repeat([float(block.bound / block.share) for block in sensitivity.blocks], sizes)
     cuts = np.cumsum(sizes)[:-1]
@@ -179,7 +178,7 @@ def _geometry(
 
 
 def audit_mechanism(mechanism: Mechanism, coins: Coins, draws: int = DRAWS, where: str = "") -> Iterator[Check]:
-    """Parts 2 and 3 for one mechanism, with the control that must be refuted."""
+    """Run parts 2 and 3 for one mechanism, with the control that must be refuted."""
     label = f"{mechanism.name}{', ' + where if where else ''}"
     changes, promised = worst_changes(mechanism.sensitivity), claims(mechanism)
     alpha = ALPHA / (len(changes) * len(promised))
@@ -207,27 +206,29 @@ def _audit_low_bits(mechanism: Mechanism, coins: Coins, draws: int, label: str) 
         return Check("low bits", label, True, "outputs are integers")
     bits = [low_bits(np.asarray(output, dtype=np.float64)) for output in outputs]
     bound, claim = epsilon_lower(bits[0], bits[1], delta=mechanism.delta), claims(mechanism)[0]
-    return Check("low bits", label, bound.epsilon <= claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon)
+    return Check("low bits", label, bound.epsilon <= claim.epsilon, describe_bound(bound, claim), bound.epsilon, claim.epsilon)
 
 
 def loss_check(name: str, claim: Claim, look: Callable[[], Bound], bound: Bound | None = None) -> Check:
-    """Whether a claim stands. It falls by an attack that succeeds twice: of many at 99.9% one may succeed by chance."""
+    """Check a claim. It is refuted by an attack that succeeds twice: of many at 99.9% one may succeed by chance."""
     bound = bound or look()
     if bound.epsilon > claim.epsilon:
         bound = min(bound, look(), key=lambda each: each.epsilon)
-    return Check("loss", name, bound.epsilon <= claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon)
+    return Check("loss", name, bound.epsilon <= claim.epsilon, describe_bound(bound, claim), bound.epsilon, claim.epsilon)
 
 
 def control_check(name: str, claim: Claim, look: Callable[[], Bound]) -> Check:
-    """Whether a planted fault is seen. An audit is blind to what it misses twice: of many one may be missed by chance."""
+    """Check that a planted fault is detected. Missing it twice is a blind spot: of many one may be missed by chance."""
     bound = look()
     if bound.epsilon <= claim.epsilon:
         bound = max(bound, look(), key=lambda each: each.epsilon)
-    return Check("loss", name, bound.epsilon > claim.epsilon, told(bound, claim), bound.epsilon, claim.epsilon, control=True)
+    return Check(
+        "loss", name, bound.epsilon > claim.epsilon, describe_bound(bound, claim), bound.epsilon, claim.epsilon, control=True
+    )
 
 
-def told(bound: Bound, claim: Claim) -> str:
-    """A bound against a claim, in words."""
+def describe_bound(bound: Bound, claim: Claim) -> str:
+    """Describe a bound against a claim."""
     delta = f", delta {claim.delta:.3g}" if claim.delta else ""
     shown = f"{bound.event}: {bound.often:.3g} against {bound.seldom:.3g}"
     return f"epsilon >= {bound.epsilon:.3f} against {claim.epsilon:g}{delta} claimed ({shown})"
@@ -237,7 +238,7 @@ def told(bound: Bound, claim: Claim) -> str:
 
 
 class ClaimedRelease(Protocol):
-    """What part 4 needs: the integers before noise, and the bounds claimed for them."""
+    """A release for part 4: the integers before noise, and the bounds claimed for them."""
 
     @property
     def codebook(self) -> Codebook: ...
@@ -253,8 +254,11 @@ Record = tuple[int, tuple[Value, ...]]  # a class, and a value for each feature
 
 
 def _values(feature: Feature) -> list[Value]:
-    """All values of a small domain; of a large numeric one both ends, their neighbours, the middle, and the edges of bins; of
-    text no words, one word often, each word once, and documents longer than the bound."""
+    """Return all values of a small domain, and corner cases of a large one.
+
+    For numbers: both ends, their neighbours and the middle. For text: no words, one word often, each word once, and documents
+    longer than the bound.
+    """
     values: list[Value]
     if isinstance(feature, Text):
         long, every = 3 * feature.reach, tuple(range(feature.size))
@@ -277,7 +281,7 @@ def _values(feature: Feature) -> list[Value]:
 
 
 def records(codebook: Codebook) -> list[Record]:
-    """Every record where there are few; otherwise, per class, every value of each feature with the others at both ends."""
+    """Return every record if there are few; otherwise, per class, every value of each feature with the others at both ends."""
     domains = [_values(feature) for feature in codebook.features]
     labels = range(len(codebook.classes))
     if math.prod(len(domain) for domain in domains) * len(labels) <= 200:
@@ -291,7 +295,7 @@ def records(codebook: Codebook) -> list[Record]:
 
 
 def statistics_of(codebook: Codebook, table: Sequence[Record]) -> IntVector:
-    """The statistics vector of a table of such records, counted one by one."""
+    """Return the statistics vector of a table of such records, counted one by one."""
     layout = Layout(codebook)
     place = {name: index for index, name in enumerate(codebook.names)}
     vector = np.zeros(layout.size, dtype=object)
@@ -316,14 +320,14 @@ def statistics_of(codebook: Codebook, table: Sequence[Record]) -> IntVector:
 
 
 def _counted_words(document: tuple[int, ...], feature: Text) -> npt.NDArray[np.int64]:
-    """What a document adds, word by word, by the code that reads tables."""
+    """Count the words of a document with the code that reads tables."""
     words, one = np.array(document, dtype=np.int64), np.ones(1, dtype=bool)
     bags = Bags.from_tokens(np.zeros(len(words), dtype=np.int64), words, one, feature.size).counting(feature)
     return np.bincount(bags.words, bags.times, minlength=feature.size).astype(np.int64)
 
 
 def audit_sensitivity(released: ClaimedRelease) -> Iterator[Check]:
-    """Part 4: tables of up to two records, each with one more record: L1 within every block, L1, L2 and Linf overall."""
+    """Run part 4 on tables of up to two records, each with one more: L1 within every block, L1, L2 and Linf overall."""
     codebook, claim = released.codebook, released.sensitivity
     space = records(codebook)
     sizes = [size for size in (0, 1, 2) if math.comb(len(space) + size - 1, size) * len(space) <= _TABLES or size == 0]
@@ -338,8 +342,8 @@ def audit_sensitivity(released: ClaimedRelease) -> Iterator[Check]:
                 l1, l2, linf = max(l1, int(change.sum())), max(l2, int((change**2).sum())), max(linf, int(change.max()))
                 tables += 1
     for block, largest in zip(claim.blocks, worst, strict=True):
-        found = f"largest change {largest} of {block.bound} allowed, {tables} pairs"
-        yield Check("sensitivity", f"{block.kind} {block.name}", largest <= block.bound, found, largest, block.bound)
+        finding = f"largest change {largest} of {block.bound} allowed, {tables} pairs"
+        yield Check("sensitivity", f"{block.kind} {block.name}", largest <= block.bound, finding, largest, block.bound)
     one = replace(claim, rows_per_unit=1)
     for norm, seen, allowed in (("L1", l1, one.l1), ("squared L2", l2, one.l2_squared), ("Linf", linf, one.linf)):
         yield Check("sensitivity", norm, seen <= allowed, f"largest change {seen} of {allowed} allowed", seen, allowed)
@@ -359,7 +363,7 @@ class NeighbouringTables:
 
 
 def worst_pairs(codebook: Codebook, rows: int = 12) -> list[NeighbouringTables]:
-    """Worst-case neighbours: the last record of a class, one of two, one at the far end, a swap of class, a swap of value."""
+    """Return worst-case neighbours: the last record of a class, one of two, one at the far end, swaps of class and value."""
     labels = codebook.classes
     if len(labels) < 2:
         raise ConfigError("worst-case neighbours need two classes")
@@ -397,7 +401,7 @@ def _arrays(table: Sequence[tuple[list[Any], str]], codebook: Codebook) -> tuple
 
 
 def observed(estimator: Any) -> npt.NDArray[np.float64]:
-    """What a fitted estimator shows: its noisy statistics where it has them, else every number in its fitted attributes."""
+    """Return what a fitted estimator shows: its noisy statistics, or else every number in its fitted attributes."""
     statistics = getattr(estimator, "statistics_", None)
     if statistics is not None:
         return np.asarray([float(value) for value in statistics.vector])
@@ -424,10 +428,10 @@ def audit_estimator(
     draws: int = 2000,
     observe: Callable[[Any], npt.NDArray[Any]] = observed,
 ) -> Iterator[Check]:
-    """Parts 2 and 3 for anything with `fit(X, y)`: fitted `draws` times on each table of each pair.
+    """Run parts 2 and 3 for anything with `fit(X, y)`, fitted `draws` times on each table of each pair.
 
     Under `substitute` only pairs that keep the number of records are neighbours. Outputs whose number depends on the data
-    (an empty class that vanishes) tell the tables apart with certainty and are reported so.
+    (an empty class that vanishes) distinguish the tables with certainty and are reported so.
     """
     if adjacency not in (ADJACENCY, "substitute"):
         raise ConfigError("adjacency is `add or remove` or `substitute`")
@@ -450,5 +454,5 @@ def audit_estimator(
             looks.append(("low bits", low_bits(first), low_bits(second)))
         for part, one, other in looks:
             bound = epsilon_lower(one, other, delta=slack, alpha=ALPHA / (2 * len(chosen)))
-            found = told(bound, Claim(allowed, slack))
-            yield Check(part, pair.name, bound.epsilon <= allowed, found, bound.epsilon, allowed)
+            finding = describe_bound(bound, Claim(allowed, slack))
+            yield Check(part, pair.name, bound.epsilon <= allowed, finding, bound.epsilon, allowed)

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from samples: what an attacker can prove against a privacy claim.
+"""Lower bounds on epsilon from samples, which can refute a privacy claim.
 
 Given outputs on a table and on its neighbour, an event is looked for in the first third of the samples, anywhere and by any
 means, and its probabilities are bounded in the other two alone (Clopper and Pearson). So the bound holds with the stated
@@ -38,7 +38,7 @@ class Bound:
 
 
 def low_bits(values: Floats) -> Floats:
-    """The exponent of the lowest set bit of each number (0 for zero, 2000 for what is not finite): what adding floats leaks."""
+    """Return the exponent of the lowest set bit of each number (0 for zero, 2000 if not finite): what adding floats leaks."""
     finite = np.isfinite(values)
     mantissa, exponent = np.frexp(np.where(finite, values, 0.0))
     whole = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
@@ -62,9 +62,9 @@ def epsilon_lower(
     names: Sequence[str] | None = None,
     learn: bool = True,
 ) -> Bound:
-    """A lower bound on epsilon, at confidence 1 - alpha, of the mechanism whose outputs (rows) on two inputs these are.
+    """Return a lower bound on epsilon, at confidence 1 - alpha, from outputs (rows) of a mechanism on two inputs.
 
-    `learn` also trains classifiers to tell the two apart; without it only the outputs given are looked at.
+    `learn` also trains classifiers to distinguish the two; without it only the given outputs are used.
     """
     one, other = _table(first), _table(second)
     search_one, search_other = len(one) // 3, len(other) // 3
@@ -96,7 +96,7 @@ def _table(outputs: npt.NDArray[Any]) -> Floats:
 
 
 def _scores(one: Floats, other: Floats, search_one: int, search_other: int, labels: list[str]) -> _Scores:
-    """Single outputs, their distance from the middle, and two classifiers trained on the search part."""
+    """Return single outputs, their distance from the middle, and scores of two classifiers trained on the search part."""
     middle = np.median(one[:search_one], axis=0)
     parts_one, parts_other, names = [one], [other], list(labels)
     parts_one.append(-np.abs(one - middle))
@@ -133,7 +133,7 @@ def _inside(scores: Floats, threshold: float, kind: str) -> npt.NDArray[np.bool_
 
 
 def _candidates(a: Floats, b: Floats, delta: float, alpha: float) -> list[tuple[float, str, bool, float]]:
-    """Events on one score with the bound that they would give on these samples: tails at quantiles, and single values."""
+    """Return events on one score with their bounds on these samples: tails at quantiles, and single values."""
     pooled = np.sort(np.concatenate([a, b]))
     cuts = np.unique(pooled[np.rint(np.linspace(0, len(pooled) - 1, _THRESHOLDS)).astype(np.int64)])
     starts = np.flatnonzero(np.concatenate([[True], pooled[1:] != pooled[:-1]]))

@@ -1,16 +1,16 @@
-"""Noise in the shares of a study over columns: what each party draws, and what every answer then promises.  [columns]
+"""Noise in the shares of a study over columns: the noise of each party, and the guarantee of every answer.  [columns]
 
     plan = ColumnNoise.make(codebook, owners, class_holder, epsilon=1.0, rows=30_000)     # public facts only
     plan.counted                                    # the codebook to read tables with: numbers in cells, or as sums
-    drawn = plan.draw("bank", coins)                # one party's noise, whole numbers; it goes into its share of the counts
+    noise = plan.draw("bank", coins)                # one party's noise, integers; it goes into its share of the counts
 
 A model in shares opens nothing, yet every answer is a function of the counts behind it. So noise goes into the shares of the
-counts, and all answers ever given are post-processing of noisy counts. Whoever takes part knows its own noise and can
-think it away; so each party alone draws as much as *its own* records need, by the mechanism of a central release:
+counts, and all answers ever given are postprocessing of noisy counts. Every party knows its own noise and can subtract it,
+so each party alone draws as much as *its own* records need, by the mechanism of a central release:
 
 - the class holder: one release of every table of the study and of the class counts;
 - an attribute holder whose table lines up (or is joined on the left): one release of its own columns' tables;
-- both parties of an inner join: every table, because that a person is in the join at all hangs on both.
+- both parties of an inner join: every table, because whether a person is in the join at all depends on both.
 
 Tables and cells are planned by `plan_release`, for the noise of both parties together.
 """
@@ -44,15 +44,15 @@ from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 Integers = npt.NDArray[Any]  # of Python integers
 Join = Literal["aligned", "left", "inner"]
 WHOLE = 200
-"""Deviations of a party's noise that a counter has room for: more (chance below 2^-60) spoils its neighbour, tells nothing."""
+"""Deviations of a party's noise that fit a counter: more (probability below 2^-60) spoils its neighbour, reveals nothing."""
 _WIDE_BINS = 48  # of a number whose sums with noise would pass a word
 _FLOOR = 2.0  # deviations of a noisy mean square that a variance is held above
-_COARSER = 0.7  # cells are read as they are: no normal law is fitted inside a circuit, so fewer of them tell more
+_COARSER = 0.7  # no normal law is fitted inside a circuit, so fewer cells are better
 _UNIT = "one record"
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PartyNoise:
     """One party's noise: on the class counts, and per feature (K, values) or, for sums, (K, 3): n, sum, sum of squares."""
 
     class_counts: tuple[int, ...]
@@ -84,8 +84,8 @@ class ColumnNoise:
         join: Join = "aligned",
         max_rows: int | None = None,
     ) -> ColumnNoise:
-        """Plan for a public number of rows, of at most `max_rows`. Cells suit the noise that both parties of a table add."""
-        held = {party: tuple(names) for party, names in owners.items()}
+        """Plan for a public number of rows, at most `max_rows`. Cells suit the noise that both parties of a table add."""
+        owned = {party: tuple(names) for party, names in owners.items()}
         exact = plan_release(codebook, epsilon=epsilon, delta=delta, rows=rows).epsilon
 
         def draft(share: Fraction) -> ColumnNoise:
@@ -98,13 +98,13 @@ class ColumnNoise:
                     f"at epsilon = {float(exact):g} and {rows} rows noise would drown every column: raise epsilon, bring more "
                     "rows or declare fewer columns"
                 )
-            return cls(_counted_plan(plan, exact, join, held[class_holder]), held, class_holder, join, codebook, rows)
+            return cls(_counted_plan(plan, exact, join, owned[class_holder]), owned, class_holder, join, codebook, rows)
 
-        made = draft(draft(Fraction(1))._share())  # how fine the cells are hangs on the noise, and the noise on the cells
+        made = draft(draft(Fraction(1))._share())  # how fine the cells are depends on the noise, and the noise on the cells
         if not (wide := made._too_wide(max_rows or rows)):
             return made
         features = [msgspec.structs.replace(item, bins=_WIDE_BINS) if item.name in wide else item for item in codebook.features]
-        book, facts = codebook.with_features(features), (held, class_holder)
+        book, facts = codebook.with_features(features), (owned, class_holder)
         made = cls.make(book, *facts, epsilon=epsilon, delta=delta, rows=rows, join=join, max_rows=max_rows)
         return dataclasses.replace(made, declared=codebook)
 
@@ -119,7 +119,7 @@ class ColumnNoise:
         }
 
     def _share(self) -> Fraction:
-        """The epsilon of a central release with as much noise as the tables get here, over the epsilon of this one."""
+        """Return the epsilon of a central release with as much noise as the tables get here, relative to this one's."""
         alone = {item.name: deviation for item, deviation in self._deviations(self.class_holder) if item.kind == "cells"}
         ratios = [deviation / self.deviation(name) for name, deviation in alone.items()]
         mean = sum(ratios) / len(ratios) if ratios else 1.0
@@ -133,35 +133,35 @@ class ColumnNoise:
         return self.tables.codebook
 
     def plan_of(self, party: str) -> ReleasePlan:
-        """The central release whose noise a party draws."""
+        """Return the central release whose noise a party draws."""
         return self.tables if self.join == "inner" or party == self.class_holder else self._plans[party]
 
     @cached_property
     def _plans(self) -> dict[str, ReleasePlan]:
-        """Of attribute holders: one release of their own tables, in which only what they declare optional is missing."""
-        found = {}
+        """Releases of attribute holders: their own tables, in which only values of optional columns may be missing."""
+        plans = {}
         for party, names in self.owners.items():
             if party == self.class_holder:
                 continue
             pairs = [pair for pair in zip(self.counted.features, self.tables.encodings, strict=True) if pair[0].name in names]
             book = self.counted.with_features(feature for feature, _ in pairs)
             cuts = tuple(dataclasses.replace(cut, missing=feature.optional) for feature, cut in pairs)
-            found[party] = dataclasses.replace(self.tables, declared=book, codebook=book, encodings=cuts)
-        return found
+            plans[party] = dataclasses.replace(self.tables, declared=book, codebook=book, encodings=cuts)
+        return plans
 
     def _deviations(self, party: str) -> list[tuple[Any, float]]:
         plan = self.plan_of(party)
         return list(zip(plan.items, plan.deviations, strict=True))
 
     def adders(self, feature: str) -> tuple[str, ...]:
-        """Whose noise is in a feature's table."""
+        """Return the parties whose noise is in a feature's table."""
         if self.join == "inner":
             return tuple(self.owners)
         owner = next(party for party, names in self.owners.items() if feature in names)
         return tuple(dict.fromkeys((self.class_holder, owner)))
 
     def deviation(self, feature: str) -> float:
-        """Standard deviation of all noise in a cell of a feature's table (in a sum: in units of its bound)."""
+        """Return the standard deviation of all noise in a cell of a feature's table (of a sum: in units of its bound)."""
         squares = [
             max((deviation for item, deviation in self._deviations(party) if item.name == feature), default=0.0) ** 2
             for party in self.adders(feature)
@@ -170,42 +170,42 @@ class ColumnNoise:
 
     @property
     def noise_bits(self) -> int:
-        """The noise of two parties on a counter is less than 2 to this."""
+        """Number of bits of the noise of two parties on a counter."""
         widest = max((deviation for party in self.owners for _, deviation in self._deviations(party)), default=1.0)
         return math.ceil(2 * WHOLE * (widest + 1)).bit_length()
 
     @cached_property
     def floors(self) -> tuple[tuple[str, float], ...]:
-        """Least variances of features that are released as sums: what their noise would pass for a variance."""
-        found = []
+        """Minimum variances of features that are released as sums: what their noise would look like as a variance."""
+        floors = []
         for feature, cut in zip(self.counted.features, self.tables.encodings, strict=True):
             if cut.kind == "moments" and isinstance(feature, Numeric):
                 width = (feature.width - 1) / feature.scale
                 per_class = self.expected / len(self.counted.classes)
-                found.append((feature.name, _FLOOR * self.deviation(feature.name) * width**2 / 8 / per_class))
-        return tuple(sorted(found))
+                floors.append((feature.name, _FLOOR * self.deviation(feature.name) * width**2 / 8 / per_class))
+        return tuple(sorted(floors))
 
     # -- drawing ---------------------------------------------------------------------------------------------------------
 
-    def draw(self, party: str, coins: Coins) -> Drawn:
-        """One party's noise, afresh: for one training. Data never enter: it is added to a share of the counts."""
+    def draw(self, party: str, coins: Coins) -> PartyNoise:
+        """Draw one party's noise for one training. It does not depend on data: it is added to a share of the counts."""
         return draw(self.plan_of(party), coins)
 
     # -- what it promises ------------------------------------------------------------------------------------------------
 
     @property
     def price(self) -> PrivacyCost:
-        """What one training costs every party's ledger; answers cost nothing more."""
+        """Privacy loss of one training, charged to every party's ledger; answers cost nothing more."""
         price = self.tables.price
         return PrivacyCost(price.epsilon, price.delta, _UNIT, rho=price.rho)
 
     @property
     def sampler(self) -> str:
-        """How the noise is drawn."""
+        """Sampler of the noise."""
         return str(self.tables.describe()["sampler"])
 
     def statement(self) -> PrivacyStatement:
-        """The promise."""
+        """Return the guarantee."""
         return PrivacyStatement.for_release(
             self,
             sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} tables, by at most the cell's "
@@ -222,7 +222,7 @@ class ColumnNoise:
         )
 
     def words(self) -> str:
-        """The promise in a few sentences, for a training's statement."""
+        """Return the guarantee in a few sentences, for a training's statement."""
         price, plan = self.price, self.tables
         delta = f", delta = {price.delta:g}" if price.delta else ""
         own = {item.name: deviation for item, deviation in self._deviations(self.class_holder) if item.kind != "classes"}
@@ -311,10 +311,10 @@ def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Seque
     return dataclasses.replace(plan, declared=book, codebook=book, encodings=tuple(cuts), epsilon=epsilon)
 
 
-def draw(plan: ReleasePlan, coins: Coins) -> Drawn:
+def draw(plan: ReleasePlan, coins: Coins) -> PartyNoise:
     """The noise of a release as whole numbers to be added to the counts it would be made of.  [columns]"""
     counts, tables = draws(plan, coins, 1)
-    return Drawn(tuple(map(int, counts[0])), {name: table[0].astype(object) for name, table in tables.items()})
+    return PartyNoise(tuple(map(int, counts[0])), {name: table[0].astype(object) for name, table in tables.items()})
 
 
 def draws(plan: ReleasePlan, coins: Coins, count: int) -> tuple[Integers, dict[str, Integers]]:
@@ -371,24 +371,24 @@ def _class_noise(plan: ReleasePlan, raw: list[Integers], steps: list[int]) -> tu
 def _raw(plan: ReleasePlan, coins: Coins, count: int = 1) -> tuple[list[Integers], list[int]]:
     """Per item noise (count, K, cells) in grid points, and grid points per count. Sums have a point at every whole number."""
     classes, noise = len(plan.codebook.classes), plan.noise
-    found: list[Integers] = [np.empty(0)] * len(plan.items)
+    collected: list[Integers] = [np.empty(0)] * len(plan.items)
     steps = [1] * len(plan.items)
     if isinstance(noise, Centred):
-        for at, drawn, step in noise.noise(coins, count * classes):
+        for at, draws, step in noise.noise(coins, count * classes):
             steps[at] = step
-            found[at] = drawn.reshape(count, classes, -1)
-        return found, steps
+            collected[at] = draws.reshape(count, classes, -1)
+        return collected, steps
     for at, item in enumerate(plan.items):
         size = count * classes * item.cells
         if isinstance(noise, DiscreteGaussian):
             if item.bound != 1:
                 raise ConfigError("sums in shares take discrete Laplace noise")
-            drawn = samplers.discrete_gaussian(coins, noise.variance, size)
+            draws = samplers.discrete_gaussian(coins, noise.variance, size)
         else:
             scale = Fraction(item.bound * plan.rows_per_unit * len(plan.items)) / plan.epsilon
-            drawn = samplers.discrete_laplace(coins, scale, size)
-        found[at] = drawn.reshape(count, classes, item.cells)
-    return found, steps
+            draws = samplers.discrete_laplace(coins, scale, size)
+        collected[at] = draws.reshape(count, classes, item.cells)
+    return collected, steps
 
 
 def _roomy(values: Integers, factor: int) -> Integers:

@@ -6,8 +6,8 @@
 
 `touched` is how many cells one record can change, and `bounds` by how much each cell can change, 1 for a count. `honest` is
 the smallest number of honest parties whose shares reach the sum: `honest_survivors` computes it from the study's parties,
-quorum and honest fraction. The guarantee is for adding or removing one unit (`PrivacyUnit`): a record; a person, of whom at
-most so many rows are counted; or all rows of one party, of which the declared or privately computed maximum is given.
+quorum and honest fraction. The guarantee is for adding or removing one unit (`PrivacyUnit`): a record; a person, of whom a
+limited number of rows is counted; or all rows of one party, of which the maximum is declared or was computed privately.
 
 Two mechanisms, both exact on integers:
 
@@ -69,7 +69,7 @@ def honest_survivors(parties: int, quorum: int, honest_fraction: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyUnit:
-    """What the noise protects: a record, or a person or a party with at most `rows` rows."""
+    """The unit that the noise protects: a record, or a person or a party with at most `rows` rows."""
 
     kind: Unit = "record"
     rows: int = 1
@@ -80,7 +80,7 @@ class PrivacyUnit:
         if (kind == "party") != (party_rows is not None) or (party_rows is not None and party_rows < 1):
             raise ConfigError("the unit 'party', and it alone, needs party_rows, the largest number of rows of a party")
         if rows_per_person is not None and (kind != "record" or rows_per_person < 1):
-            raise ConfigError("rows_per_person is at least 1, and the unit of the noise is then a person with so many rows")
+            raise ConfigError("rows_per_person is at least 1, and the unit of the noise is then a person with that many rows")
         if party_rows is not None:
             return cls("party", party_rows)
         return cls("person", rows_per_person) if rows_per_person is not None and rows_per_person > 1 else cls()
@@ -130,8 +130,8 @@ class DistributedNoise:
         def make(kind: Mechanism) -> DistributedNoise:
             variance = Fraction(0)
             if kind == "skellam":
-                found = losses.skellam_variance(touched, reach, float(exact), delta)
-                variance = Fraction(math.ceil(found * _GRAIN), _GRAIN)
+                exact_variance = losses.skellam_variance(touched, reach, float(exact), delta)
+                variance = Fraction(math.ceil(exact_variance * _GRAIN), _GRAIN)
             return cls(kind, exact, delta if kind == "skellam" else 0.0, honest, touched, reach, limits, unit.kind, variance)
 
         can_skellam = delta > 0 and max(limits) == 1
@@ -148,7 +148,7 @@ class DistributedNoise:
     # -- drawing -----------------------------------------------------------------------------------------------------
 
     def at(self, honest: int) -> DistributedNoise:
-        """The same plan for another number of honest survivors: what a party with its own view of the roster draws from.
+        """Return the same plan for another number of honest survivors, for a party with its own view of the roster.
 
         If every honest party k uses some h_k, the sum is private as long as the honest 1/h_k add up to at least 1.
         """
@@ -157,7 +157,7 @@ class DistributedNoise:
         return dataclasses.replace(self, honest=honest)
 
     def share(self, coins: Coins, size: int | None = None) -> npt.NDArray[np.int64]:
-        """One party's noise, a fresh draw for every cell. Add it once, to one release.
+        """Draw one party's noise, for every cell. Add it once, to one release.
 
         `size` overrides the number of cells where all bounds are equal (simulation of many draws).
         """
@@ -174,7 +174,7 @@ class DistributedNoise:
         return out
 
     def rate(self, bound: int = 1) -> Fraction:
-        """Decay of the two-sided geometric law of a cell: P(k) ~ e^-(rate |k|)."""
+        """Return the decay of the two-sided geometric law of a cell: P(k) ~ e^-(rate |k|)."""
         return self.epsilon / (self.touched * self.reach * bound)
 
     # -- what it means -------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class DistributedNoise:
         return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.protects)
 
     def deviation(self, parties: int | None = None, bound: int = 1) -> float:
-        """Standard deviation of the noise in a cell's sum, when `parties` (default: just the honest minimum) add theirs."""
+        """Return the noise deviation of a cell's sum, when `parties` (default: the honest minimum) add theirs."""
         count = parties or self.honest
         if self.mechanism == "skellam":
             return math.sqrt(float(self.variance) * count / self.honest)
@@ -194,21 +194,22 @@ class DistributedNoise:
         return math.sqrt(one * count / self.honest)
 
     def table(self, parties: int) -> losses.Floats:
-        """P(k), k = -K..K, of the sum of `parties` shares in a cell of bound 1."""
+        """Return P(k), k = -K..K, of the sum of `parties` shares in a cell of bound 1."""
         if self.mechanism == "skellam":
             return losses.skellam_table(float(self.variance) * parties / self.honest)
         return losses.binomial_table(parties / self.honest, float(self.rate()))
 
     def remaining(self, parties: int, *, delta: float = 1e-6) -> float:
-        """Epsilon at `delta` that the shares of only `parties` honest parties give one unit that moves each touched cell
-        by its reach; the others withheld theirs or revealed them, which is the same. Infinity where nothing useful is left.
+        """Return the epsilon at `delta` if only `parties` honest shares are in the sum, for a unit at full reach.
+
+        The other shares were withheld or revealed, which is the same. Infinity if nothing useful is left.
         """
         if parties < 1:
             return math.inf
         return losses.composed_epsilon(self.table(parties), self.reach, self.touched, delta)
 
     def tail(self, probability: float, parties: int, bound: int = 1) -> int:
-        """B such that the noise in a cell's sum exceeds +-B with at most this probability; sizes the slots of packed sums."""
+        """Return B such that the noise in a cell's sum exceeds +-B with at most this probability."""
         if self.mechanism == "skellam":
             return math.ceil(losses.tail_skellam(float(self.variance) * parties / self.honest, probability))
         rate = float(self.rate(bound))
@@ -229,7 +230,7 @@ class DistributedNoise:
         return str(PrivacyUnit(self.unit, self.reach))
 
     def statement(self) -> str:
-        """What the noise promises, for the privacy statement."""
+        """Return the guarantee of the noise, for the privacy statement."""
         who = self.protects.replace("one ", "any one ", 1)
         strength = f"epsilon = {float(self.epsilon):g}" + (f", delta = {self.delta:g}" if self.delta else "")
         return (

@@ -1,12 +1,12 @@
-"""One joint release that several parties make together: what each counts, which noise it adds, what the sum becomes.
+"""One joint release that several parties make together: their counts, their noise and the model of the sum.
 
     plan = NoisySum.make(codebook, epsilon=1.0, honest=2, parties=3, rows=6000)      # public facts only
     vector = plan.vector(count(source, plan.codebook)) + plan.noise.share(coins)      # each party
-    parameters, statistics, record = plan.fit(total, shares=3, alpha=1.0)             # whoever learns the sum
+    parameters, statistics, record = plan.fit(total, shares=3, alpha=1.0)             # the party that learns the sum
 
-The tables that are released, and the post-processing, are those of a central release with independent noise
-(`privacy.joint`); the noise is `privacy.distributed`'s. How fine the tables are is planned for the noise that all parties'
-shares add up to; the post-processing knows how many shares are in the sum.
+The tables that are released, and the postprocessing, are those of a central release with independent noise (`release`); the
+noise is that of `noise_shares`. Cells are planned for the noise that all parties' shares add up to; postprocessing knows how
+many shares are in the sum.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ HIDDEN = (
 class _Tables(ReleasePlan):
     """A release plan whose noise comes from `shares` parties."""
 
-    drawn: DistributedNoise | None = None
+    shared_noise: DistributedNoise | None = None
     shares: int = 1
 
     @cached_property
     def deviations(self) -> tuple[float, ...]:
         """Standard deviation of the noise in a cell of each item, in units of its bound."""
-        if self.drawn is None:
+        if self.shared_noise is None:
             raise ConfigError("the plan has no noise yet")
-        return tuple(self.drawn.deviation(self.shares, item.bound) / item.bound for item in self.items)
+        return tuple(self.shared_noise.deviation(self.shares, item.bound) / item.bound for item in self.items)
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ class NoisySum:
     def bound(self, parties: int) -> int:
         """Largest absolute value of the total in any cell, up to a chance of 2^-40."""
         rows = self.codebook.max_rows
-        found = max(each * rows + self.noise.tail(2.0**-40 / self.length, parties, each) for each in set(self.noise.bounds))
-        if found >= 2**63:
+        bound = max(each * rows + self.noise.tail(2.0**-40 / self.length, parties, each) for each in set(self.noise.bounds))
+        if bound >= 2**63:
             raise PrivacyError("the noisy sum would not fit 64 bits: declare a smaller max_rows, or bins")
-        return found
+        return bound
 
     def vector(self, statistics: Statistics) -> npt.NDArray[Any]:
         """One party's exact integers, before its share of the noise."""
@@ -141,20 +141,18 @@ class NoisySum:
     def fit(
         self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0
     ) -> tuple[Parameters, Statistics, dict[str, Any]]:
-        """The model and whole-number statistics of a sum with that many shares of noise in it. Post-processing only.
+        """Return the model, the integer statistics and the record of a sum with that many shares of noise in it.
 
-        The last is what was released verbatim, for intervals.
-
-        Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them.
+        Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them. Postprocessing only.
         """
-        drawn = {item.name: getattr(self.tables, item.name) for item in fields(ReleasePlan)}
-        plan = _Tables(**drawn, drawn=self.noise, shares=shares)
-        classes, at, found = len(plan.declared.classes), 0, []
+        facts = {item.name: getattr(self.tables, item.name) for item in fields(ReleasePlan)}
+        plan = _Tables(**facts, shared_noise=self.noise, shares=shares)
+        classes, at, tables = len(plan.declared.classes), 0, []
         for item in plan.items:
             part = np.array([int(value) for value in total[at : at + classes * item.cells]], dtype=np.float64)
-            found.append(part.reshape(classes, item.cells) / item.bound)
+            tables.append(part.reshape(classes, item.cells) / item.bound)
             at += classes * item.cells
-        noisy = NoisyStatistics(plan, tuple(found), min_cell)
+        noisy = NoisyStatistics(plan, tuple(tables), min_cell)
         return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy, self.noise, shares)
 
     # -- what it promises ------------------------------------------------------------------------------------------------
@@ -166,18 +164,18 @@ class NoisySum:
 
     @property
     def sampler(self) -> str:
-        """How the noise is drawn."""
+        """Sampler of the noise."""
         return f"exact integer shares, one per party; the shares of {self.noise.honest} add up to: {self.noise.law}"
 
     @property
     def price(self) -> PrivacyCost:
-        """What one release costs every party."""
+        """Privacy loss of one release, for every party."""
         return self.noise.price
 
     def statement(
         self, trust: str, composition: str, min_cell: int = 0, rows_per_person: int | None = None, tuning: str | None = None
     ) -> PrivacyStatement:
-        """The promise, under the trust that the study states. `rows_per_person`: what each site counts of a person."""
+        """Return the guarantee, under the trust that the study states. `rows_per_person` is each site's contribution bound."""
         persons = SEVERAL_RECORDS if rows_per_person is None else SEVERAL_SITES.format(most=rows_per_person)
         site = "" if self.noise.unit == "party" else f" {WHOLE_SITE}"
         return PrivacyStatement.for_release(
@@ -198,7 +196,7 @@ class NoisySum:
 
 
 def narrow(feature: Feature) -> Feature:
-    """A numeric feature on so fine a grid that its moments would not fit is released in cells."""
+    """Return a numeric feature with bins if its moments would not fit 64 bits."""
     if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MAX_MOMENT_POINTS:
         return msgspec.structs.replace(feature, bins=_WIDE_BINS)
     return feature

@@ -1,4 +1,4 @@
-"""Could any table, with the noise of these parties, have given this noisy total? `statistics.feasible` under noise.
+"""Plausibility of a noisy total: could any table, with the noise of these parties, have given it?
 
 A contributor may send any vector, and noise hides a small lie. A large one shows: before noise a total obeys the rules of every
 table, so after it no rule may be broken by more than the noise explains. The rules, for a table of at most `max_rows` rows:
@@ -13,7 +13,7 @@ Every rule is a linear inequality in cells with independent noise: the sum of r 
 shares as one cell, so `DistributedNoise.tail(p, r * shares, bound)` bounds its noise with chance 1 - p. With p =
 `alarm` / rules, honest parties are refused with chance at most `alarm`, by the union bound, whatever their tables.
 
-The check is post-processing of what was opened: it costs no epsilon. It cannot say whose vector it was: a sum does not tell.
+The check is post-processing of what was opened: it costs no epsilon. It cannot say whose vector it was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from blindbayes.errors import DataError
 
 FALSE_ALARM = 2.0**-30
 """The chance that honest parties are refused, per release."""
-_Noise = tuple[int, int, int]  # (factor, cells, bound): the noise of so many cells of that bound, times a factor
+_Noise = tuple[int, int, int]  # (factor, cells, bound): a factor times the noise of `cells` cells of that bound
 _Rule = tuple[str, int, int, tuple[_Noise, ...]]  # words, left side, the most it may be, whose noise is in it
 
 
@@ -37,9 +37,9 @@ def require_possible(plan: NoisySum, total: npt.NDArray[np.int64], *, shares: in
     """Raise `DataError` naming the table and rule if no table gives this total with `shares` parties' noise, up to `alarm`."""
     rules = list(_rules(plan, [int(value) for value in total]))
     tail = cache(plan.noise.tail)
-    for words, left, most, noises in rules:
+    for words, left, limit, noises in rules:
         chance = alarm / (len(rules) * len(noises))
-        if left > most and left > most + sum(factor * tail(chance, cells * shares, bound) for factor, cells, bound in noises):
+        if left > limit and left > limit + sum(factor * tail(chance, cells * shares, bound) for factor, cells, bound in noises):
             raise DataError(words)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from blindbayes.codebook import Numeric
 from blindbayes.data.columns import ColumnSource
 from blindbayes.dp.accounting.statement import tuning_words
-from blindbayes.dp.distributed.column_noise import ColumnNoise, Drawn
+from blindbayes.dp.distributed.column_noise import ColumnNoise, PartyNoise
 from blindbayes.dp.distributed.column_noise import Join as Way
 from blindbayes.errors import ConfigError
 from blindbayes.protocols.private_join.joined import JoinSetup
@@ -133,7 +133,7 @@ def single_readings(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]
 
 
 def guard_local(
-    local: Mapping[str, Any], columns: ColumnsSetup, own_noise: Drawn | None, max_rows: int | None = None
+    local: Mapping[str, Any], columns: ColumnsSetup, own_noise: PartyNoise | None, max_rows: int | None = None
 ) -> dict[str, Any]:
     """Return a party's statistics of its own columns as the circuit would: with its noise, and small counters at 0.
 
