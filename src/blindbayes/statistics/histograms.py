@@ -11,7 +11,7 @@ from blindbayes.statistics.parameters import Histogram, Parameters
 
 
 def joined(mass: Sequence[float], cells: int) -> tuple[int, ...]:
-    """Edges, in fine cells, of `cells` or fewer cells that hold about equal shares."""
+    """Return edges, in fine cells, of at most `cells` cells that hold about equal shares."""
     below = np.cumsum(mass)
     wanted = np.arange(1, cells) / cells * below[-1]
     inner = {int(np.abs(below - share).argmin()) + 1 for share in wanted}
@@ -22,7 +22,7 @@ def joined(mass: Sequence[float], cells: int) -> tuple[int, ...]:
 
 
 def histograms(statistics: Statistics, names: Collection[str], parameters: Parameters, alpha: float) -> Parameters:
-    """A model without privacy whose numbers `names` are histograms: fine cells joined into equally full ones.
+    """Replace the terms of the numbers `names` by histograms: fine cells joined into equally full ones.
 
     About the cube root of the rows, 4 to 20 cells; within a cell, fine cells are alike in every class.
     """

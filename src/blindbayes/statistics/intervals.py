@@ -33,7 +33,7 @@ class NoiseInterval:
     words: Mapping[str, WordDraws] = field(default_factory=dict, repr=False)
 
     def score_bags(self, own: Words, name: str, bags: Bags) -> FloatArray:
-        """What the words of some documents add, (draws, documents, classes); nan where they were not released."""
+        """Score the words of documents, (draws, documents, classes); nan where they were not released."""
         draws, classes = self.log_prior.shape
         if name not in self.words:
             return np.full((draws, len(bags), classes), np.nan)
@@ -42,13 +42,13 @@ class NoiseInterval:
         if own.once:
             log = log - np.log1p(-np.exp(np.minimum(log, -1e-12)))
         absent = np.log1p(-np.exp(own.log_prob)).sum(axis=1) if own.once else np.zeros(classes)
-        found = np.empty((draws, len(bags), classes))
+        scores = np.empty((draws, len(bags), classes))
         for row, (start, end) in enumerate(pairwise(bags.ends.tolist())):
-            found[:, row] = log[:, :, at[start:end]] @ bags.times[start:end] + absent * bags.present[row]
-        return found
+            scores[:, row] = log[:, :, at[start:end]] @ bags.times[start:end] + absent * bags.present[row]
+        return scores
 
     def score(self, parameters: Parameters, name: str, codes: npt.NDArray[np.int64]) -> FloatArray:
-        """ln P(value | class) of some codes, (draws, codes, classes); nan where the feature was not released."""
+        """Return ln P(value | class) of codes, (draws, codes, classes); nan where the feature was not released."""
         term = self.terms[name]
         draws, classes = self.log_prior.shape
         if term is None:
@@ -66,7 +66,7 @@ class NoiseInterval:
 
 
 def between(draws: FloatArray, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
-    """The interval of the draws (first axis) that holds this share of them; without end where a draw is not known.
+    """Return the interval of the draws (first axis) that holds this share of them; infinite where a draw is unknown.
 
     The k-th smallest and the k-th largest of n draws hold a further one with probability 1 - 2k / (n + 1).
     """

@@ -51,14 +51,17 @@ class Gaussian:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a word of a document adds to the score of each class, shaped (classes, words): ln P(word | class), or for
-    `complement` minus that of the others. With `once` it is ln P(word occurs | class), and absent words are scored too."""
+    """Increments of class scores by the words of a document, shaped (classes, words).
+
+    ln P(word | class), or for `complement` minus that of the other classes. With `once` it is ln P(word occurs | class), and
+    absent words are scored too.
+    """
 
     log_prob: FloatArray
     once: bool = False
 
     def score(self, bags: Bags) -> FloatArray:
-        """Of some documents, (documents, classes); 0 where there is none."""
+        """Score documents, (documents, classes); a missing document scores 0."""
         absent = np.log1p(-np.exp(self.log_prob)) if self.once else None
         rows, scores = bags.rows, np.empty((len(bags), len(self.log_prob)))
         for at, own in enumerate(self.log_prob):
@@ -81,10 +84,10 @@ class Parameters:
     terms: Mapping[str, Term]
 
     def weighed(self, priors: Any = None, weights: Any = None) -> Parameters:
-        """The same likelihoods with public priors in place of the counted ones, or with classes weighed against each other.
+        """Return the same likelihoods with public priors instead of the counted ones, or with weighted classes.
 
-        `priors`: a probability per class, by label or in the codebook's order. `weights`: "balanced" (all classes alike), or a
-        weight per class, for errors that cost more in one than in the other; classes that are not named weigh 1.
+        `priors` has a probability per class, by label or in the codebook's order. `weights` is "balanced" (equal priors) or a
+        cost of errors per class; classes that are not named have weight 1.
         """
         if priors is None and weights is None:
             return self
@@ -120,7 +123,7 @@ class Parameters:
         return numbers
 
     def joint_log_likelihood(self, block: CodedRows) -> FloatArray:
-        """ln P(class) + ln P(row | class), shaped (rows, classes)."""
+        """Return ln P(class) + ln P(row | class), shaped (rows, classes)."""
         scores = np.empty((len(self.log_prior), block.rows))
         scores[:] = self.log_prior[:, None]
         engine = active()
@@ -140,7 +143,7 @@ class Parameters:
         return scores.T
 
     def score(self, name: str, term: Term, codes: npt.NDArray[np.int64] | Bags) -> FloatArray:
-        """ln P(value | class) of one feature's codes or words, shaped (rows, classes); 0 where missing."""
+        """Return ln P(value | class) of one feature's codes or words, shaped (rows, classes); 0 where missing."""
         if isinstance(term, Words) and isinstance(codes, Bags):
             return term.score(codes)
         if isinstance(term, Words) or isinstance(codes, Bags):
@@ -180,7 +183,7 @@ def _density(term: Gaussian, feature: Numeric, codes: npt.NDArray[np.int64]) -> 
 def estimate(
     statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9, divisor: Literal["n", "n-1"] = "n"
 ) -> Parameters:
-    """Maximum-likelihood parameters with Laplace smoothing and a variance floor, from exact statistics.
+    """Return maximum-likelihood parameters with Laplace smoothing and a variance floor, from exact statistics.
 
     `divisor` "n-1" takes the unbiased variance (of a single value: 0), as some papers print it.
     """
@@ -212,7 +215,7 @@ def estimate(
 
 
 def words_term(feature: Text, uses: FloatArray, documents: FloatArray, alpha: float) -> Words:
-    """The term of a feature that is text from how often each class uses each word."""
+    """Return the term of a text feature from how often each class uses each word."""
     if feature.once:
         return Words(np.log(uses + alpha) - np.log(documents + 2 * alpha)[:, None], once=True)
     if feature.model == "complement" and len(uses) > 1:

@@ -35,7 +35,7 @@ LARGEST_DELTA = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PrivacyCost:
-    """What a release costs. `rho` is its zero-concentrated privacy, where the mechanism has one."""
+    """The privacy loss of a planned release. `rho` is its zero-concentrated form, if the mechanism has one."""
 
     epsilon: float
     delta: float
@@ -49,7 +49,7 @@ class PrivacyCost:
 
 
 class Priced(Protocol):
-    """Anything whose release has a price that is known beforehand: what a ledger charges."""
+    """Anything whose release has a price that is known beforehand, so that a ledger can charge it."""
 
     @property
     def name(self) -> str: ...
@@ -76,11 +76,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Check the parameters and work out the noise now, so that a price that cannot be met fails here."""
+        """Check the parameters and calibrate the noise, so that an impossible price fails here."""
 
     @property
     def price(self) -> PrivacyCost:
-        """The cost of one release, from public facts."""
+        """Privacy loss of one release, from public facts."""
         return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit)
 
     @property
@@ -90,21 +90,21 @@ class Mechanism(ABC):
 
     @property
     def reach(self) -> int:
-        """The largest L1 change of a block on the grid, made by one unit."""
+        """Largest L1 change of a block on the grid, made by one unit."""
         rows = self.sensitivity.rows_per_unit
         exact = all(self.step % block.bound == 0 for block in self.sensitivity.blocks)
         return rows * self.step if exact or rows == 1 else rows * self.step + rows - 1
 
     @abstractmethod
     def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
-        """Noise in grid points for all cells: `count` independent draws, one in each row."""
+        """Draw noise in grid points for all cells: `count` independent draws, one per row."""
 
     @abstractmethod
     def grid_variances(self) -> list[float]:
-        """Variance of the noise in a cell of each block, in grid points."""
+        """Return the variance of the noise in a cell of each block, in grid points."""
 
     def variances(self) -> Floats:
-        """Variance of the noise in each released cell."""
+        """Return the variance of the noise in each released cell."""
         blocks = self.sensitivity.blocks
         return np.concatenate(
             [
@@ -114,11 +114,11 @@ class Mechanism(ABC):
         )
 
     def release(self, vector: IntVector, coins: Coins) -> IntVector:
-        """The vector with noise: integers again. Every call is a release of its own and costs its price."""
+        """Return the vector with integer noise. Every call is a release and costs its price."""
         return np.asarray(self.releases(vector, coins, 1)[0])
 
     def releases(self, vector: IntVector, coins: Coins, count: int) -> IntVector:
-        """`count` independent releases, one in each row: for audits and plans on public data. Each costs the price."""
+        """Return `count` independent releases, one per row; audits ask for many. Each costs the price."""
         vector = np.asarray(vector)
         if vector.shape != (self.sensitivity.size,):
             raise DataError("the vector to release has another length than the sensitivity says")
@@ -150,7 +150,7 @@ class Mechanism(ABC):
         return all(block.bound == 1 for block in self.sensitivity.blocks)
 
     def describe(self) -> dict[str, Any]:
-        """For statements and reports: public facts only."""
+        """Return public facts for statements and reports."""
         return {
             "mechanism": self.name,
             "epsilon": float(self.epsilon),
@@ -162,7 +162,7 @@ class Mechanism(ABC):
 
 
 def _nearest(values: npt.NDArray[Any], by: Any) -> npt.NDArray[Any]:
-    """round(values / by) in integers, halves up."""
+    """Return round(values / by) in integers, halves up."""
     return np.asarray((2 * values + by) // (2 * by))
 
 

@@ -142,7 +142,7 @@ def _feature_term(
 
 
 def _words_term(graph: _Graph, term: Words, source: str, at: int) -> str:
-    """What the words of each document add, shaped (rows, classes); a word that counts once is there or not."""
+    """Add the scores of each document's words, shaped (rows, classes); with `once` a word is present or not."""
     log, base = term.log_prob, np.zeros(len(term.log_prob))
     if term.once:
         there = graph.node("Greater", [source, graph.constant(f"none_{at}", np.array(0.0))], f"there_{at}")
