@@ -175,7 +175,7 @@ def test_a_claim_that_nobody_vouches_for_is_shown_as_one(tmp_path: Path) -> None
     statement = document(tmp_path, private=True)["privacy"]["statement"]
     results = every_use(tmp_path, changed(document(tmp_path), "privacy", {"statement": {**statement, "epsilon": 0.001}}))
     said = results["report"].output
-    assert said.index("Nobody vouches for what the file says of itself") < said.index("epsilon = 0.001")
+    assert said.index("Nothing confirms the contents of this file") < said.index("epsilon = 0.001")
     results = every_use(tmp_path, changed(document(tmp_path), "privacy", {}))
     assert "holds no statement" in results["report"].output
 

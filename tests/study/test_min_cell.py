@@ -90,7 +90,7 @@ def test_moments_of_a_small_class_are_hidden_with_its_count() -> None:
     study = RowStudy(book, privacy=Privacy(epsilon=4.0, expected_rows=1500), limits=Limits(min_cell=LEAST))
     plan = Sum.make(study, tuple(frames)).plan
     assert plan is not None
-    assert [cut.kind for cut in plan.tables.cuts] == ["moments"]
+    assert [cut.kind for cut in plan.tables.encodings] == ["moments"]
     found = study.simulate(frames, coins=Coins.seeded(bytes(32)))
     statistics = found.statistics
     for table in (statistics.class_counts, statistics.n["income"], statistics.sums["income"], statistics.squares["income"]):
