@@ -177,7 +177,7 @@ def test_a_claim_that_nobody_vouches_for_is_shown_as_one(tmp_path: Path) -> None
     said = results["report"].output
     assert said.index("Nothing confirms the contents of this file") < said.index("epsilon = 0.001")
     results = every_use(tmp_path, changed(document(tmp_path), "privacy", {}))
-    assert "holds no statement" in results["report"].output
+    assert "holds no privacy statement" in results["report"].output
 
 
 def test_statistics_beyond_any_table_are_refused(tmp_path: Path) -> None:

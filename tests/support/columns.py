@@ -133,7 +133,7 @@ def without_missing_cells(monkeypatch):
 
     def faulty(plan, epsilon, join, local):
         made = planned(plan, epsilon, join, local)
-        pairs = zip(made.declared.features, made.cuts, strict=True)
+        pairs = zip(made.declared.features, made.encodings, strict=True)
         gaps = [(cut, item.optional or (join == "left" and item.name not in local)) for item, cut in pairs]
         return dataclasses.replace(made, cuts=tuple(dataclasses.replace(cut, missing=gap) for cut, gap in gaps))
 
