@@ -11,9 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from blindbayes.codebook import Codebook, Feature, Text
+from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.counting import Progress, look_there
-from blindbayes.data.encode import encode_column, encode_labels, encode_text
+from blindbayes.data.encode import encode_column, encode_labels
 from blindbayes.data.sources import open_source
 from blindbayes.data.values import Misfit, Misfits
 from blindbayes.errors import DataError
@@ -94,8 +94,6 @@ def check(
 def _look(column: Any, feature: Feature | None, codebook: Codebook, misfits: Misfits) -> None:
     if feature is None:
         encode_labels(column, codebook, misfits=misfits)
-    elif isinstance(feature, Text):
-        encode_text(column, feature, codebook.markers(feature), training=True, misfits=misfits)
     else:
         encode_column(column, feature, codebook.markers(feature), training=True, misfits=misfits)
 

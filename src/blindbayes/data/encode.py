@@ -34,7 +34,7 @@ from blindbayes.data.values import (
     plain_text,
     untyped,
 )
-from blindbayes.errors import ConfigError, DataError
+from blindbayes.errors import DataError
 from blindbayes.statistics import MISSING, Bags, CodedRows, cells_of
 
 _SHORT = 60  # characters of a number that is read without checking its form
@@ -63,27 +63,19 @@ def encode(
     chosen = codebook.features if features is None else features
     noted = Misfits() if misfits is None else misfits
     coded_labels = None if labels is None else encode_labels(labels, codebook, lenient=lenient, misfits=noted)
-    coded = {
+    encoded = {
         item.name: encode_column(
             columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=noted
         )
         for item in chosen
-        if not isinstance(item, Text)
-    }
-    bags = {
-        item.name: encode_text(
-            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=noted
-        )
-        for item in chosen
-        if isinstance(item, Text)
     }
     if misfits is None:
         noted.require_clean(codebook)
-    rows = {*map(len, coded.values()), *map(len, bags.values())}
-    if coded_labels is not None:
-        rows.add(len(coded_labels))
+    rows = {*map(len, encoded.values())} | (set() if coded_labels is None else {len(coded_labels)})
     if len(rows) != 1:
         raise DataError("columns of different lengths")
+    bags = {name: values for name, values in encoded.items() if isinstance(values, Bags)}
+    coded = {name: values for name, values in encoded.items() if not isinstance(values, Bags)}
     if every_row:
         coded_labels = None if coded_labels is None else np.maximum(coded_labels, 0)
         for item in chosen:
@@ -122,44 +114,27 @@ def encode_column(
     lenient: bool = False,
     misfits: Misfits | None = None,
     rows: IntColumn | None = None,
-) -> IntColumn:
-    """Return codes of one feature; in strict training misfits are an error, or counted in `misfits`.
+) -> Any:
+    """Return the codes, or the `Bags`, of one feature; in strict training misfits are an error, or counted in `misfits`.
 
     With `rows`, each value represents that many rows.
     """
     misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
-    codes = _codes(values, feature, markers, lenient=lenient, misfit=misfit if training and not lenient else None, rows=rows)
+    strict = training and not lenient
+    encoded = _encoded(values, feature, markers, lenient=lenient, misfit=misfit if strict else None, rows=rows)
     if misfits is None:
         misfit.require_clean(feature)
-    return codes
+    return encoded
 
 
-def encode_text(
-    values: Any,
-    feature: Text,
-    markers: tuple[str, ...],
-    *,
-    training: bool,
-    lenient: bool = False,
-    misfits: Misfits | None = None,
-) -> Bags:
-    """Return the bags of a text feature; in strict training a missing document is an error, unless it is optional."""
-    if isinstance(values, Bags):
-        return values.counting(feature)
-    misfit = Misfit(feature.name) if misfits is None else misfits[feature.name]
-    column = read_column(values, feature.name, lenient=lenient)
-    bags = read_texts(column, feature, markers, misfit if training and not lenient else None)
-    if misfits is None:
-        misfit.require_clean(feature)
-    return bags
-
-
-def _codes(
+def _encoded(
     values: Any, feature: Feature, markers: tuple[str, ...], *, lenient: bool, misfit: Misfit | None, rows: IntColumn | None
-) -> IntColumn:
-    """Return codes; values that do not fit are counted in `misfit`, and are missing or at a bound."""
+) -> IntColumn | Bags:
+    """Return codes or bags; values that do not fit are counted in `misfit`, and are missing or at a bound."""
     if isinstance(feature, Text):
-        raise ConfigError(f"feature {feature.name!r} is text, which has no single code")
+        if isinstance(values, Bags):
+            return values.counting(feature)
+        return read_texts(read_column(values, feature.name, lenient=lenient), feature, markers, misfit)
     if isinstance(feature, Categorical):
         listed = _listed(feature.values, markers, feature.other)
         direct = _whole_positions(values, feature.values, markers, feature.other)

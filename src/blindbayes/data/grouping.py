@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Feature, Numeric, Text
-from blindbayes.data.encode import encode_column, encode_labels, encode_text
+from blindbayes.data.encode import encode_column, encode_labels
 from blindbayes.data.libraries import pa, pc
 from blindbayes.data.values import Misfits, as_numpy
 from blindbayes.statistics import FeatureTally, Layout
@@ -77,8 +77,6 @@ class ColumnCount:
 
     def _read(self, column: Any, rows: IntColumn | None = None) -> Any:
         markers = self._layout.codebook.markers(self._feature)
-        if isinstance(self._feature, Text):
-            return encode_text(column, self._feature, markers, **self._reading)
         return encode_column(column, self._feature, markers, rows=rows, **self._reading)
 
     def _add_rows(self, column: Any, classes: IntColumn) -> None:
