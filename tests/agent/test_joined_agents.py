@@ -193,7 +193,7 @@ def test_an_estimate_of_the_overlap_is_paid_from_every_sites_ledger(tmp_path: Pa
             study = study_of(office, overlap_epsilon=0.5)
             model = await train(office, study)
             for site in office.net.sites.values():
-                assert site.home.payments.has_paid(model)
+                assert site.home.ledger.has_paid(model)
                 assert site.home.ledger.balance().spent_epsilon == pytest.approx(0.5)
             dear = study_of(office, overlap_epsilon=11.0)
             office.net.approve(dear)

@@ -83,4 +83,4 @@ def test_a_consortium_lives_by_commands_between_processes(tmp_path: Path) -> Non
             [],
         ]
         assert "west leaves" in typed("study", "check", str(path))
-        assert {name: site.home.payments.count(study.sha256) for name, site in net.sites.items()} == dict.fromkeys(NAMES, 2)
+        assert {name: site.home.ledger.charges_of(study.sha256) for name, site in net.sites.items()} == dict.fromkeys(NAMES, 2)

@@ -95,7 +95,7 @@ def test_a_run_that_waits_for_others_is_stopped_and_costs_neither_budget_nor_app
             assert {type(each.error) for each in runs.values()} == {RunStopped}
             for agent in office.agents.values():
                 assert not agent.home.history.starts(study.sha256)
-                assert not agent.home.payments.has_paid(run.run_id)
+                assert not agent.home.ledger.has_paid(run.run_id)
             with pytest.raises(ConfigError, match="under way"):
                 await office.agents["north"].stop_run(run.run_id, "again", "Ada")
             await office.start("west")

@@ -173,8 +173,8 @@ def test_a_site_whose_ledger_protects_persons_pays_for_no_release_that_protects_
             price = study.task.cost("north")
             assert price is not None
             with pytest.raises(PrivacyError, match="one unit"):
-                home.payments.pay(price, "a study", study.sha256, "ab" * 8)
-            office.net.sites["south"].home.payments.pay(price, "a study", study.sha256, "ab" * 8)
+                home.ledger.pay(price, "a study", study.sha256, "ab" * 8)
+            office.net.sites["south"].home.ledger.pay(price, "a study", study.sha256, "ab" * 8)
 
     bounded(test)
 

@@ -400,7 +400,7 @@ def test_nobody_pays_for_a_run_that_one_site_cannot_pay_for(tmp_path: Path) -> N
             west = office.net.sites["west"].home
             west.ledger.path.unlink()
             Ledger.create(west.ledger.path, epsilon=2, delta="1e-5")
-            west.ledger = west.payments = None  # type: ignore[assignment]
+            west.ledger = None  # type: ignore[assignment]
             west.__post_init__()
             study = study_of(office, privacy=Privacy(epsilon=4.0))
             office.net.approve(study)

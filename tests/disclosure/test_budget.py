@@ -20,18 +20,18 @@ def test_a_run_is_paid_once_and_refused_when_the_budget_is_spent(tmp_path: Path)
     known = records(tmp_path, epsilon=1)
     for _ in range(2):  # the second time it is resumed after a crash between charge and log entry
         charge(columns(charge=PRICE), known)
-        assert known.payments.ledger.balance().charges == 1
+        assert known.ledger.balance().charges == 1
     with pytest.raises(PrivacyError, match="budget exceeded"):
         charge(columns(charge=PRICE, run_id="ef" * 16), known)
-    assert known.payments.ledger.balance().charges == 1
+    assert known.ledger.balance().charges == 1
 
 
 def test_an_exact_sum_costs_nothing_and_stands_in_the_ledger_once(tmp_path: Path) -> None:
     known = records(tmp_path)
     charge(exact_sum(), known)
     charge(exact_sum(), known)
-    assert [entry.fields["run"] for entry in known.payments.ledger.entries() if entry.kind == EXACT] == [RUN]
-    assert known.payments.ledger.balance().charges == 0
+    assert [entry.fields["run"] for entry in known.ledger.entries() if entry.kind == EXACT] == [RUN]
+    assert known.ledger.balance().charges == 0
 
 
 def test_an_increment_is_charged_only_where_a_stay_of_a_record_costs_more(tmp_path: Path) -> None:
@@ -42,4 +42,4 @@ def test_an_increment_is_charged_only_where_a_stay_of_a_record_costs_more(tmp_pa
     for run, since in zip([first, *runs], [None, first, *runs[:2]], strict=True):
         charge(columns(run_id=run, charge=PRICE, since=since), known)
         known.history.audit.append("computing", run=run, study=exact_sum().study, exact=False, since=since, **facts)
-    assert known.payments.ledger.balance().charges == 2
+    assert known.ledger.balance().charges == 2

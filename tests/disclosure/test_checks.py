@@ -60,10 +60,10 @@ def test_the_approval_page_lists_the_checks_that_concern_a_study() -> None:
 def test_a_refused_run_is_neither_charged_nor_written_down(tmp_path: Path) -> None:
     known = records(tmp_path, approval=None)
     request = columns(charge=Charge(Spend(1, 0), "one record"))
-    before = known.payments.ledger.path.read_bytes()
+    before = known.ledger.path.read_bytes()
     with pytest.raises(PrivacyError):
         require_all(request, known)
-    assert known.payments.ledger.path.read_bytes() == before
+    assert known.ledger.path.read_bytes() == before
     assert not known.history.has_computed(request.run_id)
 
 

@@ -78,7 +78,7 @@ class Consortium:
 
     def spent(self, name: str) -> int:
         """How often a site has paid."""
-        return self.home(name).payments.count(self.study.sha256)
+        return self.home(name).ledger.charges_of(self.study.sha256)
 
 
 def make_rows(folder: Path, names: tuple[str, ...], rows: int = 30) -> dict[str, str | None]:

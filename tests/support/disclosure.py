@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.disclosure.audit_log import AuditLog
-from blindbayes.disclosure.charges import Payments
+from blindbayes.disclosure.charges import RunLedger
 from blindbayes.disclosure.checks import ApprovedRuns, Contribution, Records, RunRequest
 from blindbayes.disclosure.history import History
 from blindbayes.disclosure.one_set import Binding, ExactSum
 from blindbayes.disclosure.policy import Policy
 from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
-from blindbayes.dp.accounting.ledger import Ledger
 
 STUDY, RUN = "5" * 64, "ab" * 16
 
@@ -73,11 +72,13 @@ def begin(log: AuditLog, run: str = "cd" * 16, **facts: Any) -> None:
 def records(folder: Path, policy: Policy | None = None, *, epsilon: float = 10, **changes: Any) -> Records:
     """The records of a site with an empty log, where the study is approved for three runs."""
     path = folder / "ledger.jsonl"
-    ledger = Ledger(path) if path.exists() else Ledger.create(path, epsilon=epsilon)
+    if not path.exists():
+        RunLedger.create(path, epsilon=epsilon)
+    ledger = RunLedger(path)
     found = Records(
         policy or Policy(),
         History(AuditLog(folder / "audit.log")),
-        Payments(ledger),
+        ledger,
         ApprovedRuns(3),
         time.time(),
     )

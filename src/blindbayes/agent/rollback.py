@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.dp.accounting.ledger import Head
+from blindbayes.disclosure.charges import parse_head
 from blindbayes.errors import BlindbayesError, IntegrityError, LedgerError, PeerProtocolError
 from blindbayes.io.chain import GENESIS
 from blindbayes.io.untrusted import read_json_table
@@ -55,10 +55,10 @@ class PeerLogHeads:
         """
         for event in ("joined", "computing"):
             last = self._home.audit.where("event", event)[-1:]
-            head = Head.parse(last[0]["ledger"]) if last and "ledger" in last[0] else None
-            if head is not None and self._home.ledger.hash_at(head.n) != head.hash:
+            number, head = parse_head(last[0]["ledger"]) if last and "ledger" in last[0] else (-1, "")
+            if head and self._home.ledger.hash_at(number) != head:
                 raise LedgerError(
-                    f"the ledger lacks entry {head.n}, which this site's audit log has seen: was it cut or replaced? Bring "
+                    f"the ledger lacks entry {number}, which this site's audit log has seen: was it cut or replaced? Bring "
                     "back its newest copy, or the whole site with `blindbayes site restore`"
                 )
 
@@ -152,8 +152,7 @@ def _read_earlier(heads: bytes) -> dict[int, str] | None:
 def _read(heads: bytes) -> dict[str, tuple[int, str]]:
     """Return the number and the hash of each log's head."""
     shown: dict[str, Any] = read_json_table(heads, "heads", max_bytes=_MAX_BYTES)
-    ledger = Head.parse(shown["ledger"])
     number, head = shown.get("audit_number", 0), str(shown["audit"])[:64]
     if type(number) is not int or not 0 <= number < 2**53:
         raise ValueError("number")
-    return {"audit log": (number, head), "ledger": (ledger.n, ledger.hash)}
+    return {"audit log": (number, head), "ledger": parse_head(shown["ledger"])}

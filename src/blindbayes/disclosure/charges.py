@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blindbayes.dp.accounting.accountant import Spend
-from blindbayes.dp.accounting.ledger import EXACT, Ledger, LedgerEntry
+from blindbayes.dp.accounting.ledger import EXACT, Head, Ledger, LedgerEntry
 from blindbayes.dp.noise.exact_events import as_decimal
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 
@@ -53,29 +53,32 @@ class Charge:
         return ledger.charge(spend, purpose=purpose, unit=unit, **mechanism, **facts)
 
 
-@dataclass(frozen=True, slots=True)
-class Payments:
-    """Entries of the site's ledger, by run and study."""
-
-    ledger: Ledger
+class RunLedger(Ledger):
+    """A site's ledger, with entries by run and study."""
 
     def pay(self, charge: Charge, purpose: str, study: str, run_id: str) -> None:
         """Pay for a run unless it is paid. Raises `PrivacyError` if the budget does not suffice."""
         if not self.has_paid(run_id):
-            charge.pay(self.ledger, purpose, run=run_id, study=study)
+            charge.pay(self, purpose, run=run_id, study=study)
 
     def note_exact(self, purpose: str, study: str, run_id: str) -> None:
         """Record that a run opens an exact sum, which costs no epsilon: the log heads that peers keep then cover it."""
         if not self.has_paid(run_id, EXACT):
-            self.ledger.note(EXACT, purpose=purpose, run=run_id, study=study)
+            self.note(EXACT, purpose=purpose, run=run_id, study=study)
 
-    def count(self, study: str) -> int:
+    def charges_of(self, study: str) -> int:
         """Return how often the ledger was charged for a study."""
-        return sum(entry.kind == "charge" and entry.fields.get("study") == study for entry in self.ledger.entries())
+        return sum(entry.kind == "charge" and entry.fields.get("study") == study for entry in self.entries())
 
     def has_paid(self, run_id: str, kind: str = "charge") -> bool:
         """Return True if the ledger has an entry of this kind for a run."""
-        return any(entry.kind == kind and entry.fields.get("run") == run_id for entry in self.ledger.entries())
+        return any(entry.kind == kind and entry.fields.get("run") == run_id for entry in self.entries())
+
+
+def parse_head(text: str) -> tuple[int, str]:
+    """Return the number and the hash in the text of a ledger's head. Raises `ConfigError`."""
+    head = Head.parse(text)
+    return head.n, head.hash
 
 
 def max_moved(previous: Sequence[int | None], withdrawn: Sequence[bool] = ()) -> int:

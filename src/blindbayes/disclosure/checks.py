@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Literal
 
-from blindbayes.disclosure.charges import Charge, Payments, max_moved
+from blindbayes.disclosure.charges import Charge, RunLedger, max_moved
 from blindbayes.disclosure.history import History
 from blindbayes.disclosure.one_set import Binding, ExactSum
 from blindbayes.disclosure.policy import Policy, require_allowed, require_overlap_bits, require_rate
@@ -92,7 +92,7 @@ class Records:
 
     policy: Policy
     history: History
-    payments: Payments
+    ledger: RunLedger
     approval: ApprovedRuns | None  # None: the study, or this roster of it, is not approved
     now: float
     names: Mapping[str, str] = field(default_factory=dict)  # of pinned sites, by identity
@@ -369,9 +369,9 @@ def charge(request: RunRequest, records: Records) -> None:
     purpose = f"study {request.title[:80]}"
     by_stays = request.since is not None and request.unit == "record"  # otherwise it pays in full
     if request.charge is not None and (not by_stays or _raises_cost(request, records)):
-        records.payments.pay(request.charge, purpose + ", for one stay of a record" * by_stays, request.study, request.run_id)
+        records.ledger.pay(request.charge, purpose + ", for one stay of a record" * by_stays, request.study, request.run_id)
     if request.vector is not None and request.vector.exact:
-        records.payments.note_exact(purpose, request.study, request.run_id)
+        records.ledger.note_exact(purpose, request.study, request.run_id)
 
 
 def _raises_cost(request: RunRequest, records: Records) -> bool:
@@ -379,7 +379,7 @@ def _raises_cost(request: RunRequest, records: Records) -> bool:
     history, own = records.history, {"run": request.run_id, "since": request.since, "withdrawn": request.withdrawn}
     releases = [*history.releases(request.study, request.identity), own]
     moved = max_moved(history.previous(releases), [bool(entry.get("withdrawn")) for entry in releases])
-    return moved > records.payments.count(request.study)
+    return moved > records.ledger.charges_of(request.study)
 
 
 def facts_of(request: RunRequest) -> dict[str, str | int | bool | list[str] | None]:

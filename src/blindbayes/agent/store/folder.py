@@ -32,10 +32,9 @@ from blindbayes.agent.store.increments import Bases
 from blindbayes.agent.store.shares import ShareFolder
 from blindbayes.agent.store.tables import Tables
 from blindbayes.disclosure.audit_log import AuditLog
-from blindbayes.disclosure.charges import Payments
+from blindbayes.disclosure.charges import RunLedger
 from blindbayes.disclosure.checks import Records
 from blindbayes.disclosure.history import History
-from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, LedgerError
 from blindbayes.io.files import make_private_folder, sync, write_whole
 from blindbayes.net.identity import Card, Identity, pin, pinned, read_card, require_name
@@ -85,12 +84,11 @@ class SiteFolder:
     folder: Path
     config: SiteConfig
     audit: AuditLog = field(init=False)
-    ledger: Ledger = field(init=False)
+    ledger: RunLedger = field(init=False)
     approvals: Approvals = field(init=False)
     people: People = field(init=False)
     decisions: Decisions = field(init=False)
     history: History = field(init=False)
-    payments: Payments = field(init=False)
     bases: Bases = field(init=False)
     runs: RunFolders = field(init=False)
     shares: ShareFolder = field(init=False)
@@ -100,12 +98,11 @@ class SiteFolder:
 
     def __post_init__(self) -> None:
         self.audit = AuditLog(self.folder / "audit.log")
-        self.ledger = Ledger(self.folder / self.config.ledger)
+        self.ledger = RunLedger(self.folder / self.config.ledger)
         self.approvals = Approvals(self.folder / "approved", self.audit)
         self.people = People(self.folder / "people.toml", self.audit)
         self.decisions = Decisions(self.folder / "refused", self.config, self.audit, self.approvals, self.people)
         self.history = History(self.audit)
-        self.payments = Payments(self.ledger)
         self.bases = Bases(self.folder / "bases")
         self.runs = RunFolders(self.folder / "runs")
         self.shares = ShareFolder(self.folder / "shares", self.audit, self.history)
@@ -153,7 +150,7 @@ class SiteFolder:
         identity = Identity.create(folder, name, address=address, passphrase=passphrase)
         home, facts = cls(folder.resolve(), config), {"identity": identity.card.identity.hex()}
         if succeeds is None:
-            Ledger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
+            RunLedger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
         else:
             facts["succeeds"] = read_card(succeeds.folder / "card.toml").identity.hex()
             with sole_agent(succeeds.folder), succeeds.audit.locked() as log, succeeds.ledger.locked() as spent:
@@ -222,4 +219,4 @@ class SiteFolder:
         """Return what the checks of `disclosure` are asked with, now."""
         names = {card.identity.hex(): name for name, card in self.peers().items()}
         approval = self.approvals.approved_runs(study)
-        return Records(self.config.policy, self.history, self.payments, approval, time.time(), names)
+        return Records(self.config.policy, self.history, self.ledger, approval, time.time(), names)
