@@ -114,7 +114,7 @@ def test_between_sites_the_learner_fails_alone_and_the_others_hear_of_a_run_that
 
 def test_a_site_that_asks_later_hears_of_a_run_that_ended_well(monkeypatch: pytest.MonkeyPatch) -> None:
     words: list[int] = []
-    monkeypatch.setattr(Answers, "tell", lambda self, site, pair, word: words.append(word))
+    monkeypatch.setattr(Answers, "send", lambda self, site, pair, word: words.append(word))
     pair = SimpleNamespace(ended=lambda code: code)
     well, alone, failed = (
         {"state": "done"},
@@ -122,7 +122,7 @@ def test_a_site_that_asks_later_hears_of_a_run_that_ended_well(monkeypatch: pyte
         {"state": "failed", "exit_code": 9},
     )
     for outcome in (well, alone, failed):
-        Answers(SimpleNamespace(), SimpleNamespace()).tell_ended("hospital", pair, outcome)
+        Answers(SimpleNamespace(), SimpleNamespace()).send_ended("hospital", pair, outcome)
     assert words[0] == words[1] != words[2]
 
 
