@@ -32,7 +32,7 @@ Scope = Literal["run", "exact_sum", "columns"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """This site's vector of a sum over sites."""
+    """A site's vector of a sum over sites."""
 
     exact: bool
     table: str

@@ -30,7 +30,7 @@ class Tables:
     rows: Rows | None
 
     def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
-        """The exact statistics of this site's rows; `bound` limits the rows of one person."""
+        """Count this site's rows; `bound` limits the rows of one person."""
         from blindbayes.data import count_table
 
         rows = self._named()
