@@ -60,7 +60,7 @@ class Spend:
 
 
 def pure_rho(epsilon: float) -> float:
-    """A pure epsilon-DP release is (epsilon^2 / 2)-zCDP (Bun and Steinke 2016)."""
+    """Return the zCDP of a pure epsilon-DP release, epsilon^2 / 2 (Bun and Steinke 2016)."""
     return epsilon * epsilon / 2
 
 

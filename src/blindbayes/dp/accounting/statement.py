@@ -222,7 +222,7 @@ class PrivacyStatement:
         return made
 
     def to_registry(self, deployment: Deployment) -> dict[str, Any]:
-        """A record of the OpenDP Deployments Registry, at its tier 3."""
+        """Return a record of the OpenDP Deployments Registry, at its tier 3."""
         parameters: dict[str, float] = {"epsilon": self.epsilon}
         if self.delta:
             parameters["delta"] = self.delta
@@ -274,7 +274,7 @@ class PrivacyStatement:
         }
 
     def to_yaml(self, deployment: Deployment) -> str:
-        """The registry record as YAML."""
+        """Return the registry record as YAML."""
         return "\n".join(_yaml(self.to_registry(deployment), 0)) + "\n"
 
 
@@ -326,7 +326,7 @@ def _yaml(value: dict[str, Any], depth: int) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """A float that every YAML reader takes for a number: 1e-06 lacks the point that YAML 1.1 wants."""
+    """Format a float so that every YAML reader takes it for a number: 1e-06 lacks the point that YAML 1.1 wants."""
     text = repr(value)
     mantissa, _, exponent = text.partition("e")
     if not exponent:

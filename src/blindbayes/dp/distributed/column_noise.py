@@ -312,7 +312,7 @@ def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Seque
 
 
 def draw(plan: ReleasePlan, coins: Coins) -> PartyNoise:
-    """The noise of a release as whole numbers to be added to the counts it would be made of.  [columns]"""
+    """Draw the noise of a release, as integers to be added to its counts.  [columns]"""
     counts, tables = draws(plan, coins, 1)
     return PartyNoise(tuple(map(int, counts[0])), {name: table[0].astype(object) for name, table in tables.items()})
 
@@ -397,5 +397,5 @@ def _roomy(values: Integers, factor: int) -> Integers:
 
 
 def _rounded(values: Integers, step: int) -> Integers:
-    """The nearest whole numbers of values / step, halves up: they move with a whole number that is added."""
+    """Round values / step to the nearest integers, halves up; an integer that is added moves the result alike."""
     return np.asarray((2 * values + step) // (2 * step))

@@ -113,7 +113,7 @@ class NoisySum:
         return cls(tables, noise)
 
     def at(self, honest: int) -> NoisySum:
-        """The same tables, with noise for another number of honest shares."""
+        """Return the same tables with noise for another number of honest shares."""
         return self if honest == self.noise.honest else replace(self, noise=self.noise.at(honest))
 
     @property

@@ -51,7 +51,7 @@ def _tail(start: float, variance: float) -> tuple[float, float]:
 
 
 def delta_of(variance: Fraction, epsilon: Fraction, blocks: int, shift: int) -> float:
-    """An upper bound on delta at `epsilon` when each of `blocks` cells with this noise variance moves by at most `shift`."""
+    """Return an upper bound on delta at `epsilon` when each of `blocks` cells moves by at most `shift`."""
     if variance < SMALLEST_VARIANCE:
         raise ConfigError("the price of discrete Gaussian noise is computed for variances of at least 4")
     total = float(blocks * variance)
@@ -62,15 +62,17 @@ def delta_of(variance: Fraction, epsilon: Fraction, blocks: int, shift: int) -> 
 
 
 def length_delta(length: float, epsilon: float) -> float:
-    """An upper bound on delta at `epsilon` of a change of this length, in deviations of continuous Gaussian noise (Balle and
-    Wang 2018), and of discrete noise of a variance that is larger by `ROUNDING`.  [gaussian-length]"""
+    """Return an upper bound on delta at `epsilon` of a change of this length, in deviations of the noise.  [gaussian-length]
+
+    It holds for continuous Gaussian noise (Balle and Wang 2018) and for discrete noise of a variance larger by `ROUNDING`.
+    """
     near, far = (float(special.log_ndtr(-epsilon / length + side * length / 2)) for side in (1, -1))
     return max(0.0, math.exp(near) * (1 + _SLACK) - math.exp(min(epsilon + far, 0.0)) * (1 - _SLACK))
 
 
 @lru_cache(maxsize=256)
 def length_for(epsilon: float, delta: float) -> float:
-    """The longest change, in deviations, that costs at most (epsilon, delta)."""
+    """Return the longest change, in deviations, that costs at most (epsilon, delta)."""
     low, high = 0.0, 1.0
     while length_delta(high, epsilon) <= delta:
         low, high = high, 2 * high
@@ -83,12 +85,12 @@ def length_for(epsilon: float, delta: float) -> float:
 
 
 def rho_of(variance: Fraction, blocks: int, shift: int) -> Fraction:
-    """Zero-concentrated privacy (Canonne, Kamath, Steinke 2020): the squared L2 change over twice the variance."""
+    """Return the zCDP (Canonne, Kamath, Steinke 2020): the squared L2 change over twice the variance."""
     return Fraction(blocks * shift * shift) / (2 * variance)
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """delta at `epsilon` of a rho-zCDP mechanism: min over a > 1 of e^((a-1)(a rho - eps)) / (a-1) (1 - 1/a)^a.
+    """Return delta at `epsilon` of a rho-zCDP mechanism: min over a > 1 of e^((a-1)(a rho - eps)) / (a-1) (1 - 1/a)^a.
 
     Canonne, Kamath and Steinke 2020, Proposition 12. The minimum is searched for; any a gives a valid bound.
     """
@@ -105,7 +107,7 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=1024)
 def variance_for(epsilon: Fraction, delta: float, blocks: int, shift: int, *, cells: bool = True) -> Fraction:
-    """The smallest variance, on a grid of 1/4096 of its size, that costs at most (epsilon, delta).
+    """Return the smallest variance, on a grid of 1/4096 of its size, that costs at most (epsilon, delta).
 
     `cells` says that a unit moves at most one cell in each block (one record). Otherwise (several records of one person) only
     the squared change, blocks * shift^2, is known, and its length or the zCDP bound is used, whichever is less.

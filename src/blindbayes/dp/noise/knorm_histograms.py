@@ -73,11 +73,10 @@ def _simplex(coins: Coins, radius: int | Integers, sizes: Integers, owner: Integ
 
 
 def centred_knorms(coins: Coins, sizes: Sequence[int], rate: Number, count: int) -> Integers:
-    """Points of the product of Z^r / (1, ..., 1) over `sizes`, P(x) proportional to e**-(rate max_b ||x_b||), one in each of
-    `count` rows.  [classwise]
+    """Draw points of the product of Z^r / (1, ..., 1) over `sizes`, one per row.  [classwise]
 
-    Each block is given by its representative of lower median 0. A plain integer is a block of size two: the difference of
-    its two coordinates has the law of a number under its absolute value.
+    P(x) is proportional to e**-(rate max_b ||x_b||). Each block is given by its representative of lower median 0. A plain
+    integer is a block of size two: the difference of its two coordinates has the law of a number under its absolute value.
     """
     exact = positive(rate, "rate")
     if not sizes or min(sizes) < 2:

@@ -198,7 +198,7 @@ def _poisson_doubt(coins: Coins, mean: Fraction, word: int) -> int:
 
 
 def skellam(coins: Coins, variance: Number, size: int) -> Integers:
-    """The difference of two Poisson variables of mean variance / 2. Shares of it add up to a Skellam variable."""
+    """Draw differences of two Poisson variables of mean variance / 2; shares add up to a Skellam variable."""
     half = fraction(variance, "variance") / 2
     return poisson(coins, half, size) - poisson(coins, half, size)
 
@@ -238,7 +238,7 @@ def _add_points(coins: Coins, out: Integers, owners: npt.NDArray[np.intp], octav
 
 
 def _power_above(reach: Fraction) -> Fraction:
-    """A power of two that is at least 1 / (e^reach - 1): e^x - 1 is at least x, and at least 2^(x - 1) for x >= 1."""
+    """Return a power of two that is at least 1 / (e^reach - 1): e^x - 1 >= x, and e^x - 1 >= 2^(x - 1) for x >= 1."""
     whole = reach.numerator // reach.denominator
     if whole >= 1:
         return Fraction(1, 1 << (whole - 1))
@@ -246,7 +246,7 @@ def _power_above(reach: Fraction) -> Fraction:
 
 
 def _far_point(coins: Coins, top: int, rate: Fraction, reach: Fraction) -> int:
-    """A point of octave top + i, i drawn with weight b^i; b^(1+i) of its chance to stay is spent already. Zero if it goes."""
+    """Draw a point of octave top + i, i with weight b^i, or 0; b^(1+i) of its probability to stay is spent already."""
     i = int(_geometric(coins, reach, 1)[0])
     octave = top + i
     k = (1 << octave) + coins.below(1 << octave)

@@ -22,7 +22,7 @@ _ML_OPSET = 3
 
 
 def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
-    """The model as an `onnx.ModelProto`. Needs the extra `onnx`."""
+    """Return the model as an `onnx.ModelProto`. Needs the extra `onnx`."""
     onnx = need("onnx")
     TensorProto, checker, helper = onnx.TensorProto, onnx.checker, onnx.helper
     codebook = parameters.codebook
@@ -154,7 +154,7 @@ def _words_term(graph: _Graph, term: Words, source: str, at: int) -> str:
 
 
 def _cell(graph: _Graph, feature: Numeric, point: str, at: int) -> str:
-    """The histogram cell of a grid point: by division, or by how many cells begin at or below it."""
+    """Add the histogram cell of a grid point: by division, or by how many cells begin at or below it."""
     if feature.equal_cells:
         offset = graph.node("Sub", [point, graph.constant(f"first_{at}", np.array(feature.grid_low))], f"offset_{at}")
         spread = graph.node("Mul", [offset, graph.constant(f"bins_{at}", np.array(feature.size))], f"spread_{at}")
