@@ -135,7 +135,7 @@ def without_missing_cells(monkeypatch):
         made = planned(plan, epsilon, join, local)
         pairs = zip(made.declared.features, made.encodings, strict=True)
         gaps = [(cut, item.optional or (join == "left" and item.name not in local)) for item, cut in pairs]
-        return dataclasses.replace(made, cuts=tuple(dataclasses.replace(cut, missing=gap) for cut, gap in gaps))
+        return dataclasses.replace(made, encodings=tuple(dataclasses.replace(cut, missing=gap) for cut, gap in gaps))
 
     monkeypatch.setattr(column_noise, "_counted_plan", faulty)
     monkeypatch.setattr(guards, "_plans", {})
