@@ -1,0 +1,149 @@
+"""Evaluation vectors: sums equal the pooled evaluation, figures equal scikit-learn's, binned ones within their interval."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes.data import encode
+from blindbayes.errors import ConfigError, DataError
+from blindbayes.statistics.evaluation import Evaluation, bins_of, evaluate_rows
+
+CODEBOOK = Codebook(
+    "y",
+    ("a", "b", "c"),
+    (
+        Categorical("k", ("u", "v", "w"), optional=True),
+        Numeric("x", -50, 50, 0.25, optional=True),
+        Numeric("h", 0, 100, bins=7),
+    ),
+    max_rows=100_000,
+)
+
+
+def table(seed: int, rows: int, classes: str = "abc") -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    y = generator.choice(list(classes), rows, p=np.arange(1, len(classes) + 1) / np.arange(1, len(classes) + 1).sum())
+    shift = np.select([y == "a", y == "b"], [-6.0, 4.0], 0.0)
+    noise = generator.normal(0, 8, rows) + shift
+    k = np.where(generator.random(rows) < 0.5, np.select([y == "a", y == "b"], ["u", "v"], "w"), "u").astype(object)
+    k[generator.random(rows) < 0.1] = None
+    h = np.clip(generator.normal(50, 20, rows) + 2 * shift, 0, 100).astype(int)
+    return pd.DataFrame({"k": k, "x": np.clip(np.round(noise, 2), -50, 50), "h": h, "y": y})
+
+
+def evaluated(model: NaiveBayes, frame: pd.DataFrame, bins: int = 20) -> Evaluation:
+    columns = {name: frame[name].to_numpy() for name in CODEBOOK.names}
+    block = encode(columns, CODEBOOK, training=True, labels=frame["y"].to_numpy())
+    return evaluate_rows(model.parameters_, [block], bins)
+
+
+TRAIN, TEST = table(1, 3000), table(2, 1500)
+MODEL = NaiveBayes(CODEBOOK).fit(TRAIN.drop(columns="y"), TRAIN["y"])
+PROBABILITIES = MODEL.predict_proba(TEST.drop(columns="y"))
+PREDICTED = MODEL.predict(TEST.drop(columns="y"))
+TRUTH = TEST["y"].to_numpy()
+
+
+@given(st.lists(st.integers(0, 4), min_size=1500, max_size=1500), st.integers(2, 40))
+@settings(max_examples=10, deadline=None)
+def test_vectors_of_any_partition_add_up_to_the_pooled_one(sites: list[int], bins: int) -> None:
+    pooled = evaluated(MODEL, TEST, bins)
+    parts = [evaluated(MODEL, TEST[np.array(sites) == site], bins) for site in set(sites)]
+    total = Evaluation.from_vector(pooled.classes, bins, np.sum([part.vector for part in parts], axis=0))
+    assert total == pooled
+    assert total.figures == pooled.figures
+    assert sum(parts[1:], parts[0]) == pooled
+
+
+def test_figures_without_bins_are_those_of_scikit_learn() -> None:
+    result = evaluated(MODEL, TEST)
+    labels = list(CODEBOOK.classes)
+    assert result.confusion.tolist() == metrics.confusion_matrix(TRUTH, PREDICTED, labels=labels).tolist()
+    assert result.rows == len(TEST)
+    assert math.isclose(result.accuracy, metrics.accuracy_score(TRUTH, PREDICTED), rel_tol=1e-12)
+    assert math.isclose(result.balanced_accuracy, metrics.balanced_accuracy_score(TRUTH, PREDICTED), rel_tol=1e-12)
+    recall, precision = (
+        score(TRUTH, PREDICTED, labels=labels, average=None) for score in (metrics.recall_score, metrics.precision_score)
+    )
+    assert np.allclose(result.recall, recall, rtol=1e-12, atol=0)
+    assert np.allclose(result.precision, precision, rtol=1e-12, atol=0)
+    assert np.allclose(result.base_rate, [(label == TRUTH).mean() for label in labels], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("bins", [2, 20, 300])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_binned_figures_contain_those_of_scikit_learn(at: int, bins: int) -> None:
+    result, label = evaluated(MODEL, TEST, bins), CODEBOOK.classes[at]
+    truth, scores = label == TRUTH, PROBABILITIES[:, at]
+    places = bins_of(scores, bins)
+
+    auc = result.auc(label)
+    assert auc.low <= metrics.roc_auc_score(truth, scores) <= auc.high
+    assert math.isclose(auc.value, metrics.roc_auc_score(truth, places), rel_tol=1e-12)  # a tie within a bin
+
+    brier, exact = result.brier(label), metrics.brier_score_loss(truth, scores)
+    assert brier.low - 1e-12 <= exact <= brier.high + 1e-12
+    assert abs(brier.value - exact) <= brier.error + 1e-12 <= 1 / bins
+
+    false, true = result.roc(label)
+    expected_false, expected_true, _ = metrics.roc_curve(truth, places, drop_intermediate=False)
+    used = np.isin(np.round(false, 12), np.round(expected_false, 12))
+    assert used.all()
+    assert set(np.round(true, 12)) == set(np.round(expected_true, 12))
+
+    error = result.calibration_error(label)
+    occupied = np.unique(places)
+    exact_error = sum(abs(truth[places == b].mean() - scores[places == b].mean()) * (places == b).mean() for b in occupied)
+    assert error.low - 1e-12 <= exact_error <= error.high + 1e-12
+    assert error.error <= 0.5 / bins + 1e-12
+    points = result.calibration(label)
+    assert [point.rows for point in points] == [int((places == b).sum()) for b in occupied]
+    assert np.allclose([point.fraction for point in points], [truth[places == b].mean() for b in occupied], rtol=1e-12)
+
+
+def test_finer_bins_shrink_the_bin_error() -> None:
+    errors = [evaluated(MODEL, TEST, bins).auc("a").error for bins in (2, 20, 200)]
+    assert errors[0] > errors[1] > errors[2] > 0
+
+
+def test_one_row_adds_one_to_as_many_cells_as_there_are_classes_and_one_more() -> None:
+    whole, without = evaluated(MODEL, TEST), evaluated(MODEL, TEST.iloc[1:])
+    change = whole.vector - without.vector
+    assert sorted(change[change != 0].tolist()) == [1] * (len(CODEBOOK.classes) + 1)
+
+
+def test_figures_that_are_not_defined_are_none() -> None:
+    result = evaluated(MODEL, TEST[TEST["y"] == "a"])
+    assert result.figures["classes"]["b"]["recall"] is None
+    assert result.figures["classes"]["a"]["auc"]["value"] is None
+    assert result.balanced_accuracy == result.recall[0]
+    empty = Evaluation.zero(("a", "b"), 5)
+    assert empty.figures["accuracy"] is None
+    assert empty.figures["classes"]["a"]["brier"]["value"] is None
+
+
+@pytest.mark.parametrize("change", ["negative", "more scores", "short"])
+def test_vectors_of_no_rows_are_refused(change: str) -> None:
+    vector = evaluated(MODEL, TEST).vector
+    if change == "negative":
+        vector[1] = -1
+    elif change == "more scores":
+        vector[-1] += 1
+    else:
+        vector = vector[:-1]
+    with pytest.raises(DataError):
+        Evaluation.from_vector(CODEBOOK.classes, 20, vector)
+
+
+@pytest.mark.parametrize("bins", [0, 1, 1001, 2.0, True])
+def test_bins_are_a_small_whole_number(bins: int) -> None:
+    with pytest.raises(ConfigError, match="score_bins"):
+        Evaluation.zero(("a", "b"), bins)
