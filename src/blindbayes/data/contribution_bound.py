@@ -9,6 +9,7 @@ one table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from typing import Any
@@ -60,27 +61,44 @@ def sample_table(table: Any, codebook: Codebook, bound: ContributionBound, place
 
     It has the columns of the codebook; or only the column `place`, the position of a row, which numbers a person's rows.
     """
-    parts = require_identifier(codebook)
-    for part in parts:
-        if part.column not in table.columns:
-            raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
     names = [*codebook.names, codebook.target] if place is None else [place]
-    texts = [_part(table[part.column], part) for part in parts]
-    present = texts[0].notnull() & (texts[0] != "")
-    for text in texts[1:]:
-        present = present & text.notnull() & (text != "")
-    key = _joined([text.length().cast("string") + ":" + text for text in texts])  # ("ab", "c") is not ("a", "bc")
+    key, present = person_keys(table, require_identifier(codebook))
     # Rows are sampled by their text; equal rows of a person are numbered, so that each has its own random value. A position
     # depends on rows of other persons, so it only determines that number.
-    content = _joined([table[name].cast("string").fill_null(_NULL) for name in names]) if place is None else ibis.literal("")
+    content = row_text(table, names) if place is None else ibis.literal("")
     rows = table.filter(present).select(*names, **{_KEY: key, _DRAW: content})
     same = ibis.window(group_by=[rows[_KEY], rows[_DRAW]], order_by=rows[_KEY if place is None else place])
     rows = rows.mutate(**{_COPY: ibis.row_number().over(same)})
-    salted = _joined([ibis.literal(bound.salt.hex()), rows[_KEY], rows[_DRAW], rows[_COPY].cast("string")])
-    rows = rows.mutate(**{_DRAW: _md5()(salted)})
+    salted = joined_texts([ibis.literal(bound.salt.hex()), rows[_KEY], rows[_DRAW], rows[_COPY].cast("string")])
+    rows = rows.mutate(**{_DRAW: salted_hash(salted)})
     rank = ibis.row_number().over(ibis.window(group_by=rows[_KEY], order_by=rows[_DRAW]))
     rows = rows.mutate(**{_COPY: rank})
     return rows.filter(rows[_COPY] < bound.rows_per_person).select(*names)
+
+
+def person_keys(table: Any, parts: tuple[IdPart, ...]) -> tuple[Any, Any]:
+    """Return the normalised identifier of each row of an Ibis table, as one text, and whether the row has one."""
+    for part in parts:
+        if part.column not in table.columns:
+            raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
+    texts = [_part(table[part.column], part) for part in parts]
+    present = reduce(lambda left, right: left & right, (text.notnull() & (text != "") for text in texts))
+    key = joined_texts([text.length().cast("string") + ":" + text for text in texts])  # ("ab", "c") is not ("a", "bc")
+    return key, present
+
+
+def row_text(table: Any, names: Sequence[str]) -> Any:
+    """Return the columns of each row of an Ibis table as one text."""
+    return joined_texts([table[name].cast("string").fill_null(_NULL) for name in names])
+
+
+def joined_texts(texts: Sequence[Any]) -> Any:
+    return reduce(lambda left, right: left + "\x1f" + right, texts)
+
+
+def salted_hash(text: Any) -> Any:
+    """Return a hash, in hexadecimal, that every engine has."""
+    return _md5()(text)
 
 
 def sample_rows(frame: Any, codebook: Codebook, bound: ContributionBound) -> npt.NDArray[np.int64]:
@@ -109,10 +127,6 @@ def _md5() -> Any:
         """Hash a text to hexadecimal."""
 
     return ibis.udf.scalar.builtin(md5)
-
-
-def _joined(texts: list[Any]) -> Any:
-    return reduce(lambda left, right: left + "\x1f" + right, texts)
 
 
 def _part(column: Any, part: IdPart) -> Any:

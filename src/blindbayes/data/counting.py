@@ -24,6 +24,7 @@ from blindbayes.data.expressions import grouped, numeric, run
 from blindbayes.data.grouping import ColumnCount, by_class, class_positions
 from blindbayes.data.libraries import ibis
 from blindbayes.data.sources import Source, batches_of, open_source
+from blindbayes.data.split import Split
 from blindbayes.data.values import Listed, Misfit, Misfits, as_numpy, plain_text
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import Layout, Statistics, layout_of
@@ -39,13 +40,14 @@ def count(
     progress: Progress | None = None,
     lenient: bool = False,
     bound: ContributionBound | None = None,
+    split: Split | None = None,
 ) -> Statistics:
     """Return the exact statistics of a frame, path, URL or Ibis table, or raise with column and rule; see `count_table`."""
     opened = open_source(source)
     progress = progress or opened.watch
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
-        table = None if bound is None else sample_table(opened.rows(codebook), codebook, bound)
+        table = selected(opened, codebook, bound, split)
         if opened.is_local:
             wanted = [*codebook.names, codebook.target]
             coded = {*wanted}.difference(feature.name for feature in codebook.texts)
@@ -54,6 +56,12 @@ def count(
     finally:
         if opened is not source:
             opened.close()
+
+
+def selected(opened: Source, codebook: Codebook, bound: ContributionBound | None, split: Split | None) -> Any:
+    """Return the rows that count as an Ibis table; None if all do."""
+    table = None if split is None else split.filter(opened.rows(codebook), codebook)
+    return table if bound is None else sample_table(opened.rows(codebook) if table is None else table, codebook, bound)
 
 
 def count_batches(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,17 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.contribution_bound import ContributionBound, require_identifier, sample_rows, sample_table
-from blindbayes.data.counting import Progress, count, count_batches
+from blindbayes.data.counting import Progress, count, count_batches, selected
 from blindbayes.data.encode import encode
 from blindbayes.data.files import BATCH
 from blindbayes.data.frames import eager, frame_columns
 from blindbayes.data.libraries import pa
 from blindbayes.data.sources import is_source, open_source, require_columns
+from blindbayes.data.split import Split, split_rows
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import CodedRows, Statistics
+from blindbayes.statistics.evaluation import Evaluation, evaluate_rows
+from blindbayes.statistics.parameters import Parameters
 
 
 def count_table(
@@ -27,6 +30,7 @@ def count_table(
     lenient: bool = False,
     extra_columns: str = "refuse",
     bound: ContributionBound | None = None,
+    split: Split | None = None,
     progress: Progress | None = None,
 ) -> Statistics:
     """Return the exact statistics of a frame, path, URL or Ibis table; `Statistics` of the codebook are returned unchanged.
@@ -36,36 +40,68 @@ def count_table(
     category is missing or the codebook's `other`, and a row whose class is missing or not listed is left out. A missing value
     adds nothing to its feature, optional or not.
 
-    With `bound` at most `rows_per_person` rows of each person count; rows without an identifier do not.
+    With `bound` at most `rows_per_person` rows of each person count; rows without an identifier do not. With `split` only rows
+    of one part count.
     """
     if isinstance(source, Statistics):
         if source.codebook != codebook:
             raise ConfigError("the statistics belong to another codebook; compare the codebooks' hashes")
         if bound is not None:
             raise ConfigError("rows_per_person needs the table: statistics do not record whose rows they count")
+        if split is not None:
+            raise ConfigError("held_out needs the table: statistics do not record which rows they count")
         return source
     if is_source(source):
-        return count(source, codebook, lenient=lenient, extra_columns=extra_columns, bound=bound, progress=progress)
-    source = eager(source)  # once: a lazy frame may return its rows in another order each time
-    columns = frame_columns(source)
+        return count(
+            source, codebook, lenient=lenient, extra_columns=extra_columns, bound=bound, split=split, progress=progress
+        )
+    batches = _frame_batches(source, codebook, extra_columns, bound, split)
+    return count_batches(batches, codebook, lenient, progress)
+
+
+def evaluate_table(
+    source: Any, codebook: Codebook, parameters: Parameters, bins: int, split: Split, *, extra_columns: str = "refuse"
+) -> Evaluation:
+    """Return the evaluation of a model on one part of a table, which `codebook` describes."""
+    own, wanted = parameters.codebook, [*codebook.names, codebook.target]
+    opened = open_source(source) if is_source(source) else None
+    try:
+        if opened is None:
+            batches = _frame_batches(source, codebook, extra_columns, None, split)
+        else:
+            opened.require_columns(codebook, extra_columns=extra_columns)
+            batches = opened.batches(wanted, codebook, selected(opened, codebook, None, split), any_order=True)
+        coded = (encode(batch, own, training=True, labels=batch[own.target]) for batch in batches)
+        return evaluate_rows(parameters, coded, bins)
+    finally:
+        if opened is not None and opened is not source:
+            opened.close()
+
+
+def _frame_batches(
+    frame: Any, codebook: Codebook, extra_columns: str, bound: ContributionBound | None, split: Split | None
+) -> Iterator[dict[str, Any]]:
+    """Return the rows of a frame that count, in batches of columns."""
+    frame = eager(frame)  # once: a lazy frame may return its rows in another order each time
+    columns = frame_columns(frame)
     require_columns([*columns], codebook, extra_columns=extra_columns)
+    places = None if split is None else split_rows(frame, codebook, split)
     if bound is not None:
-        columns = take_sample(source, columns, codebook, bound)
-    rows = len(columns[codebook.target])
-    parts = (
+        sample = _sample(frame, columns, codebook, bound)
+        places = sample if places is None else np.intersect1d(places, sample)
+    if places is not None:
+        columns = {name: take(column, places) for name, column in columns.items()}
+    return (
         {name: columns[name][start : start + BATCH] for name in (*codebook.names, codebook.target)}
-        for start in range(0, rows, BATCH)
+        for start in range(0, len(columns[codebook.target]), BATCH)
     )
-    return count_batches(parts, codebook, lenient, progress)
 
 
-def take_sample(frame: Any, columns: Mapping[str, Any], codebook: Codebook, bound: ContributionBound) -> dict[str, Any]:
-    """Return the columns of a frame at the sampled rows."""
+def _sample(frame: Any, columns: Mapping[str, Any], codebook: Codebook, bound: ContributionBound) -> npt.NDArray[np.int64]:
     for part in require_identifier(codebook):
         if part.column not in columns:
             raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
-    places = sample_rows(frame, codebook, bound)
-    return {name: take(column, places) for name, column in columns.items()}
+    return sample_rows(frame, codebook, bound)
 
 
 def take(column: Any, places: npt.NDArray[np.int64]) -> Any:

@@ -8,11 +8,17 @@ from typing import Any
 
 from blindbayes.codebook import Categorical, Text
 from blindbayes.io.untrusted import markdown
+from blindbayes.statistics.evaluation import Binned, Evaluation
 from blindbayes.statistics.parameters import Parameters
 
 
-def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str | None = None) -> str:
-    """Return the card in Markdown. `facts` are public facts of the run; `approved` is the hash of the agreed codebook."""
+def model_card(
+    parameters: Parameters, facts: Mapping[str, Any], approved: str | None = None, evaluation: Evaluation | None = None
+) -> str:
+    """Return the card in Markdown.
+
+    `facts` are public facts of the run; `approved` is the hash of the agreed codebook; `evaluation` adds a section on results.
+    """
     codebook = parameters.codebook
     priors = ", ".join(
         f"{markdown(label)} {math.exp(value):.3f}" for label, value in zip(codebook.classes, parameters.log_prior, strict=True)
@@ -47,6 +53,8 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str |
             kind = "numeric, binned" if feature.bins else "numeric, Gaussian"
             unit = f" {markdown(feature.unit)}" if feature.unit else ""
             lines.append(f"| {name} | {kind} | {feature.low:g} to {feature.high:g}{unit} | {optional} |")
+    if evaluation is not None:
+        lines += ["", "## How good it is", "", *evaluation_lines(evaluation)]
     lines += [
         "",
         "## Limits",
@@ -58,3 +66,37 @@ def model_card(parameters: Parameters, facts: Mapping[str, Any], approved: str |
         "- The model describes association, not causes, and reproduces any bias of its rows.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def evaluation_lines(evaluation: Evaluation) -> list[str]:
+    """Return the figures of an evaluation in Markdown: what is exact, then a table by class, then the confusion matrix."""
+    labels = [markdown(label) for label in evaluation.classes]
+    lines = [
+        f"- held-out rows: {evaluation.rows:,}",
+        f"- accuracy: {_figure(evaluation.accuracy)} (balanced: {_figure(evaluation.balanced_accuracy)}; always answering the "
+        f"most frequent class: {_figure(max(evaluation.base_rate))})",
+        "",
+        "| class | base rate | recall | precision | AUC | Brier score | calibration error |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for at, (label, name) in enumerate(zip(evaluation.classes, labels, strict=True)):
+        exact = [_figure(each[at]) for each in (evaluation.base_rate, evaluation.recall, evaluation.precision)]
+        binned = [evaluation.auc(label), evaluation.brier(label), evaluation.calibration_error(label)]
+        lines.append(f"| {' | '.join([name, *exact, *map(_interval, binned)])} |")
+    lines += [
+        "",
+        f"In brackets: what can be, since only one of {evaluation.bins} bins of each score is known. Other figures are exact.",
+        "",
+        f"| true class | {' | '.join(f'predicted {name}' for name in labels)} |",
+        f"|---|{'---|' * len(labels)}",
+        *(f"| {name} | {' | '.join(map(str, row))} |" for name, row in zip(labels, evaluation.confusion.tolist(), strict=True)),
+    ]
+    return lines
+
+
+def _figure(value: float) -> str:
+    return "not defined" if math.isnan(value) else f"{value:.4f}"
+
+
+def _interval(figure: Binned) -> str:
+    return f"{_figure(figure.value)} [{_figure(figure.low)}, {_figure(figure.high)}]" if figure.value >= 0 else "not defined"

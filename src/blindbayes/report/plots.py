@@ -1,4 +1,4 @@
-"""Plots of a model as SVG: priors, strongest evidence, means. Equal models give equal files."""
+"""Plots of a model as SVG: priors, strongest evidence, means, evaluation. Equal models give equal files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import numpy as np
 
 from blindbayes.report.weight_of_evidence import Weight, information, weights
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.intervals import NoiseInterval, between
 from blindbayes.statistics.parameters import Gaussian, Parameters
 
 _MAX_VALUES = 30  # of all features
 _FONT = 'font-family="system-ui,sans-serif" font-size="13"'
 _BLUE, _RED = (31, 95, 168), (179, 38, 30)
+_COLOURS = (_BLUE, _RED, (46, 125, 50), (123, 31, 162), (230, 126, 34), (84, 110, 122))
+_SIDE, _GAP, _TOP = 300, 110, 60  # of the two panels of an evaluation
 
 
 def priors_plot(parameters: Parameters) -> str:
@@ -114,6 +117,46 @@ def gaussian_plot(parameters: Parameters, noise_interval: NoiseInterval | None =
             out.append(f'<text x="{left + width + 8}" y="{y + 14}">{plain(float(mean))}</text>')
             y += step
         y += 14
+    return "".join([*out, "</svg>\n"])
+
+
+def evaluation_plot(evaluation: Evaluation) -> str:
+    """Draw ROC curve and calibration curve of each class against the others. Dots are larger where a bin has more rows."""
+    height = _TOP + _SIDE + 50 + 20 * len(evaluation.classes)
+    out = _open(2 * _SIDE + _GAP + 100, height, f"Evaluation on {evaluation.rows:,} held-out rows")
+    panels = (
+        ("ROC", "false positive rate", "true positive rate"),
+        ("Calibration", "predicted probability", "fraction of rows"),
+    )
+    for at, (title, across, up) in enumerate(panels):
+        left = 60 + at * (_SIDE + _GAP)
+        out.append(f'<text x="{left}" y="{_TOP - 10}" font-weight="600">{title}</text>')
+        out.append(f'<rect x="{left}" y="{_TOP}" width="{_SIDE}" height="{_SIDE}" fill="none" stroke="#888"/>')
+        out.append(f'<path d="M {left} {_TOP + _SIDE} L {left + _SIDE} {_TOP}" stroke="#ccc"/>')
+        out.append(f'<text x="{left + _SIDE / 2}" y="{_TOP + _SIDE + 32}" text-anchor="middle">{across}, 0 to 1</text>')
+        middle = f"{left - 14} {_TOP + _SIDE / 2}"
+        out.append(f'<text transform="translate({middle}) rotate(-90)" text-anchor="middle">{up}, 0 to 1</text>')
+    for at, label in enumerate(evaluation.classes):
+        colour = f"rgb{_COLOURS[at % len(_COLOURS)]}"
+        false, true = evaluation.roc(label)
+        if np.isfinite(false).all() and np.isfinite(true).all():
+            line = " L ".join(f"{60 + _SIDE * x:.1f} {_TOP + _SIDE * (1 - y):.1f}" for x, y in zip(false, true, strict=True))
+            out.append(f'<path d="M {line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        points = evaluation.calibration(label)
+        dots = [
+            (60 + _SIDE + _GAP + _SIDE * (point.low + point.high) / 2, _TOP + _SIDE * (1 - point.fraction), point.rows)
+            for point in points
+        ]
+        if dots:
+            line = " L ".join(f"{x:.1f} {y:.1f}" for x, y, _ in dots)
+            out.append(f'<path d="M {line}" fill="none" stroke="{colour}" stroke-width="1" stroke-dasharray="3 3"/>')
+        for x, y, rows in dots:
+            radius = 2 + 6 * (rows / evaluation.rows) ** 0.5
+            out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{colour}" fill-opacity="0.7"/>')
+        area, y = evaluation.auc(label), _TOP + _SIDE + 56 + 20 * at
+        known = f"AUC {area.value:.3f} ({area.low:.3f} to {area.high:.3f})" if np.isfinite(area.value) else "no AUC"
+        out.append(f'<rect x="60" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
+        out.append(f'<text x="80" y="{y}">{escape(_short(label))}: {known}</text>')
     return "".join([*out, "</svg>\n"])
 
 

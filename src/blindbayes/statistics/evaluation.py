@@ -97,6 +97,11 @@ class Evaluation:
         return np.concatenate([self.confusion.ravel(), self.scores.ravel()])
 
     @property
+    def words(self) -> npt.NDArray[np.uint64]:
+        """The vector as words of a secure sum."""
+        return self.vector.view(np.uint64)
+
+    @property
     def bins(self) -> int:
         return int(self.scores.shape[2])
 
@@ -148,13 +153,13 @@ class Evaluation:
 
     def roc(self, label: str) -> tuple[FloatArray, FloatArray]:
         """Return false and true positive rates of "is it this class?", at the bins' edges from 1 down to 0."""
-        others, own = self._of(label)
+        others, own = self._counts(label)
         rates = [np.concatenate([[0], np.cumsum(counts[::-1])]) for counts in (others, own)]
         return _ratios(rates[0], np.full(len(rates[0]), others.sum())), _ratios(rates[1], np.full(len(rates[1]), own.sum()))
 
     def auc(self, label: str) -> Binned:
         """Return the area under the ROC curve of one class against the others; nan if one side has no rows."""
-        others, own = (counts.astype(object) for counts in self._of(label))  # products of counts may exceed 64 bits
+        others, own = (counts.astype(object) for counts in self._counts(label))  # products of counts may exceed 64 bits
         below = np.concatenate([[0], np.cumsum(others)[:-1]])
         pairs, wins, ties = int(own.sum() * others.sum()), int((own * below).sum()), int((own * others).sum())
         return Binned(_ratio(2 * wins + ties, 2 * pairs), _ratio(wins, pairs), _ratio(wins + ties, pairs))
@@ -162,14 +167,14 @@ class Evaluation:
     def brier(self, label: str) -> Binned:
         """Return the mean squared difference between the predicted probability of a class and whether a row is of it."""
         edges = np.arange(self.bins + 1) / self.bins
-        others, own = self._of(label)
+        others, own = self._counts(label)
         low = _ratio((others * edges[:-1] ** 2).sum() + (own * (1 - edges[1:]) ** 2).sum(), self.rows)
         high = _ratio((others * edges[1:] ** 2).sum() + (own * (1 - edges[:-1]) ** 2).sum(), self.rows)
         return Binned((low + high) / 2, low, high)
 
     def calibration(self, label: str) -> list[CalibrationPoint]:
         """Return the calibration curve of a class: one point per bin that has rows."""
-        others, own = self._of(label)
+        others, own = self._counts(label)
         return [
             CalibrationPoint(at / self.bins, (at + 1) / self.bins, int(a + b), float(b / (a + b)))
             for at, (a, b) in enumerate(zip(others, own, strict=True))
@@ -188,7 +193,7 @@ class Evaluation:
         )
         return Binned(value, low, high)
 
-    def _of(self, label: str) -> tuple[IntArray, IntArray]:
+    def _counts(self, label: str) -> tuple[IntArray, IntArray]:
         if label not in self.classes:
             raise ConfigError(f"{label!r} is no class of this evaluation; its classes are {', '.join(self.classes)}")
         others, own = self.scores[self.classes.index(label)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.contribution_bound import require_identifier, require_rows_per_person
+from blindbayes.data.split import require_comparable
 from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
@@ -110,6 +111,16 @@ def _require_min_cell(study: Study) -> None:
         )
 
 
+def _require_held_out(study: Study) -> None:
+    if not study.estimation.held_out:
+        return
+    if Support.EVALUATION not in study.task_class.supports:
+        raise ConfigError(
+            f"held_out does not apply to {study.protocol}, which opens no sum to evaluate a model by; leave it out"
+        )
+    require_comparable(study.codebook)
+
+
 def _require_options(study: Study) -> None:
     study.params  # noqa: B018 - reading them refuses what the protocol does not know
     study.task_class.check(study)
@@ -127,6 +138,7 @@ CHECKS = (
     _require_duplicates,
     _require_quorum,
     _require_min_cell,
+    _require_held_out,
     _require_options,
 )
 

@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from blindbayes.data.split import MAX_FRACTION
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.statistics.evaluation import require_bins
 
 MAX_NOTE_LENGTH = 2000
 MAX_RUN_SECONDS = 30 * 86400
@@ -114,7 +116,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
-    """Estimation of the model from statistics.
+    """Estimation of the model from statistics, and its evaluation.
 
     Parameters
     ----------
@@ -123,18 +125,28 @@ class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     class_weight : mapping
         Cost of an error in a class, by label; classes that are not named weigh 1. Weights multiply the priors, in an opened
         model and in classification over columns alike: a threshold t for one of two classes is a weight of (1 - t) / t.
+    held_out : float, default=0.0
+        Over rows: the fraction of persons (of rows, without an identifier in the codebook) that no run trains on, for
+        `RowStudy.evaluate`. Each party holds out its own, by a hash under a key of its own, the same in all runs.
+    score_bins : int, default=20
+        The number of equal-width bins of a predicted probability in an evaluation.
     """
 
     alpha: float = 1.0
     var_smoothing: float = 1e-9
     class_weight: dict[str, float] = {}
+    held_out: float = 0.0
+    score_bins: int = 20
 
     def __post_init__(self) -> None:
+        if not is_number(self.held_out) or not 0 <= self.held_out <= MAX_FRACTION:
+            raise ConfigError(f"held_out is a fraction from 0 (every row trains) to {MAX_FRACTION:g}")
+        require_bins(self.score_bins)
         if not is_number(self.alpha) or self.alpha <= 0 or not is_number(self.var_smoothing) or self.var_smoothing < 0:
             raise ConfigError("alpha must be a positive number and var_smoothing must not be negative")
         if not all(is_number(weight) and 1e-6 <= weight <= 1e6 for weight in self.class_weight.values()):
             raise ConfigError("class_weight: a weight lies between a millionth and a million")
-        _store_floats(self, "alpha", "var_smoothing")
+        _store_floats(self, "alpha", "var_smoothing", "held_out")
         weights = {label: float(weight) for label, weight in self.class_weight.items()}
         msgspec.structs.force_setattr(self, "class_weight", weights)
 

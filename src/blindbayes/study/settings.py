@@ -311,6 +311,12 @@ SETTINGS = {
     "study.estimation.class_weight": Setting(
         "cost of an error in a class, by label; a threshold t for one of two classes is a weight of (1 - t) / t"
     ),
+    "study.estimation.held_out": Setting(
+        "fraction of persons (of rows, without an identifier) that no run trains on, for the evaluation of the model",
+        "rows",
+        "Each site chooses them by a hash under a key of its own, the same in all runs",
+    ),
+    "study.estimation.score_bins": Setting("number of bins of a predicted probability in an evaluation", "rows"),
     # -- options of protocols that every study over columns has --------------------------------------------------------
     "study.options.queries": Setting(
         "maximum number of instances that may be classified",

@@ -187,6 +187,33 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     partition: ClassVar[Partition] = "rows"
     described: ClassVar[str] = "rows"
 
+    def evaluate(
+        self,
+        model: Any,
+        sources: Mapping[str, Any],
+        *,
+        policies: Mapping[str, Any] | None = None,
+        coins: Coins | None = None,
+        keep: Keep = Keep.HEADERS,
+    ) -> Any:
+        """Evaluate a model on the held-out rows of all parties, in this process, by one more sum of the study's protocol.
+
+        Parameters
+        ----------
+        model : Result, estimator or path
+            The result of `simulate`, a fitted model of the same target, classes and features, or a model file.
+        sources : mapping
+            Each party's whole table, as in `simulate`. Only the part that `Estimation(held_out=...)` holds out is evaluated.
+        policies, coins, keep
+            As in `simulate`.
+
+        Returns
+        -------
+        EvaluationResult
+            `figures`, `table` and `plot`, and who learned what. All figures are those of the pooled held-out rows.
+        """
+        return import_module(SIMULATION).evaluate(self, model, sources, policies=policies, coins=coins, keep=keep)
+
 
 class ColumnStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="columns"):
     """A study whose parties hold different columns of the same records, in the same order.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from blindbayes.agent.runs.folders import RunId, read_run_id
 from blindbayes.agent.runs.release import write_release
@@ -17,6 +17,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.data.sources import Source
+from blindbayes.data.split import Split
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import Contribution, RunRequest, facts_of, require_all, require_not_withdrawn
 from blindbayes.disclosure.checks import charge as pay
@@ -29,12 +30,16 @@ from blindbayes.net.events import log_event
 from blindbayes.net.identity import Identity
 from blindbayes.protocols import registry
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.evaluation import Evaluation
+from blindbayes.statistics.parameters import Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks.prediction import Request
 from blindbayes.study.tasks.result import PreviousTotal
 from blindbayes.study.tasks.task import BatchColumns, State, Task
 from blindbayes.study.tasks.traits import Support
+
+_T = TypeVar("_T")
 
 
 class FolderSite:
@@ -62,22 +67,33 @@ class FolderSite:
     def key(self) -> bytes:
         return bytes(32) if self._identity is None else self._identity.storage_key
 
-    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
-        tables = self.home.tables
+    @property
+    def split_key(self) -> bytes:
+        return hashlib.blake2b(key=self.key[:64], digest_size=32, person=b"bb held out").digest()
+
+    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None) -> Statistics:
         if self._withdrawn:
             return Statistics.zero(codebook)
-        if lenient or self._identity is None:
-            return tables.count(codebook, lenient=lenient, bound=bound)
+        count = partial(self.home.tables.count, codebook, lenient=lenient, bound=bound, split=split)
+        return count() if lenient or self._identity is None else self._with_digest(count)
+
+    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
+        if self._withdrawn:
+            return Evaluation.zero(parameters.codebook.classes, bins)
+        return self._with_digest(partial(self.home.tables.evaluate, codebook, parameters, bins, split))
+
+    def _with_digest(self, read: Callable[[], _T]) -> _T:
+        """Read the rows, and record their digest: without it an exact sum could never be compared with another."""
+        tables = self.home.tables
         stamp = tables.stamp()
         self._rows = digest, _ = tables.digest(self.key), tables.name
-        statistics = tables.count(codebook, lenient=lenient, bound=bound)
-        # An exact sum of rows whose digest the log does not hold could never be compared with another.
+        result = read()
         changed = tables.digest(self.key) != digest if stamp is None else tables.stamp() != stamp
         if changed:
             raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
-        return statistics
+        return result
 
-    def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
+    def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
         if self.base is None or self.name not in self.study.contributors:
             return None
         if self.study.privacy.rows_per_person is not None:
@@ -113,12 +129,12 @@ class FolderSite:
     def require_cost(self, charge: Charge | None) -> None:
         require_cost(self.home.config.policy, None if charge is None else charge.spend)
 
-    def state(self, statistics: Statistics) -> State:
-        self._counted = statistics
-        return State(self._digest(statistics), *self._rows)
+    def state(self, counted: Statistics | Evaluation) -> State:
+        self._counted = counted if isinstance(counted, Statistics) else None
+        return State(self._digest(counted), *self._rows)
 
-    def _digest(self, statistics: Statistics) -> str:
-        words = statistics.words.tobytes()
+    def _digest(self, counted: Statistics | Evaluation) -> str:
+        words = counted.words.tobytes()
         return hashlib.blake2b(words, key=self.key, digest_size=32, person=b"blindbayes data").hexdigest()
 
     def authorise_and_charge(
@@ -253,7 +269,7 @@ def contribution(study: StudyFile, state: State, quorum_size: int, *, exact: boo
         table=state.table,
         rows=state.rows,
         statistics=state.statistics,
-        codebook=study.book.sha256,
+        codebook=state.counted or study.book.sha256,
         contributors=tuple(study.party(name).identity for name in study.contributors),
         quorum_size=quorum_size,
         waits_for_all=registry.waits_for_all(study.protocol, study.setting),

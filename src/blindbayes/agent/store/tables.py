@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from blindbayes.data.columns import ColumnSource
     from blindbayes.data.contribution_bound import ContributionBound
     from blindbayes.data.sources import Source
+    from blindbayes.data.split import Split
+    from blindbayes.statistics.evaluation import Evaluation
+    from blindbayes.statistics.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +32,23 @@ class Tables:
     folder: Path
     rows: Rows | None
 
-    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
-        """Count this site's rows; `bound` limits the rows of one person."""
+    def count(
+        self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None = None
+    ) -> Statistics:
+        """Count this site's rows; `bound` limits the rows of one person, `split` takes one part."""
         from blindbayes.data import count_table
 
         rows = self._named()
         with self.open_batch(rows.source, rows.table, partly=False) as source:
-            return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, bound=bound)
+            return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, bound=bound, split=split)
+
+    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
+        """Return the evaluation of a model on one part of this site's rows."""
+        from blindbayes.data.table import evaluate_table
+
+        rows = self._named()
+        with self.open_batch(rows.source, rows.table, partly=False) as source:
+            return evaluate_table(source, codebook, parameters, bins, split, extra_columns=rows.extra_columns)
 
     def digest(self, key: bytes) -> str:
         """Return a keyed digest of the rows as they are in the source, before any map."""

@@ -11,13 +11,16 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.disclosure.policy import Policy, require_allowed
 from blindbayes.errors import ConfigError
+from blindbayes.naive_bayes.base import BaseNaiveBayes
+from blindbayes.naive_bayes.load import load
 from blindbayes.protocols.memory import Fault, Outcome, local_runs, run_in_memory
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.simulation.site import OPEN, MemorySite, key_of
 from blindbayes.study.study import Study
+from blindbayes.study.tasks.evaluation import evaluation_task
 from blindbayes.study.tasks.result import Result, RunResult
 from blindbayes.study.tasks.sums import SumTask
-from blindbayes.study.tasks.task import Task
+from blindbayes.study.tasks.task import StudyTask, Task
 from blindbayes.study.tasks.traits import ModelForm, Support
 from blindbayes.wire.transcript import Keep
 
@@ -53,8 +56,7 @@ def simulate(
         for name, source in sources.items()
     }
     agreement = agreed if isinstance(agreed, Agreement) else task_class.agree_locally(study, sites)
-    if set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
-        raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
+    _require_parties(agreement, sites)
     task = agreement.task
     task.require_runnable()
     for policy in policies.values():
@@ -63,14 +65,49 @@ def simulate(
         if base.statistics is None:
             raise ConfigError("the earlier result holds probabilities without counts: nothing can be added to it")
         task.require_base(base)
-    outcome = _run(agreement, sites, coins, faults, keep)
+    outcome = _run(task, sites, coins, faults, keep)
     shares = {name: site.share_of("") for name, site in sites.items()} if task.model is ModelForm.SHARED else {}
     return task.at(next(iter(sites.values())), "").local_result(outcome, shares)
 
 
-def _run(agreement: Agreement, sites: Mapping[str, MemorySite], coins: Coins, faults: Sequence[Fault], keep: Keep) -> Outcome:
+def evaluate(
+    agreed: Study | Agreement,
+    model: Any,
+    sources: Mapping[str, Any],
+    *,
+    policies: Mapping[str, Policy] | None = None,
+    coins: Coins | None = None,
+    keep: Keep = Keep.HEADERS,
+) -> RunResult:
+    """Evaluate a model with every party in this process. See `RowStudy.evaluate`."""
+    if not isinstance(sources, Mapping):
+        raise ConfigError("sources maps the name of each party to its table")
+    policies, coins = policies or {}, coins or Coins.system()
+    if unknown := sorted(set(policies) - set(sources)):
+        raise ConfigError(f"{unknown[0]!r} is no party of this run")
+    fitted = load(model) if isinstance(model, str | os.PathLike) else getattr(model, "model", model)
+    if not isinstance(fitted, BaseNaiveBayes):
+        raise ConfigError("model must be a fitted model, the result of a study that has one, or the path of a model file")
+    key = key_of(coins)
+    sites = {name: MemorySite(name, each, policy=policies.get(name, OPEN), key=key) for name, each in sources.items()}
+    agreement = agreed if isinstance(agreed, Agreement) else agreed.task_class.agree_locally(agreed, sites)
+    _require_parties(agreement, sites)
+    task = evaluation_task(agreement, fitted._parameters())
+    task.require_runnable()
+    for policy in policies.values():
+        require_allowed(policy, task.disclosure)
+    outcome = _run(task, sites, coins, (), keep)
+    return task.at(next(iter(sites.values())), "").result(outcome)
+
+
+def _require_parties(agreement: Agreement, sites: Mapping[str, MemorySite]) -> None:
+    if set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
+        raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
+
+
+def _run(task: StudyTask, sites: Mapping[str, MemorySite], coins: Coins, faults: Sequence[Fault], keep: Keep) -> Outcome:
     """Run every site's task, and those of the roles that no site of this run hosts."""
-    task, roles = agreement.task, agreement.roles
+    agreement, roles = task.agreement, task.roles
     if len(set(roles)) != len(roles) or set(agreement.contributors) - set(roles) - set(sites):
         raise ConfigError(f"a party has a name that {task.name} keeps for itself; known roles: {', '.join(roles)}")
     run_id = coins.bytes(16).hex()

@@ -13,6 +13,8 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.contribution_bound import ContributionBound
+from blindbayes.data.split import Split
+from blindbayes.data.table import evaluate_table
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import require_answers
 from blindbayes.disclosure.policy import Policy, require_cost, require_matches_revealed, require_rows
@@ -20,6 +22,8 @@ from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LocalProtocolError
 from blindbayes.naive_bayes.shares import KeptShare
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.evaluation import Evaluation
+from blindbayes.statistics.parameters import Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.columns import keys_of, require_own
@@ -52,11 +56,19 @@ class MemorySite:
     key: bytes = field(default_factory=lambda: _KEY, repr=False)  # of digests and of labels' coins, in all runs
     _table: ColumnSource | None = field(default=None, repr=False)
 
-    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
-        return count_table(self.source, codebook, lenient=lenient, bound=bound)
+    @property
+    def split_key(self) -> bytes:
+        """The key of held-out rows: no secret, so that another process evaluates a model on rows that did not train it."""
+        return hashlib.sha256(f"held-out rows of a site in memory\n{self.name}".encode()).digest()
 
-    def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
-        return None if self.taken_back is None else count_table(self.taken_back, codebook, lenient=lenient)
+    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None) -> Statistics:
+        return count_table(self.source, codebook, lenient=lenient, bound=bound, split=split)
+
+    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
+        return evaluate_table(self.source, codebook, parameters, bins, split)
+
+    def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
+        return None if self.taken_back is None else count_table(self.taken_back, codebook, lenient=lenient, split=split)
 
     def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
         return self.previous, False
@@ -81,8 +93,8 @@ class MemorySite:
     def require_cost(self, charge: Charge | None) -> None:
         require_cost(self.policy, None if charge is None else charge.spend)
 
-    def state(self, statistics: Statistics) -> State:
-        return State(hashlib.sha256(statistics.words.tobytes()).hexdigest())
+    def state(self, counted: Statistics | Evaluation) -> State:
+        return State(hashlib.sha256(counted.words.tobytes()).hexdigest())
 
     def authorise_and_charge(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -51,7 +51,7 @@ class SumTask(CountingTask):
     """This site's vector goes into a sum, or the site hosts a role of the protocol that adds the vectors up."""
 
     partitions = ("rows",)
-    supports = frozenset({Support.TEXT, Support.CLASS_WEIGHT, Support.MIN_CELL, Support.ROSTER_CHANGES, Support.INCREMENTS})
+    supports = frozenset(set(Support) - {Support.LABEL_EPSILON, Support.DROPOUT, Support.SLOW_COURIER})
     messages = ("one vector under masks or encryption, as SPEC.md of the protocol says",)
     protocol: ClassVar[registry.SumProtocol]
     quorums: ClassVar[tuple[Fraction, ...]] = ()  # share of up to 64 contributors, of more
@@ -94,7 +94,7 @@ class SumTask(CountingTask):
     def role(self, name: str, run: Run, coins: Coins) -> Role[Total | None]:
         vector = None
         if name == self.site.name and self.statistics is not None:
-            removed = self.site.removed(self.counting, lenient=self.study.is_private)
+            removed = self.site.removed(self.counting, lenient=self.study.is_private, split=self.split(held_out=False))
             fresh = coins.derive("contribution")
             vector = self.sum.contribution(self.statistics, fresh, removed, self.site.name)
         return self.protocol.role(run, self.setting, vector, coins.derive("role"))
@@ -124,9 +124,7 @@ class SumTask(CountingTask):
         base, is_missing = self.site.previous_total(self.counting)
         if base is not None:
             self.require_base(base)
-        totals: list[Total] = [each for each in map(outcome.outputs.get, self.learners) if each is not None]
-        if wrong := next((total.error for total in totals if total.error is not None), None):
-            raise wrong
+        totals = self.totals(outcome)
         if totals and is_missing:
             text = "This site learned how the sum changed, and not what it changed: it does not hold the earlier total."
             return self._contributed(outcome, text)
@@ -134,12 +132,16 @@ class SumTask(CountingTask):
             if set(outcome.transcript.received) >= set(self.roles):
                 raise PeerProtocolError("nobody learned the total")
             return self._contributed(outcome, "This site contributed to the sum and did not learn it.")
-        total = totals[0]
-        if any(other.included != total.included or (other.words != total.words).any() for other in totals[1:]):
-            raise PeerProtocolError("two roles learned different totals")
-        result = self._opened(total, outcome, base)
+        result = self._opened(agreed_total(totals), outcome, base)
         self.site.keep_total(result)
         return result
+
+    def totals(self, outcome: Outcome) -> list[Total]:
+        """Return the totals that roles of this site learned. Raises what one of them noticed."""
+        totals: list[Total] = [each for each in map(outcome.outputs.get, self.learners) if each is not None]
+        if wrong := next((total.error for total in totals if total.error is not None), None):
+            raise wrong
+        return totals
 
     def _contributed(self, outcome: Outcome, text: str) -> ContributorResult:
         statement, report = f"Study {self.agreement.sha256}\n\n{text}", self._report(outcome, ())
@@ -321,6 +323,14 @@ class SumTask(CountingTask):
             f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.quorum_size} sites,",
             f"as {setting.label}, to {', '.join(learners)}. Nothing has left.",
         ]
+
+
+def agreed_total(totals: Sequence[Total]) -> Total:
+    """Return the total that several roles learned alike."""
+    total = totals[0]
+    if any(other.included != total.included or (other.words != total.words).any() for other in totals[1:]):
+        raise PeerProtocolError("two roles learned different totals")
+    return total
 
 
 def describe_trust(planned: Sum, plan: NoisySum) -> str:

@@ -22,6 +22,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.contribution_bound import ContributionBound
+from blindbayes.data.split import Split
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure
 from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError
@@ -30,7 +31,9 @@ from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.feasible import require_feasible
+from blindbayes.statistics.parameters import Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.tasks.traits import ModelForm, NoParams, Partition, Standing, Support
 
@@ -49,6 +52,7 @@ class State:
     statistics: str  # of what was counted
     rows: str | None = None  # of the rows themselves; None: not taken, since what is opened is noisy
     table: str = ""  # what the site calls these rows
+    counted: str = ""  # hash of what they were counted for; empty: the study's codebook
 
 
 class Site(Protocol):
@@ -61,13 +65,21 @@ class Site(Protocol):
     def key(self) -> bytes:
         """The site's own key, for digests that mean nothing to others."""
 
-    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None) -> Statistics:
+    @property
+    def split_key(self) -> bytes:
+        """The key that decides which rows are held out: the same in all runs."""
+
+    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None) -> Statistics:
         """Return the exact statistics of this site's rows.
 
-        `lenient`: no row may be an error, since noise hides each. `bound` limits the rows that count per person.
+        `lenient`: no row may be an error, since noise hides each. `bound` limits the rows that count per person. With `split`
+        only rows of one part count.
         """
 
-    def removed(self, codebook: Codebook, *, lenient: bool) -> Statistics | None:
+    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
+        """Return the evaluation of a model on one part of this site's rows."""
+
+    def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
         """Return the statistics of rows that this site takes back, or None."""
 
     def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
@@ -85,7 +97,7 @@ class Site(Protocol):
     def require_cost(self, charge: Charge | None) -> None:
         """Raise if one run would cost more than the site's policy allows."""
 
-    def state(self, statistics: Statistics) -> State:
+    def state(self, counted: Statistics | Evaluation) -> State:
         """Return the state of this site's data."""
 
     def authorise_and_charge(
@@ -322,8 +334,13 @@ class CountingTask(StudyTask):
         # Seeded by the site's key and the run: a run that is resumed samples the same rows per person.
         seed = hashlib.blake2b(self.run_id.encode(), key=self.site.key[:64], digest_size=32, person=b"bb persons")
         bound = self.study.contribution_bound(Coins.seeded(seed.digest()))
-        counted = self.site.count(codebook, lenient=self.study.is_private, bound=bound)
+        counted = self.site.count(codebook, lenient=self.study.is_private, bound=bound, split=self.split(held_out=False))
         return require_feasible(counted, complete=not self.study.is_private)
+
+    def split(self, *, held_out: bool) -> Split | None:
+        """Return one part of this site's rows; None if the study holds out none."""
+        fraction = self.study.estimation.held_out
+        return Split(fraction, held_out, self.site.split_key) if fraction else None
 
     def bring(self, statistics: Statistics) -> None:
         """Take the input, checked against what the study and the site ask for."""

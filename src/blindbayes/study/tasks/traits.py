@@ -35,6 +35,7 @@ class Support(Enum):
     ROSTER_CHANGES = "roster changes"  # sites may join and leave: the roster is signed again, the study stays
     INCREMENTS = "increments"  # a run may add to an earlier result and take rows back
     DROPOUT = "dropout"  # a result may be opened without some of the sites
+    EVALUATION = "evaluation"  # held-out rows evaluate the model by a further sum
     SLOW_COURIER = "slow courier"  # the rounds grow neither with parties nor with columns or rows
 
 

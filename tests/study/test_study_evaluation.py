@@ -1,0 +1,194 @@
+"""Evaluation over several sites equals the evaluation of pooled held-out rows, and opens nothing but the sum."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import metrics
+
+from blindbayes import Categorical, Codebook, ColumnStudy, Estimation, Limits, NaiveBayes, Numeric, Privacy, RowStudy
+from blindbayes.codebook import IdPart, IdRecipe
+from blindbayes.crypto.coins import Coins
+from blindbayes.data.split import Split, split_rows
+from blindbayes.disclosure.policy import Policy
+from blindbayes.disclosure.value import SumForm
+from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
+from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.registry import Total
+from blindbayes.study.simulation.site import MemorySite
+from blindbayes.study.tasks.evaluation import evaluation_task
+from blindbayes.wire.transcript import Cost, Keep, Transcript
+
+BOOK = Codebook(
+    "ill",
+    ("no", "yes"),
+    (Categorical("smoker", ("no", "yes"), optional=True), Numeric("age", 0, 120, 1.0), Numeric("pulse", 30, 200, 1.0, bins=5)),
+    max_rows=100_000,
+    identifier=IdRecipe((IdPart("patient", "exact"),)),
+)
+STUDY = RowStudy(BOOK, estimation=Estimation(held_out=0.3))
+
+
+def patients(rows: int, seed: int) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    ill = generator.random(rows) < 0.3
+    return pd.DataFrame(
+        {
+            "patient": [f"{seed}-{each}" for each in generator.integers(0, rows // 2, rows)],
+            "smoker": np.where(generator.random(rows) < np.where(ill, 0.7, 0.3), "yes", "no"),
+            "age": np.clip(generator.normal(np.where(ill, 65, 50), 15, rows), 0, 120).astype(int),
+            "pulse": np.clip(generator.normal(np.where(ill, 95, 80), 15, rows), 30, 200).astype(int),
+            "ill": np.where(ill, "yes", "no"),
+        }
+    )
+
+
+TABLES = {name: patients(400 + 100 * at, at) for at, name in enumerate(["north", "south", "west"])}
+
+
+def part(name: str, *, held_out: bool) -> pd.DataFrame:
+    split = Split(0.3, held_out, MemorySite(name).split_key)
+    return TABLES[name].iloc[split_rows(TABLES[name], BOOK, split)]
+
+
+TRAINING, HELD_OUT = (pd.concat([part(name, held_out=each) for name in TABLES]) for each in (False, True))
+
+
+def features(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[list(BOOK.names)]
+
+
+@pytest.mark.parametrize("protocol", ["masked_sum", "reference", "ring_sum", "chain_sum", "oblivious_sum"])
+def test_training_and_evaluation_are_those_of_the_pooled_parts(protocol: str) -> None:
+    study = STUDY.replace(protocol=protocol)
+    trained = study.simulate(TABLES)
+    pooled = NaiveBayes(BOOK).fit(features(TRAINING), TRAINING["ill"])
+    assert np.array_equal(
+        trained.model.predict_joint_log_proba(features(HELD_OUT)), pooled.predict_joint_log_proba(features(HELD_OUT))
+    )
+    evaluated = study.evaluate(trained, TABLES)
+    truth, predicted = HELD_OUT["ill"].to_numpy(), pooled.predict(features(HELD_OUT))
+    scores = pooled.predict_proba(features(HELD_OUT))[:, 1]
+    figures = evaluated.figures
+    assert figures["rows"] == len(HELD_OUT)
+    assert abs(figures["accuracy"] - metrics.accuracy_score(truth, predicted)) < 1e-12
+    assert abs(figures["balanced_accuracy"] - metrics.balanced_accuracy_score(truth, predicted)) < 1e-12
+    assert abs(figures["classes"]["yes"]["recall"] - metrics.recall_score(truth, predicted, pos_label="yes")) < 1e-12
+    assert abs(figures["classes"]["yes"]["precision"] - metrics.precision_score(truth, predicted, pos_label="yes")) < 1e-12
+    auc = figures["classes"]["yes"]["auc"]
+    assert auc["low"] <= metrics.roc_auc_score(truth == "yes", scores) <= auc["high"]
+    assert evaluated.included == tuple(TABLES)
+
+
+def test_no_person_trains_and_evaluates() -> None:
+    assert set(TRAINING["patient"]).isdisjoint(HELD_OUT["patient"])
+    assert len(TRAINING) + len(HELD_OUT) == sum(map(len, TABLES.values()))
+
+
+def test_another_process_without_seeds_holds_out_the_same_rows() -> None:
+    one = STUDY.evaluate(STUDY.simulate(TABLES), TABLES)
+    two = STUDY.evaluate(STUDY.simulate(TABLES, coins=Coins.seeded(bytes(32))), TABLES, coins=Coins.seeded(bytes(32)))
+    assert one.evaluation == two.evaluation
+
+
+def test_rows_that_are_taken_back_are_those_that_trained() -> None:
+    whole = STUDY.simulate(TABLES)
+    less = STUDY.simulate(
+        {name: frame.iloc[:0] for name, frame in TABLES.items()}, base=whole, removed={"north": TABLES["north"]}
+    )
+    others = {name: TABLES[name] for name in ("south", "west")}
+    assert less.statistics == STUDY.simulate({**others, "north": TABLES["north"].iloc[:0]}).statistics
+
+
+def test_only_the_sum_is_opened_and_the_leak_report_says_so() -> None:
+    trained = STUDY.simulate(TABLES)
+    evaluated = STUDY.evaluate(trained, TABLES)
+    assert {label for leak in evaluated.leakage.values() for label in leak.opened} == {"sum"}
+    assert any("confusion matrix" in sentence for sentence in evaluated.report.follows)
+    assert "confusion matrix and of score bins" in evaluated.statement
+    task = evaluation_task(STUDY.task_class.agree_locally(STUDY, {name: MemorySite(name) for name in TABLES}), _fitted(trained))
+    disclosure = task.disclosure
+    assert disclosure.row_sum is not None
+    assert disclosure.row_sum.form is SumForm.EXACT
+    assert disclosure.row_sum.quorum_size == len(TABLES)  # never over fewer sites than the training
+    assert "score bins of held-out rows" in disclosure.opened[0]
+
+
+def _fitted(result: Any) -> Any:
+    return result.model.parameters_
+
+
+def test_the_release_has_figures_plot_and_a_section_of_the_model_card(tmp_path: Path) -> None:
+    evaluated = STUDY.evaluate(STUDY.simulate(TABLES), TABLES)
+    folder = evaluated.save(tmp_path / "evaluation")
+    stored = json.loads((folder / "evaluation.json").read_text())
+    assert stored["figures"] == evaluated.figures
+    assert stored["confusion"] == evaluated.evaluation.confusion.tolist()
+    card = (folder / "model_card.md").read_text()
+    assert "## How good it is" in card
+    assert f"held-out rows: {len(HELD_OUT)}" in card.replace(",", "")
+    assert (folder / "plots/evaluation.svg").read_text().startswith("<svg")
+    assert "AUC" in evaluated.table
+
+
+def test_models_of_any_kind_and_model_files_are_evaluated(tmp_path: Path) -> None:
+    trained = STUDY.simulate(TABLES)
+    trained.model.save(tmp_path / "model.json")
+    first = STUDY.evaluate(tmp_path / "model.json", TABLES).evaluation
+    assert first == STUDY.evaluate(trained.model, TABLES).evaluation
+    private = STUDY.replace(privacy=Privacy(epsilon=5.0)).simulate(TABLES)
+    assert STUDY.evaluate(private, TABLES).figures["rows"] == first.rows
+    with pytest.raises(ConfigError, match="fitted model"):
+        STUDY.evaluate(object(), TABLES)
+
+
+def test_what_cannot_be_evaluated_is_refused() -> None:
+    trained = STUDY.simulate(TABLES)
+    with pytest.raises(ConfigError, match="holds out no rows"):
+        RowStudy(BOOK).evaluate(trained, TABLES)
+    with pytest.raises(PrivacyError, match="has an epsilon"):
+        STUDY.replace(privacy=Privacy(epsilon=1.0)).evaluate(trained, TABLES)
+    with pytest.raises(PrivacyError, match="at least 3 parties"):
+        STUDY.evaluate(trained, {name: TABLES[name] for name in ("north", "south")})
+    other = Codebook("ill", ("no", "yes"), BOOK.features[:2], max_rows=10_000)
+    with pytest.raises(ConfigError, match="other features"):
+        STUDY.evaluate(NaiveBayes(other).fit(TRAINING[["smoker", "age"]], TRAINING["ill"]), TABLES)
+    with pytest.raises(ConfigError, match="held_out does not apply"):
+        ColumnStudy(BOOK, estimation=Estimation(held_out=0.2))
+    with pytest.raises(ConfigError, match="held_out does not apply"):
+        RowStudy(BOOK, protocol="private_ratio", estimation=Estimation(held_out=0.2))
+    for wrong in (-0.1, 0.6, float("nan"), True):
+        with pytest.raises(ConfigError, match="held_out is a fraction"):
+            Estimation(held_out=wrong)
+    with pytest.raises(ConfigError, match="score_bins"):
+        Estimation(score_bins=1)
+
+
+def test_limits_on_rows_hold_for_the_held_out_part() -> None:
+    trained = STUDY.simulate(TABLES)
+    few = min(len(part(name, held_out=True)) for name in TABLES) + 1
+    with pytest.raises(PrivacyError, match="rows"):
+        STUDY.replace(limits=Limits(min_rows=few)).evaluate(trained, TABLES)
+    with pytest.raises(PrivacyError, match="rows"):
+        STUDY.evaluate(trained, TABLES, policies={"north": Policy(min_rows=few)})
+
+
+def test_a_total_that_no_rows_give_names_the_contributors() -> None:
+    agreement = STUDY.task_class.agree_locally(STUDY, {name: MemorySite(name) for name in TABLES})
+    task = evaluation_task(agreement, _fitted(STUDY.simulate(TABLES))).at(MemorySite("north"), "ab" * 16)
+    words = np.zeros(task.setting.length, dtype=np.uint64)
+    words[0] = 1  # a row in the confusion matrix and in no score bin
+    totals = {name: Total(words, tuple(TABLES)) for name in task.learners}
+    wrong = Outcome(totals, Transcript(Keep.HEADERS), Cost(), {}, None, None, {}, 0)
+    with pytest.raises(PeerProtocolError, match="evaluation of no rows"):
+        task.result(wrong)
+
+
+def test_held_out_does_not_change_the_hash_of_agreed_studies() -> None:
+    assert RowStudy(BOOK).sha256 == RowStudy(BOOK, estimation=Estimation(held_out=0, score_bins=20)).sha256
+    assert RowStudy(BOOK).sha256 != STUDY.sha256
