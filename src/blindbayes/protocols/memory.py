@@ -19,7 +19,9 @@ from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, ProtocolError
 from blindbayes.protocols.core import Done, Open, Receive, ReceiveAll, Role, Run, Send, require_effect, resume
 from blindbayes.wire import Message, decode, encode
-from blindbayes.wire.transcript import Cost, Keep, PartyCost, SentMessage, Transcript
+from blindbayes.wire.transcript import Cost as Cost
+from blindbayes.wire.transcript import Keep as Keep
+from blindbayes.wire.transcript import PartyCost, SentMessage, Transcript
 
 _MAX_READY = 64
 Where = int | Callable[[SentMessage], bool]

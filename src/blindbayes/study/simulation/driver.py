@@ -13,7 +13,7 @@ from blindbayes.disclosure.policy import Policy, require_allowed
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.load import load
-from blindbayes.protocols.memory import Fault, Outcome, local_runs, run_in_memory
+from blindbayes.protocols.memory import Fault, Keep, Outcome, local_runs, run_in_memory
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.simulation.site import OPEN, MemorySite, key_of
 from blindbayes.study.study import Study
@@ -22,7 +22,6 @@ from blindbayes.study.tasks.result import Result, RunResult
 from blindbayes.study.tasks.sums import SumTask
 from blindbayes.study.tasks.task import StudyTask, Task
 from blindbayes.study.tasks.traits import ModelForm, Support
-from blindbayes.wire.transcript import Keep
 
 
 def simulate(

@@ -21,7 +21,7 @@ from blindbayes.disclosure.value import Disclosure, Output
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.protocols.core import Role, Run
-from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.memory import Cost, Outcome
 from blindbayes.protocols.registry import Total
 from blindbayes.report.leakage import LeakReport, follows_from_sum
 from blindbayes.report.model_card import evaluation_lines, model_card
@@ -32,7 +32,6 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.study.tasks.sums import SumTask, agreed_total
 from blindbayes.study.tasks.traits import Support
-from blindbayes.wire.transcript import Cost
 
 CONCLUSION = (
     "The evaluation is exact: a cell of its confusion matrix or a score bin that counts one held-out person reveals that such "

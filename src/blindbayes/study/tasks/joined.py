@@ -29,6 +29,7 @@ from blindbayes.protocols.private_join import joined as roles
 from blindbayes.protocols.private_join.joined import Joined, JoinSetup
 from blindbayes.protocols.private_join.sums.inputs import Entries, merge, one_hot
 from blindbayes.protocols.private_join.sums.roles import MAX_BOUND, MIN_BOUND
+from blindbayes.protocols.registry import U64Array
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import JoinStudy, Study, join_study, learner_of
 from blindbayes.study.tasks.audits import ScoringParams, describe_audits, kept_commitments
@@ -48,7 +49,6 @@ from blindbayes.study.tasks.prediction import PredictionTask, Request
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import UNIT, AnsweringSite, LocalSite, StudyTask
 from blindbayes.study.tasks.traits import Support
-from blindbayes.wire import U64Array
 
 Digests = list[bytes | None]
 

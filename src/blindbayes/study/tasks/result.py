@@ -18,14 +18,13 @@ from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
 from blindbayes.io.files import write_folder
 from blindbayes.naive_bayes.model_file import dump_model
 from blindbayes.naive_bayes.release import model_files, run_files
-from blindbayes.protocols.memory import Outcome
+from blindbayes.protocols.memory import Cost, Outcome
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.leakage import About, LeakReport, leak_report
 from blindbayes.report.prose import to_html
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
-from blindbayes.wire.transcript import Cost
 
 if TYPE_CHECKING:
     from blindbayes.naive_bayes.base import BaseNaiveBayes

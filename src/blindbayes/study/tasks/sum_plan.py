@@ -15,9 +15,9 @@ from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocols import registry
+from blindbayes.protocols.registry import U64Array
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.study.study import Study
-from blindbayes.wire import U64Array
 
 MIN_EXACT_PARTIES = 3  # an exact sum of two parties reveals to each the other's statistics
 
