@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -19,8 +19,9 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import read_digests, recipe_of, rows_at
+from blindbayes.disclosure.value import Disclosure
 from blindbayes.errors import ConfigError, DataError, PrivacyError
-from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.naive_bayes.shares import KeptShare, ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.private_join.sums.inputs import merge
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, training_name
@@ -28,20 +29,29 @@ from blindbayes.statistics.parameters import Histogram, Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study, join_study, learner_of
 from blindbayes.study.tasks.columns import count_local, holdings_of, keyed_digest, require_held, require_learner
+from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.result import SHARES_TOGETHER
 from blindbayes.study.tasks.scoring import whole_tables
 from blindbayes.study.tasks.shared import ShareTask
-from blindbayes.study.tasks.task import LocalSite
+from blindbayes.study.tasks.task import AnsweringSite, LocalSite
 from blindbayes.study.tasks.traits import Standing
 from blindbayes_papers.kikuchi2011.distorted_intersection.roles import alice, bob
 
+if TYPE_CHECKING:
+    from blindbayes.study.simulation.models import JointModel
+
 LEAK = (
-    "For each value of its columns and each class an attribute holder learned a thinned size: so many, or more, of its people "
-    "with that value have that class at {holder}. It shifts what the number is likely to be, by 0.8 bits on average of the 6.7 "
-    "bits of a number up to 100 (SPEC of distorted_intersection, `posterior`), once per value and class, and again in every "
-    "training. {holder} learned how many people have each value, the others how many have each class. joined_sums tells "
-    "nothing of this."
+    "For each value of its columns and each class an attribute holder learned a thinned size: at least that number of persons "
+    "with the value have the class at {holder}. It reveals 0.8 bits on average of the 6.7 bits of a number up to 100 (SPEC of "
+    "distorted_intersection, `posterior`), once per value and class, and again in every training. {holder} learned how many "
+    "persons have each value, the others how many have each class. joined_sums reveals nothing of this."
 )
-"""What training tells, in words."""
+"""The leak of training, for statements and leak reports."""
+
+NOT_UNIFORM = (
+    "A share is not uniform: it is a table of logarithms of the thinned sizes that its holder learned, and reveals to another "
+    "reader what they revealed to the holder."
+)
 
 
 class DistortedParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +71,14 @@ class Factors:
 
     tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: logarithms of its factors, as score tables
     training: str
+
+
+class DistortedPrediction(PredictionTask):
+    """A classification by shares that are not uniform."""
+
+    @property
+    def disclosure(self) -> Disclosure:
+        return replace(super().disclosure, conclusions=(NOT_UNIFORM, SHARES_TOGETHER))
 
 
 class DistortedTask(ShareTask):
@@ -165,14 +183,23 @@ class DistortedTask(ShareTask):
         return [self.items[at] for at in np.flatnonzero(chosen)]
 
     def share(self, trained: Factors) -> ModelShare:
-        """Return no uniform share, but what the party learned."""
+        """Return the logarithms of what the party learned, which are not uniform."""
         public, queries = replace(self.setup, training=trained.training).to_dict(), self.study.options.get("queries")
         return ModelShare(self.agreement.sha256, self.party, public, trained.tables, {}, self.local, queries)
+
+    def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:
+        from blindbayes_papers.kikuchi2011.model import DistortedModel  # loads what only a simulation needs
+
+        compare_all = bool(self.study.options.get("compare_all", False))
+        return DistortedModel(shares, learner_of(self.study), compare_all=compare_all, agreement=self.agreement)
+
+    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> DistortedPrediction:
+        return DistortedPrediction(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
 
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def conclusions(self) -> tuple[str, ...]:
-        return (*super().conclusions(), LEAK.format(holder=self.setup.class_holder))
+        return NOT_UNIFORM, SHARES_TOGETHER, LEAK.format(holder=self.setup.class_holder)
 
     def outputs(self) -> list[str]:
         return ["thinned_size of every value and class, to the holder of the value"]

@@ -39,6 +39,7 @@ from blindbayes.study.tasks.aligned import AlignedTask
 from blindbayes.study.tasks.classify import Scoring
 from blindbayes.study.tasks.columns import columns_of, count_local, require_held, whole_block
 from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.result import SHARES_TOGETHER
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import AnsweringSite, LocalSite
 from blindbayes.study.tasks.traits import Standing
@@ -75,6 +76,13 @@ def _column(feature: Feature, block: CodedRows) -> list[int]:
     return [int(code) for code in codes - least]
 
 
+CONCLUSIONS = (
+    "A share alone is an integer within 2^-64 of independence from what it shares: a party that holds one, and the messages "
+    "above, learns nothing of the other's columns beyond what was opened.",
+    SHARES_TOGETHER,
+)
+
+
 class PrintedScoring(Scoring):
     """One party's side of a classification, in a session of its own under the keys of the training."""
 
@@ -109,6 +117,9 @@ class PrintedScoring(Scoring):
             channel = yield from route.connect(run, holder, share.terms, coins, share.own_key, share.other_key)
             found = yield from route.classify_attribute_holder(channel, attributes, share.held, self._values, self.count)
         return np.array(found, dtype=np.int64)
+
+    def conclusions(self) -> tuple[str, ...]:
+        return CONCLUSIONS
 
     def _local(self, block: CodedRows) -> npt.NDArray[np.float64]:
         """What the class holder's own columns add to the scores; it computes them alone, with the divisor of the terms."""
@@ -256,6 +267,9 @@ class PrintedColumnsTask(ShareTask):
     @cached_property
     def disclosure(self) -> Disclosure:
         return replace(super().disclosure, unsafe=unsafe_keys(self.study.options))
+
+    def conclusions(self) -> tuple[str, ...]:
+        return CONCLUSIONS
 
     def security(self) -> tuple[str, str]:
         return (

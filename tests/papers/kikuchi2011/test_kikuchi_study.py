@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from blindbayes import Codebook, JoinStudy, NaiveBayes
+from blindbayes import Codebook, ColumnStudy, JoinStudy, NaiveBayes
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
@@ -41,8 +41,8 @@ SPLITS = {2: {"bank": ["u", "y"], "shop": ["v", "w"]}, 3: {"bank": ["u", "y"], "
 
 
 def study(**fields: Any) -> Study:
-    given: dict[str, Any] = {"duplicates": "first", "key": "id", "options": {"queries": 10_000}, **fields}
-    return make_study(BOOK, kind="join", protocol="distorted_intersection", **given)
+    settings: dict[str, Any] = {"duplicates": "first", "key": "id", "options": {"queries": 10_000}}
+    return make_study(BOOK, kind="join", **{"protocol": "distorted_intersection", **settings, **fields})
 
 
 @pytest.mark.parametrize(("parties", "compare_all"), [(2, False), (3, False), (3, True)])
@@ -63,6 +63,28 @@ def test_its_estimates_classify_nearly_as_pooled_training(parties: int, compare_
     assert "learned a thinned size" in result.statement
     assert any("learned a thinned size" in line for line in result.report.follows)
     assert result.report.unforeseen == ()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "uniform"), [("distorted_intersection", False), ("scalar_product", False), ("joined_sums", True)]
+)
+def test_reports_call_a_share_uniform_only_where_it_is(protocol: str, uniform: bool) -> None:
+    """Check the leak reports of training and of a classification."""
+    tables = {name: FRAME[["id", *names]] for name, names in SPLITS[2].items()}
+    if protocol == "scalar_product":
+        options = {"key_bits": 512, "toy_keys": True, "degree": 10}
+        agreed = ColumnStudy(BOOK, protocol=protocol, options=options)
+        tables = {name: table.drop(columns="id")[:20] for name, table in tables.items()}
+    else:
+        agreed = study(protocol=protocol)
+    result = agreed.simulate(tables, coins=coins("uniform"))
+    asked = {name: X[[column for column in names if column != "y"]][:2] for name, names in SPLITS[2].items()}
+    answer = result.model.classify(asked, coins=coins("ask"))
+    for report in (result.report, answer.report):
+        assert any(line.startswith("A share alone is uniform") for line in report.follows) is uniform
+        assert any("shares of all parties together are the model" in line for line in report.follows)
+        if protocol == "distorted_intersection":
+            assert report.follows[0].startswith("A share is not uniform")
 
 
 def test_the_leak_is_as_large_as_the_page_says() -> None:

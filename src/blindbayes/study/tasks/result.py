@@ -256,10 +256,13 @@ def report_run(
     return leak_report(protocols, contributors, seen.received, labels, seen.entries, follows, seen.traffic, about)
 
 
-SHARES_CONCLUSIONS = (
-    "A share alone is uniform: whoever holds one, and the messages above, learns nothing of the other's columns beyond "
+SHARES_TOGETHER = (
+    "The shares of all parties together are the model. Each classification reveals something about it; limit their number."
+)
+SHARES_CONCLUSIONS = (  # only for protocols whose shares are uniform
+    "A share alone is uniform: a party that holds one, and the messages above, learns nothing of the other's columns beyond "
     "what was opened.",
-    "Both parties' shares together are the model. Each classification tells something of it; limit their number.",
+    SHARES_TOGETHER,
 )
 
 
