@@ -42,7 +42,7 @@ test: $(BUILT) lint test-fast test-tenth guard-short  ## What a change must pass
 test-fast: $(BUILT)  ## The default test suite alone
 	$(BIN)/pytest -n auto --dist worksteal --durations=8 || $(ALONE); }
 
-test-tenth: $(BUILT)  ## A tenth of the slow tests, another one every day, for at most some two minutes
+test-tenth: $(BUILT)  ## A tenth of the slow tests, another one every day, for about a minute
 	$(BIN)/pytest -m slow --tenth -n auto --dist worksteal -rs --durations=4 || $(ALONE) -m slow; }
 
 test-one: $(BUILT)  ## The tests of one place: make test-one T=tests/report

@@ -63,7 +63,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--coins", default="1", help="what random numbers follow from, with the test's name; system: fresh ones")
     parser.addoption("--tenth", action="store_true", help="a tenth of the slow tests, another one every day")
-    parser.addoption("--tenth-seconds", type=float, default=100.0, help="with --tenth: let no further test begin after that")
+    parser.addoption("--tenth-seconds", type=float, default=60.0, help="with --tenth: let no further test begin after that")
 
 
 def tenth_of_today() -> int:
