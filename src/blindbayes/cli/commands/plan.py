@@ -143,7 +143,7 @@ def _show(result: Forecast, codebook: Codebook, cost: str | None, files: Sequenc
     screen.print(_table(result, codebook))
     if result.not_private is not None:
         for line in _comments(result, codebook):
-            screen.line(line)
+            screen.print(line, markup=False, highlight=False)
     if result.proxy == "synthetic table":
         screen.line("made-up data: this shows how noise scales with rows and epsilon, not what your data will say")
     if cost is not None:
