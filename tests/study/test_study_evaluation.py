@@ -116,7 +116,8 @@ def test_only_the_sum_is_opened_and_the_leak_report_says_so() -> None:
     assert disclosure.row_sum is not None
     assert disclosure.row_sum.form is SumForm.EXACT
     assert disclosure.row_sum.quorum_size == len(TABLES)  # never over fewer sites than the training
-    assert "score bins of held-out rows" in disclosure.opened[0]
+    assert disclosure.opened == ("sum of the confusion matrix and score bins of held-out rows, by an evaluation",)
+    assert STUDY.task_class(task.agreement).disclosure.opened == ("sum", *disclosure.opened)  # approved with the study
 
 
 def _fitted(result: Any) -> Any:

@@ -19,6 +19,7 @@ from blindbayes.agent.approvals.summary import require_study
 from blindbayes.agent.offers import USED_UP, Answers, ApprovalUsedUp, Offers
 from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.context import Work, name_to_add_to, work_of
+from blindbayes.agent.runs.folders import EVALUATION, NAME, read_run_id
 from blindbayes.agent.runs.role_runner import RoleRunner, SiteServices
 from blindbayes.agent.runs.run import AgentRun, NotNow, Unwritten
 from blindbayes.agent.runs.state import RunState
@@ -43,6 +44,7 @@ from blindbayes.net.journal import code_version
 from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks.evaluation import require_evaluation
 from blindbayes.study.tasks.prediction import Request, prediction_run
 from blindbayes.study.tasks.traits import ModelForm, Support
 
@@ -120,6 +122,20 @@ class Agent:
         self.require_party(study)
         self.require_runs_left(study, runs)
         run_id = ("" if base is None else name_to_add_to(self.home, study, base)) + Coins.system().bytes(16).hex()
+        return self.launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
+
+    def evaluate(self, sha256: str, model: str | None = None) -> AgentRun:
+        """Evaluate the model of a run of an approved study (by default the newest) on the held-out rows of all its sites."""
+        study, runs = self._require_approved(sha256)
+        require_evaluation(study.study)
+        self.require_party(study)
+        self.require_runs_left(study, runs)
+        releases = self.home.history.releases(sha256, study.party(self.name).identity)
+        trained = [entry["run"] for entry in releases if self.home.bases.has_total(sha256, entry["run"])]
+        if model is None and not trained:
+            raise ConfigError("this site learned no total of a run of this study: train first, with `blindbayes study run`")
+        name = read_run_id(trained[-1] if model is None else model, study.task).name
+        run_id = name + Coins.system().bytes((EVALUATION - NAME) // 2).hex()
         return self.launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
 
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:

@@ -27,6 +27,11 @@ def begin(context: Context, study: str, base: str | None = None) -> dict[str, An
     return _begun(context, context.agent.begin(study, base))
 
 
+def evaluate(context: Context, study: str, model: str | None = None) -> dict[str, Any]:
+    """Evaluate the model of a run of an approved study (by default the newest) on the held-out rows of all sites"""
+    return _begun(context, context.agent.evaluate(study, model))
+
+
 class Prediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to classify a batch; `rows` and `table` name this site's columns of the instances."""
 

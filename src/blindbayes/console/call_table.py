@@ -24,6 +24,7 @@ CALLS: tuple[View | Action, ...] = (
     View("/identities", records.identities, "identities.html"),
     View("/settings", records.settings, "settings.html"),
     Action("/runs", actions.begin, "run", "/studies", _RUN),
+    Action("/evaluations", actions.evaluate, "run", "/studies", _RUN),
     Action("/runs/{run}/stop", actions.stop, "stop", _RUN, _RUN, "stopped"),
     Action("/studies", actions.keep_study, back="/studies", then=_STUDY, notice="kept"),
     Action("/studies/{study}/approve", actions.approve, "approve", _STUDY, _STUDY),

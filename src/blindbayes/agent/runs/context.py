@@ -24,6 +24,7 @@ from blindbayes.disclosure.checks import charge as pay
 from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
+from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.shares import KeptShare, ShareHead
 from blindbayes.net.driver import Finished, outcome_of
 from blindbayes.net.events import log_event
@@ -34,8 +35,10 @@ from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.parameters import Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
+from blindbayes.study.tasks.evaluation import evaluation_task, require_evaluation
 from blindbayes.study.tasks.prediction import Request
 from blindbayes.study.tasks.result import PreviousTotal
+from blindbayes.study.tasks.sums import exact_model
 from blindbayes.study.tasks.task import BatchColumns, State, Task
 from blindbayes.study.tasks.traits import Support
 
@@ -113,6 +116,16 @@ class FolderSite:
         run = None if self.base is None else self.home.history.named(sha256, self.base)
         total = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
         return total, self.base is not None and total is None
+
+    def trained(self, name: str) -> BaseNaiveBayes:
+        """Return the model of an earlier run, made from the total that this site learned itself."""
+        require_evaluation(self.study.study)
+        sha256 = self.study.sha256
+        run = self.home.history.named(sha256, name)
+        total = None if run is None else self.home.bases.total(self.key, sha256, run, self.study.book)
+        if total is None:
+            raise ConfigError("this site learned no total of the run whose model is to be evaluated: name another run")
+        return exact_model(self.study.study, total.statistics)
 
     def keep_total(self, result: PreviousTotal) -> None:
         self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, result)
@@ -318,11 +331,14 @@ def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
 def work_of(
     home: SiteFolder, identity: Identity, run_id: str, study: StudyFile, request: Mapping[str, Any] | None = None
 ) -> Work:
-    """Return the work of a run: training, or a classification that staff asked for."""
-    kind = run_of(home, study, run_id).kind
+    """Return the work of a run: training, an evaluation, or a classification that staff asked for."""
+    run = run_of(home, study, run_id)
     site = FolderSite(home, identity, study, run_id)
-    if kind == "training":
+    if run.kind == "training":
         return Work(study, site, study.task.at(site, run_id), run_id)
+    if run.kind == "evaluation":
+        task = evaluation_task(study.agreement, site.trained(run.model)._parameters())
+        return Work(study, site, task.at(site, run_id), run_id)
     if request is None:
         raise ConfigError("a classification begins where this site's people ask for it")
     return Work(study, site, study.task.prediction(site, run_id, Request.from_dict(request)), run_id)

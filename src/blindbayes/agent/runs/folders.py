@@ -16,6 +16,7 @@ from blindbayes.study.tasks.task import StudyTask
 from blindbayes.study.tasks.traits import ModelForm, Support
 
 NAME = 32  # digits of a run's own name, of a model and of a base
+EVALUATION = 48  # digits of the id of an evaluation: the model's name, then random ones
 
 
 def require_run_id(run_id: str) -> str:
@@ -29,10 +30,10 @@ def require_run_id(run_id: str) -> str:
 class RunId:
     """A run's id, as the task of its study reads it."""
 
-    kind: Literal["training", "prediction"]
+    kind: Literal["training", "evaluation", "prediction"]
     name: str  # its own: later runs of the study go on from it by this name
     base: str | None = None  # the name of the run that a training goes on from
-    model: str = ""  # that a classification asks
+    model: str = ""  # the name of the run whose model is evaluated or asked
 
 
 def read_run_id(run_id: str, task: StudyTask) -> RunId:
@@ -41,6 +42,8 @@ def read_run_id(run_id: str, task: StudyTask) -> RunId:
     if set(run_id) <= set("0123456789abcdef"):
         if len(run_id) == NAME:
             return RunId("training", name)
+        if len(run_id) == EVALUATION and Support.EVALUATION in task.supports:
+            return RunId("evaluation", name, model=before)
         if len(run_id) == 2 * NAME and Support.INCREMENTS in task.supports:
             return RunId("training", name, base=before)
         if len(run_id) == 2 * NAME and task.model is ModelForm.SHARED:

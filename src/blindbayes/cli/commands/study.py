@@ -26,6 +26,7 @@ from blindbayes.cli.options import (
     require_new_path,
 )
 from blindbayes.io.files import write_whole
+from blindbayes.io.untrusted import read_json_table, read_limited
 from blindbayes.net.identity import Identity, read_card
 from blindbayes.study.file import StudyFile
 
@@ -147,16 +148,48 @@ def run(path: Path, home: SiteFolder, base: str | None, out: Path | None, as_jso
     if out is not None:
         require_new_path(out)
     ended = follow(home, "/runs", {"study": study.sha256, **({} if base is None else {"base": base})}, as_json=as_json)
-    if out is not None:
-        try:
-            shutil.copytree(ended["release"], out)
-        except OSError as problem:
-            raise copy_failed(out, ended["release"], problem) from None
+    _copy_release(ended, out)
     lines = [f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}"]
     if ended["kind"] == "training":
         lines.append(f"The model exists as shares; this site keeps its own as run {ended['run']} (`blindbayes site shares`).")
         lines.append("To classify with it, every site starts `blindbayes study predict`.")
     print_result(ended, lines, as_json=as_json)
+
+
+@command.command()
+@STUDY
+@HOME
+@click.option("--model", help="Training run, or its release folder; by default the newest run of the study.")
+@click.option("--out", type=NEW_FOLDER, help="Copy the release folder there.")
+@JSON
+def evaluate(path: Path, home: SiteFolder, model: str | None, out: Path | None, as_json: bool) -> None:
+    """Evaluate the model of an approved STUDY on the held-out rows of all its sites (held_out under [estimation]).
+
+    One more sum of the study's protocol: only the sum of all sites' confusion matrices and score bins is opened. It uses one
+    of the approved runs.
+
+    Example:
+      blindbayes study evaluate study.toml --config north --out evaluation
+    """
+    study = StudyFile.from_toml(path)
+    if out is not None:
+        require_new_path(out)
+    if model is not None and Path(model).is_dir():
+        model = str(read_json_table(read_limited(Path(model) / "run.json"), "run.json").get("run"))
+    asked = {"study": study.sha256, **({} if model is None else {"model": model})}
+    ended = follow(home, "/evaluations", asked, as_json=as_json)
+    _copy_release(ended, out)
+    table = Path(ended["release"]) / "evaluation.md"
+    lines = [f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}"]
+    print_result(ended, [*([table.read_text()] if table.exists() else []), *lines], as_json=as_json)
+
+
+def _copy_release(ended: dict[str, Any], out: Path | None) -> None:
+    if out is not None:
+        try:
+            shutil.copytree(ended["release"], out)
+        except OSError as problem:
+            raise copy_failed(out, ended["release"], problem) from None
 
 
 command.add_command(predict)

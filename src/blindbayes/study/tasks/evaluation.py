@@ -17,9 +17,10 @@ import numpy as np
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Disclosure, Output
+from blindbayes.disclosure.value import Disclosure
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
+from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Cost, Outcome
 from blindbayes.protocols.registry import Total
@@ -29,6 +30,7 @@ from blindbayes.report.plots import evaluation_plot
 from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.parameters import Parameters
 from blindbayes.study.agreement import Agreement
+from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.study.tasks.sums import SumTask, agreed_total
 from blindbayes.study.tasks.traits import Support
@@ -87,22 +89,10 @@ class EvaluationResult(RunResult):
 class EvaluationTask(SumTask):
     """The evaluation of this site's held-out rows goes into a sum, by the protocol of the study."""
 
-    kind = "evaluation"
-
     def __init__(self, agreement: Agreement, parameters: Parameters) -> None:
         """Plan the sum. Raises for a study that holds out no rows, or for a model of other columns."""
         super().__init__(agreement)
         study, book, own = self.study, self.study.codebook, parameters.codebook
-        if not study.estimation.held_out:
-            raise ConfigError(
-                "this study holds out no rows: agree on a fraction, Estimation(held_out=0.2) or held_out = 0.2 under "
-                "[estimation], and train with it, so that no person trains and evaluates the model"
-            )
-        if study.is_private:
-            raise PrivacyError(
-                "this study has an epsilon, and an evaluation opens exact counts. Evaluate the model with `score` on a "
-                "table of your own, or in a study without epsilon over tables whose sites allow exact sums"
-            )
         if (own.target, own.classes, own.names) != (book.target, book.classes, book.names):
             raise ConfigError("the model has another target, other classes or other features than the study's codebook")
         self.parameters, self.bins = parameters, study.estimation.score_bins
@@ -153,6 +143,9 @@ class EvaluationTask(SumTask):
             vector = self.evaluation.words
         return self.protocol.role(run, self.setting, vector, coins.derive("role"))
 
+    def max_bytes(self) -> int | None:
+        return link_bytes.secure_sum(self.name, len(self.setting.contributors), lambda: self.setting.length)
+
     def result(self, outcome: Outcome) -> RunResult:  # type: ignore[override]  # neither Result nor ContributorResult
         if not (totals := self.totals(outcome)):
             return self._contributed(outcome, "This site contributed to the evaluation and did not learn it.")
@@ -189,17 +182,30 @@ class EvaluationTask(SumTask):
     @cached_property
     def disclosure(self) -> Disclosure:
         training = super().disclosure
-        output = Output(f"{self.setting.label}: confusion matrix and score bins of held-out rows", training.learners)
-        return replace(training, outputs=(output,), conclusions=(CONCLUSION,))
+        return replace(training, outputs=training.outputs[1:], conclusions=(CONCLUSION,))
 
     def dry_run(self) -> tuple[dict[str, Any], list[str]]:
         return super(SumTask, self).dry_run()
 
 
-def evaluation_task(agreement: Agreement, parameters: Parameters) -> EvaluationTask:
-    """Return the task that evaluates a model under a study, by the study's protocol."""
-    study = agreement.study
+def require_evaluation(study: Study) -> None:
+    """Raise unless models of a study can be evaluated over its sites."""
     if Support.EVALUATION not in study.task_class.supports:
         raise ConfigError(f"{study.protocol} opens no sum to evaluate a model by: only studies over rows that open sums do")
-    made = type("EvaluationTask", (EvaluationTask, study.task_class), {"__module__": __name__})
+    if not study.estimation.held_out:
+        raise ConfigError(
+            "this study holds out no rows: agree on a fraction, Estimation(held_out=0.2) or held_out = 0.2 under "
+            "[estimation], and train with it, so that no person trains and evaluates the model"
+        )
+    if study.is_private:
+        raise PrivacyError(
+            "this study has an epsilon, and an evaluation opens exact counts. Evaluate the model with `score` on a "
+            "table of your own, or in a study without epsilon over tables whose sites allow exact sums"
+        )
+
+
+def evaluation_task(agreement: Agreement, parameters: Parameters) -> EvaluationTask:
+    """Return the task that evaluates a model under a study, by the study's protocol."""
+    require_evaluation(agreement.study)
+    made = type("EvaluationTask", (EvaluationTask, agreement.study.task_class), {"__module__": __name__})
     return cast("EvaluationTask", made(agreement, parameters))

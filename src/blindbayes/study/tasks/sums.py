@@ -176,7 +176,7 @@ class SumTask(CountingTask):
         return Result(model, statistics, leakage, outcome.cost, text, total.included, spent, report, runs, facts=known)
 
     def _exact(self, total: Total, base: PreviousTotal | None) -> tuple[Statistics, BaseNaiveBayes]:
-        study, statistics = self.study, Statistics.from_words(Layout(self.study.codebook), total.words)
+        statistics = Statistics.from_words(Layout(self.study.codebook), total.words)
         if base is not None and base.statistics is not None:
             statistics = base.statistics + statistics
         try:
@@ -185,10 +185,7 @@ class SumTask(CountingTask):
             raise PeerProtocolError(
                 "the total is not that of any table: a party sent an invalid vector", suspects=total.included
             ) from cause
-        model = estimators.NaiveBayes.from_statistics(
-            statistics, alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing
-        )
-        return statistics, weighed(study, model)
+        return statistics, exact_model(self.study, statistics)
 
     def _noisy_result(
         self,
@@ -254,7 +251,7 @@ class SumTask(CountingTask):
             protocol=self.name,
             summary=self.description,
             messages=self.messages,
-            outputs=(Output(setting.label, learners),),
+            outputs=(Output(setting.label, learners), *self._evaluations(learners)),
             learners=learners,
             row_sum=RowSum(SumForm.EXACT if self.plan is None else SumForm.NOISY, setting.quorum_size),
             epsilon=study.privacy.epsilon or 0.0,
@@ -262,6 +259,14 @@ class SumTask(CountingTask):
             assumptions=() if self.plan is None else (describe_trust(self.sum, self.plan),),
             deviation=coalition_sentences(self.name, coalition, len(setting.contributors)),
             unsafe=() if unsafe is None else unsafe(setting),
+        )
+
+    def _evaluations(self, learners: tuple[str, ...]) -> tuple[Output, ...]:
+        """Return what runs open that evaluate a model; nothing if they are refused."""
+        if not self.study.estimation.held_out or self.study.is_private:
+            return ()
+        return (
+            Output(f"{self.setting.label} of the confusion matrix and score bins of held-out rows, by an evaluation", learners),
         )
 
     def facts(self) -> dict[str, Any]:
@@ -349,6 +354,13 @@ def describe_trust(planned: Sum, plan: NoisySum) -> str:
         "takes its own share off the sum counts among the others. Fewer honest shares give less. That nothing but such a "
         "sum is seen is computational: it rests on the protocol's cryptography."
     )
+
+
+def exact_model(study: Study, statistics: Statistics) -> BaseNaiveBayes:
+    """Return the model that a study without noise estimates from a total."""
+    estimation = study.estimation
+    model = estimators.NaiveBayes.from_statistics(statistics, alpha=estimation.alpha, var_smoothing=estimation.var_smoothing)
+    return weighed(study, model)
 
 
 def weighed(study: Study, model: BaseNaiveBayes) -> BaseNaiveBayes:

@@ -1,0 +1,158 @@
+"""Evaluation between agents: the pooled figures, by one more approved exact sum over the same sites."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import metrics
+
+from blindbayes import Estimation, Limits, Privacy, load
+from blindbayes.agent.runs.context import FolderSite
+from blindbayes.agent.runs.release import check_release
+from blindbayes.data.split import Split, split_rows
+from blindbayes.disclosure.policy import Policy
+from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.study.file import Deadlines, StudyFile
+from support.sites import BOOK, Office, bounded
+
+NAMES = ("north", "south", "west")
+
+
+def tables(folder: Path, rows: int = 150) -> dict[str, str | None]:
+    generator = np.random.default_rng(3)
+    sources: dict[str, str | None] = {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in NAMES:
+        ill = generator.random(rows) < 0.4
+        age = np.round(np.clip(generator.normal(np.where(ill, 70, 45), 15), 0, 120), 3).astype(int)
+        colour = np.where(generator.random(rows) < 0.5, np.where(ill, "red", "blue"), "green")
+        pd.DataFrame({"class": np.where(ill, "ill", "well"), "colour": colour, "age": age}).to_csv(
+            folder / f"{name}.csv", index=False
+        )
+        sources[name] = str(folder / f"{name}.csv")
+    return sources
+
+
+def make(office: Office, held_out: float = 0.3, **fields: Any) -> StudyFile:
+    settings = {"estimation": Estimation(held_out=held_out), "deadlines": Deadlines(step=20, join=20, run=100), **fields}
+    return office.net.make_study(BOOK, **settings)
+
+
+def held_out_rows(office: Office, study: StudyFile, sources: dict[str, str | None]) -> pd.DataFrame:
+    parts = []
+    for name in NAMES:
+        site = office.net.sites[name]
+        key = FolderSite(site.home, site.identity, study).split_key
+        frame = pd.read_csv(str(sources[name]))
+        parts.append(frame.iloc[split_rows(frame, BOOK, Split(0.3, True, key))])
+    return pd.concat(parts)
+
+
+def release_of(office: Office, name: str, run_id: str) -> Path:
+    return office.net.sites[name].home.folder / "releases" / run_id
+
+
+def test_agents_open_the_pooled_evaluation_of_rows_that_never_trained(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sources = tables(tmp_path / "tables")
+        async with Office(tmp_path, NAMES, rows=sources) as office:
+            study = make(office)
+            office.net.approve(study, runs=2)
+            trained = await office.run(study)
+            assert all(run.error is None for run in trained.values()), [run.error for run in trained.values()]
+            training_run = next(iter(trained.values())).run_id
+            begun = office.agents["south"].evaluate(study.sha256)
+            await begun.done.wait()
+            runs = await office.ended(begun.run_id)
+            assert set(runs) == set(NAMES)
+            assert all(run.error is None for run in runs.values()), [run.error for run in runs.values()]
+
+            rows = held_out_rows(office, study, sources)
+            model = load(release_of(office, "north", training_run) / "model.json")
+            assert json.loads((release_of(office, "north", training_run) / "statement.json").read_text())["rows"] == (
+                3 * 150 - len(rows)
+            )
+            predicted = model.predict(rows[["colour", "age"]])
+            scores = model.predict_proba(rows[["colour", "age"]])[:, 0]
+            for name in NAMES:
+                folder = release_of(office, name, begun.run_id)
+                figures = json.loads((folder / "evaluation.json").read_text())["figures"]
+                assert figures["rows"] == len(rows)
+                assert abs(figures["accuracy"] - metrics.accuracy_score(rows["class"], predicted)) < 1e-12
+                auc = figures["classes"]["ill"]["auc"]
+                assert auc["low"] <= metrics.roc_auc_score(rows["class"] == "ill", scores) <= auc["high"]
+                assert "## How good it is" in (folder / "model_card.md").read_text()
+                files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+                keys = {each: office.net.sites[each].identity.card.identity for each in NAMES}
+                assert check_release(files, keys)[0].sha256 == study.sha256
+            computed = [e for e in office.net.sites["north"].home.audit.where("event", "computing") if e["exact"]]
+            assert [entry["run"] for entry in computed] == [training_run, begun.run_id]
+            assert computed[0]["rows"] == computed[1]["rows"]
+            assert computed[0]["codebook"] == BOOK.sha256 != computed[1]["codebook"]
+            assert computed[1]["fewest"] == len(NAMES)
+
+            with pytest.raises(PrivacyError, match="used up"):
+                office.agents["south"].evaluate(study.sha256)
+
+    bounded(scenario)
+
+
+def test_agents_refuse_what_cannot_be_evaluated(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sources = tables(tmp_path / "tables")
+        async with Office(tmp_path, NAMES, rows=sources) as office:
+            north = office.agents["north"]
+            study, private, whole = make(office), make(office, privacy=Privacy(epsilon=1.0)), make(office, held_out=0.0)
+            with pytest.raises(PrivacyError, match="approve"):
+                north.evaluate(study.sha256)
+            for each in (study, private, whole):
+                office.net.approve(each, runs=3)
+            with pytest.raises(PrivacyError, match="has an epsilon"):
+                north.evaluate(private.sha256)
+            with pytest.raises(ConfigError, match="holds out no rows"):
+                north.evaluate(whole.sha256)
+            with pytest.raises(ConfigError, match="train first"):
+                north.evaluate(study.sha256)
+            with pytest.raises(ConfigError, match="learned no total"):
+                north.evaluate(study.sha256, "ab" * 16)
+
+    bounded(scenario)
+
+
+def test_a_site_with_too_few_held_out_rows_refuses(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        sources = tables(tmp_path / "tables")
+        async with Office(tmp_path, NAMES, rows=sources, policy=Policy(min_rows=80, min_cell=0)) as office:
+            study = make(office, limits=Limits())
+            office.net.approve(study, runs=2)
+            trained = await office.run(study)
+            assert all(run.error is None for run in trained.values())
+            begun = office.agents["north"].evaluate(study.sha256)
+            await begun.done.wait()
+            assert isinstance(begun.error, PrivacyError)
+
+    bounded(scenario)
+
+
+def test_changed_rows_are_not_evaluated(tmp_path: Path) -> None:
+    """The one-table rules hold for the second exact sum as for any other."""
+
+    async def scenario() -> None:
+        sources = tables(tmp_path / "tables")
+        async with Office(tmp_path, NAMES, rows=sources) as office:
+            study = make(office)
+            office.net.approve(study, runs=2)
+            await office.run(study)
+            with Path(str(sources["north"])).open("a") as file:
+                file.write("ill,red,50\n")
+            begun = office.agents["north"].evaluate(study.sha256)
+            await begun.done.wait()
+            assert isinstance(begun.error, PrivacyError)
+            assert "changed since its last exact sum" in str(begun.error)
+
+    bounded(scenario)
