@@ -35,6 +35,8 @@ _PAGES = {
     "explain.html": "explanation of the model, value by value",
     "leakage.html": "who learned what in the run",
     "model.json": "the model itself, for software",
+    "evaluation.md": "results of the model on held-out rows",
+    "evaluation.json": "the results, for software",
     "statement.json": "the statement, for software",
     "run.json": "which run, of which study",
     "receipts.json": "receipts that the parties of the run signed",

@@ -31,6 +31,7 @@ _GROUPS: dict[str, type[msgspec.Struct]] = {"privacy": Privacy, "limits": Limits
 _SETTINGS = (
     *("study.privacy.epsilon", "study.privacy.delta", "study.privacy.expected_rows", "study.columns.n_rows"),
     *("study.limits.quorum", "study.limits.min_parties", "study.limits.min_rows", "study.limits.min_cell"),
+    "study.estimation.held_out",
 )
 
 
