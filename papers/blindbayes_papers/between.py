@@ -63,7 +63,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Ran:
-    """How a run ended: the folder of each site's release, and the labels that were opened to each role."""
+    """The outcome of a run: the folder of each site's release, and the labels that were opened to each role."""
 
     protocol: str
     releases: Mapping[str, Path]
@@ -71,9 +71,9 @@ class Ran:
 
     def __str__(self) -> str:
         """One line for people."""
-        told = "; ".join(f"{seat}: {', '.join(labels) or 'nothing'}" for seat, labels in self.opened.items())
+        views = "; ".join(f"{seat}: {', '.join(labels) or 'nothing'}" for seat, labels in self.opened.items())
         first = next(iter(self.releases.values()))
-        return f"{self.protocol}: done at {', '.join(self.releases)}. Opened to {told}. See {first}"
+        return f"{self.protocol}: done at {', '.join(self.releases)}. Opened to {views}. See {first}"
 
 
 def run_between_sites(paper: str, out: Path, *, quick: bool = False) -> Iterator[Ran]:
@@ -94,15 +94,15 @@ def run_between_sites(paper: str, out: Path, *, quick: bool = False) -> Iterator
 
 def made_up(rows: int, seed: int = 5) -> list[dict[str, str]]:
     """Rows of people; the classes differ in all three columns."""
-    rng, found = np.random.default_rng(seed), []
+    rng, table = np.random.default_rng(seed), []
     for at in range(rows):
         ill = bool(rng.random() < 0.4)
         age = "" if rng.random() < 0.05 else str(int(np.clip(rng.normal(40 + 20 * ill, 15), 0, 99)))
         dose = str(round(2 * float(np.clip(rng.normal(3 + 2 * ill, 1.5), 0, 9))) / 2)
         smoker = ill if rng.random() < 0.8 else not ill
         words = {True: "yes", False: "no"}
-        found.append({"id": f"p{at}", "smoker": words[smoker], "age": age, "dose": dose, "ill": words[ill]})
-    return found
+        table.append({"id": f"p{at}", "smoker": words[smoker], "age": age, "dose": dose, "ill": words[ill]})
+    return table
 
 
 def write_tables(folder: Path, partition: str, rows: int = 900) -> dict[str, str | None]:
@@ -126,9 +126,9 @@ def write_tables(folder: Path, partition: str, rows: int = 900) -> dict[str, str
 def _run(sites: Loopback, case: Case) -> Ran:
     given: dict[str, Any] = {"title": case.protocol, "protocol": case.protocol, "deadlines": PATIENT, **case.fields}
     if case.partition != "rows":
-        held: dict[str, tuple[str, ...]] = {site: (feature,) for site, feature in zip(SITES, BOOK.names, strict=True)}
+        holdings: dict[str, tuple[str, ...]] = {site: (feature,) for site, feature in zip(SITES, BOOK.names, strict=True)}
         keyed = case.partition == "keyed"
-        given |= {"kind": "columns", "columns": Holdings(held, SITES[:1] if keyed else SITES)}
+        given |= {"kind": "columns", "columns": Holdings(holdings, SITES[:1] if keyed else SITES)}
         given |= {"kind": "join", "key": ("id",), "duplicates": "first"} if keyed else {}
     study = sites.make_study(BOOK, **given)
     sites.approve(study)
@@ -138,7 +138,7 @@ def _run(sites: Loopback, case: Case) -> Ran:
     releases = {site: Path(each["release"]) for site, each in ended.items()}
     opened: dict[str, tuple[str, ...]] = {}
     for folder in releases.values():
-        told = json.loads((folder / "leakage.json").read_text("utf-8"))
-        for seat, view in told["parties"].items():
+        report = json.loads((folder / "leakage.json").read_text("utf-8"))
+        for seat, view in report["parties"].items():
             opened[seat] = tuple(dict.fromkeys(view["opened"])) or opened.get(seat, ())
     return Ran(case.protocol, releases, opened)

@@ -22,7 +22,7 @@ from blindbayes.study.file import Deadlines, Limits, Privacy
 from blindbayes.study.roster import Change, Party
 from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes.testing.loopback import make_study_file
-from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, most_rekeyed
+from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, max_rekeyed
 from support.consortium import BOOK, Consortium, done, edit, office
 from support.sites import bounded
 
@@ -105,7 +105,7 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
             study, _ = study.change(Change(study.roster.sha256, remove=(leaver,))), held.pop(leaver)
         old, new = (Groups.after(each.setting.founders, each.setting.steps, 2) for each in (before, study))
         again = {name for name in set(old.parties) & set(new.parties) if set(old.neighbours(name)) != set(new.neighbours(name))}
-        assert len(again) <= most_rekeyed(2)
+        assert len(again) <= max_rekeyed(2)
     assert result.runs == 31
     assert result.spent == (2.0, 0.0)  # a record comes once and goes once
 

@@ -32,7 +32,7 @@ from blindbayes_papers.primitives.paillier import generate_keypair
 
 
 def load_records(name: str) -> Records:
-    """A dataset with one record per contributor; every distinct text is a value, `?` is none."""
+    """A dataset with one record per contributor; every distinct text is a value, `?` is missing."""
     from blindbayes_papers.datasets import load_dataset
 
     table = load_dataset(name)
@@ -73,7 +73,7 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
 
 
 def attack(records: Records, contributors: int, key_bits: int = 512) -> tuple[int, int]:
-    """How many contributors a builder that records all messages reads: in the printed scheme, and in chain_sum."""
+    """Return how many contributors a builder that records all messages reads: in the printed scheme, and in chain_sum."""
     some = first_contributors(records, contributors)
     coins = Coins.system()
     chain = PrintedChain(some, generate_keypair(key_bits, coins, toy_keys=True), coins, starter_gap=min(3, contributors - 1))

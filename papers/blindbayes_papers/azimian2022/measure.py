@@ -40,7 +40,7 @@ SCHEMES = {
     "unpacked_present": "unpacked: only the ones (not private)",
     "multiple_sources": "Li et al., as the paper describes it",
 }
-REPEATS = 3  # the best of so many is taken, of more where one is short
+REPEATS = 3  # the fastest of these counts; short ones are repeated more often
 _MB = 2**20
 
 
@@ -63,7 +63,7 @@ class Measurement:
 
     @property
     def scaled(self) -> bool:
-        """Whether the totals were scaled up from fewer contributors."""
+        """Return whether the totals were scaled up from fewer contributors."""
         return self.timed < self.contributors
 
 
@@ -158,7 +158,7 @@ def operations(private: PrivateKey, coins: Coins, quick: bool) -> Operations:
         times.append(time.process_time())
         private.decrypt_many(made)
         times.append(time.process_time())
-        best = [min(least, (end - start) / number) for least, start, end in zip(best, times, times[1:], strict=False)]
+        best = [min(fastest, (end - start) / number) for fastest, start, end in zip(best, times, times[1:], strict=False)]
     return Operations(*best)
 
 

@@ -39,7 +39,7 @@ def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
         axes.set_xticks([group + 0.4 - width / 2 for group in range(len(DATASETS))], [name.capitalize() for name in DATASETS])
         axes.set_ylabel("CPU seconds, all parties" if what == "time" else "peak memory of the process, MB")
         axes.set_title(f"Figure {number}: {what} with {bits}-bit keys")
-        axes.set_ylim(None if what == "time" else 1, top * (3000 if what == "time" else 100))  # room for the legend
+        axes.set_ylim(None if what == "time" else 1, top * (3000 if what == "time" else 100))  # space for the legend
         axes.legend(fontsize=11, ncols=2, loc="upper center")
         figure.tight_layout()
         name = f"figure{number}.png"
@@ -131,7 +131,7 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
             "a builder that records all messages reads",
             "nobody: starters differ between the passes",
             f"printed scheme: {read[0]} of 20 contributors; chain_sum: {read[1]} of 20. The second pass adds up the masks in "
-            "the clear order of its links: whoever has recorded both passes subtracts a contributor's link of the second from "
+            "the clear order of its links: a reader of both passes subtracts a contributor's link of the second from "
             "that of the first and has its record. chain_sum seals every link to the next hop, and masks cancel in one pass",
         ],
     ]

@@ -72,7 +72,7 @@ class Records:
         return counts
 
     def totals(self) -> list[int]:
-        """What every scheme must give."""
+        """Return what every scheme must give."""
         totals = [0] * (self.label_count * (1 + self.value_count))
         for owner in range(len(self.owners)):
             for at, count in enumerate(self.vector(owner)):
@@ -95,7 +95,7 @@ def textbook_encrypt(public: PublicKey, m: int, coins: Coins) -> Ciphertext:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What one contributor sent to the next: readable by whoever carries it."""
+    """A message from one contributor to the next, readable by its carrier."""
 
     sender: int
     ciphertexts: tuple[Ciphertext, ...] = field(repr=False)
@@ -112,7 +112,7 @@ class Counting:
 
 
 class PrintedChain:
-    """Azimian et al.'s scheme as printed. `A` = number of records; a field has 1 + log2 A bits, as has each carry room."""
+    """Azimian et al.'s scheme as printed. `A` = number of records; a field has 1 + log2 A bits, as has each carry."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class PrintedChain:
             raise ConfigError("starter_gap: from 0 to the number of contributors less one")
         self.records, self.private, self.coins = records, private, coins
         self.width = records.size.bit_length()  # 1 + floor(log2 A)
-        # Left of the fields: room for the carries of A records and of A random numbers (section 5.2).
+        # Left of the fields: space for the carries of A records and of A random numbers (section 5.2).
         self.slots = (private.public.bits - 1 - 2 * self.width) // self.width
         if self.slots < 1:
             raise ConfigError("the key is too short for one count")
@@ -204,10 +204,10 @@ class PrintedChain:
     def model(self) -> list[int]:
         """Algorithm 3: the labels, then the values label by label."""
         records = self.records
-        found = self.counting(records.label_counts, records.label_count).counts
+        counts = self.counting(records.label_counts, records.label_count).counts
         for label in range(records.label_count):
-            found += self.counting(lambda owner, label=label: records.value_counts(owner, label), records.value_count).counts  # type: ignore[misc]
-        return found
+            counts += self.counting(lambda owner, label=label: records.value_counts(owner, label), records.value_count).counts  # type: ignore[misc]
+        return counts
 
 
 def subtract_links(private: PrivateKey, counting: Counting) -> dict[int, list[int]]:
@@ -218,13 +218,13 @@ def subtract_links(private: PrivateKey, counting: Counting) -> dict[int, list[in
     """
 
     def added(links: list[Link]) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        readings: dict[int, list[int]] = {}
         before = [0] * len(links[0].ciphertexts)
         for link in links:
             now = private.decrypt_many(link.ciphertexts)
-            found[link.sender] = [a - b for a, b in zip(now, before, strict=True)]
+            readings[link.sender] = [a - b for a, b in zip(now, before, strict=True)]
             before = now
-        return found
+        return readings
 
     with_data, alone = added(counting.data_links), added(counting.number_links)
     return {sender: [a - b for a, b in zip(with_data[sender], alone[sender], strict=True)] for sender in with_data}
@@ -240,7 +240,7 @@ class Unpacked:
         self.records, self.private, self.coins, self.cells = records, private, coins, cells
 
     def positions(self, owner: int) -> list[int]:
-        """Which of a contributor's counts are encrypted."""
+        """Return which of a contributor's counts are encrypted."""
         records, labels, values = self.records, self.records.label_count, self.records.value_count
         if self.cells == "all":
             return list(range(labels * (1 + values)))
@@ -251,7 +251,7 @@ class Unpacked:
 
     @property
     def encryptions(self) -> int:
-        """Of the first contributor."""
+        """Number of encryptions of the first contributor."""
         return len(self.positions(0))
 
     def add_up(self, encrypt: Encrypt = textbook_encrypt) -> dict[int, Ciphertext]:
@@ -280,7 +280,7 @@ class MultipleSources:
 
     @property
     def encryptions(self) -> int:
-        """Of one contributor and of the third party on its behalf."""
+        """Number of encryptions of one contributor and of the third party on its behalf."""
         return 2 * self.records.label_count * (1 + self.records.value_count)
 
     def add_up(self, encrypt: Encrypt = textbook_encrypt) -> list[Ciphertext]:

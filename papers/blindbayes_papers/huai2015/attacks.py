@@ -47,7 +47,7 @@ class PrintedSum:
         return int(gmpy2.powmod(self.hash(label), self._key, self.square))
 
     def encrypt(self, x: int, label: int) -> Seen:
-        """What an eavesdropper has of it."""
+        """Return what an eavesdropper sees."""
         return (1 + x * self.modulus) * self._mask(label) % self.square, self.hash(label)
 
 
@@ -55,7 +55,7 @@ class PrintedProduct(PrintedSum):
     """Section 5.4: x H(t)^sk."""
 
     def encrypt(self, x: int, label: int) -> Seen:
-        """What an eavesdropper has of it."""
+        """Return what an eavesdropper sees."""
         return x * self._mask(label) % self.square, self.hash(label)
 
 
@@ -68,7 +68,7 @@ class Ours:
         self._key = self._scheme.random_key(coins)
 
     def encrypt(self, x: int, label: int) -> Seen:
-        """What an eavesdropper has of it."""
+        """Return what an eavesdropper sees."""
         name = b"label %d" % label
         return int.from_bytes(self._scheme.encrypt([x], self._key, name)[0], "big"), self._scheme.base(name, 0)
 
@@ -156,12 +156,12 @@ def by_dictionary_alone(modulus: int, first: Seen, second: Seen, domain: Sequenc
     l1, l2 = logarithm(first[0], modulus), logarithm(second[0], modulus)
     h1, h2 = logarithm(first[1], modulus), logarithm(second[1], modulus)
     inverse = int(gmpy2.invert(h1, modulus))
-    found = []
+    pairs = []
     for tag, x1 in table.items():
         x2 = table.get((l2 - (l1 - tag) * inverse * h2) % modulus)
         if x2 is not None:
-            found.append((x1, x2))
-    return found
+            pairs.append((x1, x2))
+    return pairs
 
 
 def counts_from_products(
@@ -223,8 +223,8 @@ def run_attacks(coins: Coins, *, prime_bits: int = 1024, our_bits: int = 3072, t
     def known(target: Target) -> tuple[int, int]:
         truth = [coins.below(10**6) for _ in range(10)]
         seen = [target.encrypt(x, at) for at, x in enumerate(truth)]
-        found = with_known_plaintext(target.modulus, seen[0], truth[0], seen[1:])
-        return sum(a == b for a, b in zip(found, truth[1:], strict=True)), len(truth) - 1
+        guesses = with_known_plaintext(target.modulus, seen[0], truth[0], seen[1:])
+        return sum(a == b for a, b in zip(guesses, truth[1:], strict=True)), len(truth) - 1
 
     def alone(target: Target) -> tuple[int, int]:
         read = 0
@@ -253,14 +253,14 @@ def run_attacks(coins: Coins, *, prime_bits: int = 1024, our_bits: int = 3072, t
         seen = [target.encrypt(x, 300 + at) for at, x in enumerate(truth)]
         want = [int(gmpy2.jacobi(x, target.modulus)) for x in truth]
         # The key's parity is one bit for all: the attacker takes the better guess.
-        found = [[residue_bit(target.modulus, one, key_is_odd=odd) for one in seen] for odd in (True, False)]
-        return max(sum(a == b for a, b in zip(bits, want, strict=True)) for bits in found), len(truth)
+        guesses = [[residue_bit(target.modulus, one, key_is_odd=odd) for one in seen] for odd in (True, False)]
+        return max(sum(a == b for a, b in zip(bits, want, strict=True)) for bits in guesses), len(truth)
 
     def dictionary(target: Target) -> tuple[int, int]:
         truth = [1 + coins.below(DOMAIN) for _ in range(6)]
         seen = [target.encrypt(x, 400 + at) for at, x in enumerate(truth)]
-        found = by_dictionary(target.modulus, seen[0], truth[0], seen[1:], range(1, DOMAIN + 1))
-        return sum(a == b for a, b in zip(found, truth[1:], strict=True)), len(truth) - 1
+        guesses = by_dictionary(target.modulus, seen[0], truth[0], seen[1:], range(1, DOMAIN + 1))
+        return sum(a == b for a, b in zip(guesses, truth[1:], strict=True)), len(truth) - 1
 
     def dictionary_alone(target: Target) -> tuple[int, int]:
         truth = (1 + coins.below(DOMAIN), 1 + coins.below(DOMAIN))

@@ -16,8 +16,8 @@ import numpy as np
 
 from blindbayes_papers.huai2015.figure import EPSILONS, FOLDS, Floats, Ints, Point, Table, one_copy
 
-LEAST_ORDERS = 5
-"""Fewest (choice of attributes, order of the rows) per number of parties."""
+MIN_ORDERS = 5
+"""Minimum number of (choice of attributes, order of the rows) per number of parties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def column_cases(table: Table, parties: int, seed: int = 2015) -> list[list[Fold
     onehot = np.eye(table.classes)[table.labels]
     whole = table.columns.T @ onehot
     cases = []
-    for order in range(-(-LEAST_ORDERS // len(choices))):
+    for order in range(-(-MIN_ORDERS // len(choices))):
         rows = np.random.default_rng([seed, order]).permutation(len(table.labels))
         tests = [rows[fold::FOLDS] for fold in range(FOLDS)]
         trained = [whole - table.columns[test].T @ onehot[test] for test in tests]
@@ -96,8 +96,8 @@ def column_cases(table: Table, parties: int, seed: int = 2015) -> list[list[Fold
             sizes = tuple(table.sizes[at] for at in choice)
             cases.append(
                 [
-                    Fold(found[columns], found[0], table.columns[test][:, columns], table.labels[test], sizes)
-                    for test, found in zip(tests, trained, strict=True)
+                    Fold(counts[columns], counts[0], table.columns[test][:, columns], table.labels[test], sizes)
+                    for test, counts in zip(tests, trained, strict=True)
                 ]
             )
     return cases
@@ -115,8 +115,8 @@ def column_accuracy(
             for start in range(0, share, 100):
                 size = min(100, share - start)
                 noisy = noisy_tables(fold.counts, method, epsilon, parties, size, [seed, case, at, start])
-                found = column_scores(noisy, fold.classes, fold.rows, fold.sizes, method.ours).argmax(axis=2)
-                right[start : start + size] += (found == fold.labels).sum(axis=1)
+                predicted = column_scores(noisy, fold.classes, fold.rows, fold.sizes, method.ours).argmax(axis=2)
+                right[start : start + size] += (predicted == fold.labels).sum(axis=1)
         right /= sum(len(fold.labels) for fold in folds)
         means.append(float(right.mean()))
         variances.append(float(right.var(ddof=1)) if share > 1 else 0.0)

@@ -49,14 +49,14 @@ class DilutedNoise:
     @property
     def beta(self) -> Fraction:
         """The chance that a share is not 0."""
-        found = math.log(self.moved / self.delta) / self.honest
-        return min(Fraction(math.ceil(found * _GRAIN), _GRAIN), Fraction(1))
+        chance = math.log(self.moved / self.delta) / self.honest
+        return min(Fraction(math.ceil(chance * _GRAIN), _GRAIN), Fraction(1))
 
     def share(self, coins: Coins, size: int) -> npt.NDArray[np.int64]:
         """Draw one party's noise for `size` cells."""
         out = np.zeros(size, np.int64)
-        drawn = np.flatnonzero(samplers.bernoulli(coins, self.beta, size))
-        out[drawn] = samplers.discrete_laplace(coins, 1 / self.rate, len(drawn))
+        places = np.flatnonzero(samplers.bernoulli(coins, self.beta, size))
+        out[places] = samplers.discrete_laplace(coins, 1 / self.rate, len(places))
         return out
 
     def deviation(self) -> float:

@@ -73,10 +73,10 @@ def products(car: Table) -> tuple[int, int, int]:
                 total *= values[at]
             return total
 
-        found, needed = counts_from_products(product, car.sizes, int(counts[0]))
+        guesses, needed = counts_from_products(product, car.sizes, int(counts[0]))
         asked += needed
         cells += sum(car.sizes)
-        read += sum(a == b for mine, theirs in zip(found, truth, strict=True) for a, b in zip(mine, theirs, strict=True))
+        read += sum(a == b for mine, theirs in zip(guesses, truth, strict=True) for a, b in zip(mine, theirs, strict=True))
     return read, cells, asked
 
 
@@ -152,8 +152,8 @@ def _page(
     split = max(point.parties for point in vertical)
 
     def across(method: str) -> str:
-        found = {one.epsilon: one.accuracy for one in vertical if (one.method, one.parties) == (method, split)}
-        return ", ".join(f"{found[epsilon]:.3f}" for epsilon in EPSILONS)
+        accuracies = {one.epsilon: one.accuracy for one in vertical if (one.method, one.parties) == (method, split)}
+        return ", ".join(f"{accuracies[epsilon]:.3f}" for epsilon in EPSILONS)
 
     broken = {one.attack: f"{one.read} of {one.tried}" for one in attacks if one.scheme != "ours"}
     plain = {one.parties: one.accuracy for one in points if one.method == "snb"}
@@ -194,8 +194,8 @@ def _page(
         [
             "Theorem 2: at most twice the noise",
             "1 <= sum of 1/u < 2",
-            f"corrected: between {min(one.least_copies for one in churns if one.reading == 'corrected'):.2f} and "
-            f"{max(one.most_copies for one in churns if one.reading == 'corrected'):.2f} copies",
+            f"corrected: between {min(one.min_copies for one in churns if one.reading == 'corrected'):.2f} and "
+            f"{max(one.max_copies for one in churns if one.reading == 'corrected'):.2f} copies",
         ],
         [
             "encryption (1 + xp) H(t)^sk with a prime p",
@@ -225,7 +225,7 @@ def _page(
             str(one.start),
             f"{one.violated:.3f}",
             f"{one.too_little:.3f}",
-            f"{one.least_copies:.3f} to {one.most_copies:.3f}",
+            f"{one.min_copies:.3f} to {one.max_copies:.3f}",
             "never" if one.first is None else str(one.first),
         ]
         for one in churns

@@ -136,7 +136,7 @@ def accuracy(table: Table, parties: int, epsilon: float, method: Method, runs: i
     """Mean and standard error, over runs, of the ten-fold accuracy with `parties` samples of one party each."""
     rng = np.random.default_rng(seed)
     orders = min(5, runs)
-    found: list[Floats] = []
+    accuracies: list[Floats] = []
     for order in range(orders):
         chosen = np.random.default_rng([seed, order]).permutation(len(table.labels))[:parties]
         share = runs // orders + (order < runs % orders)
@@ -152,8 +152,8 @@ def accuracy(table: Table, parties: int, epsilon: float, method: Method, runs: i
                 noisy = counts + law(rng, len(train), (size, *counts.shape))
                 guessed = scores(noisy, table.columns[test], table.sizes, method.by_class).argmax(axis=2)
                 right[start : start + size] += (guessed == table.labels[test]).sum(axis=1)
-        found.append(right / parties)
-    values = np.concatenate(found)
+        accuracies.append(right / parties)
+    values = np.concatenate(accuracies)
     return float(values.mean()), float(values.std() / math.sqrt(len(values)))
 
 
@@ -214,15 +214,15 @@ def join_printed(u: list[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """How a reading of Algorithm 1 fares over random joins and leaves."""
+    """Measurements of a reading of Algorithm 1 over random joins and leaves."""
 
     reading: str
     start: int
     steps: int
     violated: float  # fraction of steps with some u outside (n/2, n]
     too_little: float  # fraction of steps with sum 1/u < 1: less noise than privacy needs
-    least_copies: float  # smallest sum of 1/u met
-    most_copies: float  # largest; Theorem 2 says at most 2
+    min_copies: float  # smallest sum of 1/u met
+    max_copies: float  # largest; Theorem 2 says at most 2
     first: int | None  # first step that broke the invariant
 
 
@@ -232,7 +232,7 @@ def churn(reading: str, start: int, steps: int, seed: int = 2015) -> Churn:
     u = pattern(start)
     views = Views([f"p{at}" for at in range(start)])
     violated = little = 0
-    least, most, first = math.inf, 0.0, None
+    smallest, largest, first = math.inf, 0.0, None
     for step in range(1, steps + 1):
         joins = len(u if reading != "corrected" else views.of) <= 2 or rng.random() < 0.5
         if reading == "corrected":
@@ -248,12 +248,12 @@ def churn(reading: str, start: int, steps: int, seed: int = 2015) -> Churn:
             leave(u, int(rng.integers(len(u))), rng)
         n = len(u)
         copies = sum(1 / view for view in u)
-        least, most = min(least, copies), max(most, copies)
+        smallest, largest = min(smallest, copies), max(largest, copies)
         little += copies < 1 - 1e-12
         if any(not n / 2 < view <= n for view in u):
             violated += 1
             first = first or step
-    return Churn(reading, start, steps, violated / steps, little / steps, least, most, first)
+    return Churn(reading, start, steps, violated / steps, little / steps, smallest, largest, first)
 
 
 READINGS = ("printed, among the remaining", "printed, among all", "corrected")

@@ -52,7 +52,7 @@ OPENED = "noisy_histograms"
 
 
 def require_settings(study: Study) -> None:
-    """What the protocol asks of a study, whoever holds what."""
+    """Refuse a study without epsilon or with delta."""
     if study.privacy.epsilon is None:
         raise PrivacyError("noisy_histograms needs epsilon: without noise each party would open its counts")
     if study.privacy.delta:
@@ -72,13 +72,13 @@ class _Together(ReleasePlan):
 
     @cached_property
     def deviations(self) -> tuple[float, ...]:
-        """Of the noise in a cell of each."""
+        """Standard deviation of the noise in a cell of each item."""
         return tuple(deviation for part in self.parts for deviation in part.deviations)
 
 
 @dataclass(frozen=True)
 class NoisyColumns:
-    """What is public: who holds which columns, and what each party's release costs."""
+    """The public facts of a study: who holds which columns, and what each party's release costs."""
 
     study: Study
     owners: Mapping[str, tuple[str, ...]]  # party -> its features, in the codebook's order
@@ -91,12 +91,12 @@ class NoisyColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Who releases."""
-        return tuple(name for name, held in self.owners.items() if held)
+        """The parties that release."""
+        return tuple(name for name, features in self.owners.items() if features)
 
     @cached_property
     def plan(self) -> ReleasePlan:
-        """How each feature is released, from public facts: its values or bins, or for a Gaussian one cells or moments."""
+        """Plan of the release from public facts: a feature's values or bins; cells or moments of a Gaussian one."""
         study, book = self.study, self.study.codebook
         epsilon = Fraction(str(study.privacy.epsilon))
         if all(feature.counted for feature in book.features):
@@ -105,14 +105,14 @@ class NoisyColumns:
                 book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.privacy.expected_rows, 1, 0.0, ()
             )
         counted = book.with_features(narrow(feature) for feature in book.features)
-        found = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.privacy.expected_rows)
+        plan = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.privacy.expected_rows)
         for name in self.names:
-            if all(cut.kind == "nothing" for cut in found.encodings if cut.feature in self.owners[name]):
+            if all(cut.kind == "nothing" for cut in plan.encodings if cut.feature in self.owners[name]):
                 raise PrivacyError(
                     f"with this epsilon noise would drown every column of {name}: raise epsilon, declare more rows, or give "
                     "the columns few bins"
                 )
-        return found
+        return plan
 
     @cached_property
     def parts(self) -> dict[str, ReleasePlan]:
@@ -162,13 +162,13 @@ class NoisyColumns:
         return contributor(run, self.facts, self.mechanisms[run.me].release(exact, coins).astype(np.int64))
 
     def noisy(self, released: Mapping[str, Any]) -> NoisyStatistics:
-        """What was released, as tables."""
+        """Return what was released, as tables."""
         together = _Together(**{each.name: getattr(self.plan, each.name) for each in fields(ReleasePlan)}, parts=self._parts)
         tables, classes = [], len(self.study.codebook.classes)
         for name, part in self.parts.items():
             cuts = np.cumsum([classes * item.cells for item in part.items])[:-1]
             pieces = np.split(np.asarray(released[name], dtype=np.float64), cuts)
-            tables += [found.reshape(classes, -1) / item.bound for item, found in zip(part.items, pieces, strict=True)]
+            tables += [piece.reshape(classes, -1) / item.bound for item, piece in zip(part.items, pieces, strict=True)]
         return NoisyStatistics(together, tuple(tables))
 
     @property
@@ -204,17 +204,17 @@ class NoisyColumns:
     def _record(self, noisy: NoisyStatistics) -> dict[str, Any] | None:
         """The tables in the order of one release of all, at the epsilon that gives them the noise that they have. A party
         without a histogram released class counts of its own, which are left out."""
-        found = {(item.name, item.kind): table for item, table in zip(noisy.plan.items, noisy.tables, strict=True)}
+        by_item = {(item.name, item.kind): table for item, table in zip(noisy.plan.items, noisy.tables, strict=True)}
         epsilon = self.plan.epsilon * len(self.plan.items) / len(noisy.plan.items)
         whole = replace(self.plan, epsilon=epsilon)
-        return record_of(NoisyStatistics(whole, tuple(found[item.name, item.kind] for item in whole.items)))
+        return record_of(NoisyStatistics(whole, tuple(by_item[item.name, item.kind] for item in whole.items)))
 
     def report(self, outcome: Outcome, about: About | None = None) -> LeakReport:
-        """Who received what."""
+        """Return the leak report of a run."""
         return report_run(("noisy_histograms",), len(self.names), outcome, about=about)
 
     def statement(self, sha256: str) -> str:
-        """What is promised, in words."""
+        """Return what is promised, in words."""
         study, tables = self.study, sum(len(part.items) for part in self._parts)
         epsilon = f"{study.privacy.epsilon:g}"
         parts = ", ".join(f"{name} {float(each.epsilon):g}" for name, each in self.mechanisms.items())
@@ -234,15 +234,15 @@ class NoisyColumns:
         )
 
     def _gaussian_words(self) -> list[str]:
-        """How numbers without bins were released."""
+        """Return how numbers without bins were released."""
         names = [each.name for each in self.study.codebook.features if not each.counted]
-        told = {
+        phrases = {
             "cells": "{} in {} cells of equal width",
             "moments": "{} as sum and sum of squares, with noise of that scale times the largest that one record adds",
             "nothing": "{} not at all: noise would drown it",
         }
-        found = [told[cut.kind].format(cut.feature, cut.cells) for cut in self.plan.encodings if cut.feature in names]
-        return [f"Numbers without bins: {'; '.join(found)}."] if found else []
+        lines = [phrases[cut.kind].format(cut.feature, cut.cells) for cut in self.plan.encodings if cut.feature in names]
+        return [f"Numbers without bins: {'; '.join(lines)}."] if lines else []
 
 
 class HistogramTask(CountingTask):
@@ -264,17 +264,17 @@ class HistogramTask(CountingTask):
 
     @classmethod
     def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
-        held = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
-        return Agreement(study, study.sha256, tuple(sites), tuple(sites), columns=held)
+        holdings = line_up({name: site.table(study) for name, site in sites.items()}, known=False)
+        return Agreement(study, study.sha256, tuple(sites), tuple(sites), columns=holdings)
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
-        held = agreement.holdings
-        if unlabelled := [name for name in agreement.names if held.holds.get(name) and name not in held.labelled]:
+        holdings = agreement.holdings
+        if unlabelled := [name for name in agreement.names if holdings.holds.get(name) and name not in holdings.labelled]:
             raise ConfigError(
                 f"{unlabelled[0]} does not know the class: it has no class column; noisy_histograms is for parties that all do"
             )
-        if held.n_rows is not None:
+        if holdings.n_rows is not None:
             raise ConfigError("noisy_histograms takes no rows: the miner gets a model of its own")
         self.noisy = NoisyColumns(self.study, agreement.owners)
         self.roles, self.learners = (*self.noisy.names, MINER), (MINER,)
@@ -319,10 +319,10 @@ class HistogramTask(CountingTask):
         )
 
     def facts(self) -> dict[str, Any]:
-        held = self.agreement.holdings
+        holdings = self.agreement.holdings
         return {
             "partition": "columns, all parties know the class",
-            "holds": [f"{name}: {', '.join(held.holds[name]) or 'nothing'}" for name in self.agreement.names],
+            "holds": [f"{name}: {', '.join(holdings.holds[name]) or 'nothing'}" for name in self.agreement.names],
             "hosts": dict(self.agreement.hosts),
             "opened": list(self.disclosure.opened),
             "learners": list(self.disclosure.learners),

@@ -62,13 +62,13 @@ class _KeyStore:
     def _sign(self, run: Run) -> bytes:
         return pair_keys.sign_keys(run, self._scope(run), self.public)
 
-    def _meet(self, run: Run, found: Mapping[str, tuple[bytes, bytes]], *, blame: str | None = None) -> None:
+    def _meet(self, run: Run, signed_keys: Mapping[str, tuple[bytes, bytes]], *, blame: str | None = None) -> None:
         """Make channels with these parties, by their public keys and signatures; refused keys name `blame` or their owner."""
-        stay = {name: public for name, public in self._publics.items() if name not in found}
-        publics = [(name, public) for name, (public, _) in found.items()]
+        stay = {name: public for name, public in self._publics.items() if name not in signed_keys}
+        publics = [(name, public) for name, (public, _) in signed_keys.items()]
         pair_keys.require_keys(publics, own=(self.public, *stay.values()), blame=blame)
         scope = self._scope(run)
-        for name, (public, signature) in found.items():
+        for name, (public, signature) in signed_keys.items():
             pair_keys.verify_keys(run, scope, name, (public,), signature, blame=blame or name)
             names = {"me": run.me, "other": name}
             self._channels[name] = pair_keys.pair_key(
@@ -113,10 +113,10 @@ class StandingKeys(_KeyStore):
             ):
                 raise PeerProtocolError("the new keys are not those of neighbours", party=MINER)
             keys = zip(message.publics, message.signatures, strict=True)
-            found = {**dict(zip(message.names, keys, strict=True)), MINER: (message.miner, message.signature)}
-            if len(found) != len(message.names) + 1 or self._publics.get(MINER, message.miner) != message.miner:
+            signed_keys = {**dict(zip(message.names, keys, strict=True)), MINER: (message.miner, message.signature)}
+            if len(signed_keys) != len(message.names) + 1 or self._publics.get(MINER, message.miner) != message.miner:
                 raise PeerProtocolError("a key is named twice, or the miner's has changed", party=MINER)
-            self._meet(run, found, blame=MINER)  # the miner has checked them before
+            self._meet(run, signed_keys, blame=MINER)  # the miner has checked them before
         self._forget(set(self._channels) - set(groups.neighbours(run.me)) - {MINER})
         if set(groups.neighbours(run.me)) - set(self._channels):
             raise PeerProtocolError("a neighbour's key is missing", party=MINER)
@@ -167,6 +167,6 @@ class StandingMiner(_KeyStore):
         product = self.scheme.multiply([*(m.elements for m in sent.values()), self.scheme.masks(key, label, count)])
         try:
             totals = self.scheme.open(product)
-        except IntegrityError as cause:  # a ciphertext is wrong, and nothing tells whose
+        except IntegrityError as cause:  # a ciphertext is wrong, and nothing shows whose
             raise IntegrityError(suspects=groups.parties) from cause
         return (yield from open_value(opened, totals))

@@ -51,7 +51,7 @@ class Costs:
     prime: float  # distorted intersection, per identifier of one of the two sets
     point: float
     joined: float
-    least: float  # joined_sums at the smallest padded size
+    smallest: float  # joined_sums at the smallest padded size
     points: tuple[tuple[str, int, float], ...]  # scheme, size, seconds, as run
 
     def one(self, whole: int, sfe1: float, sfe2: float) -> dict[str, float]:
@@ -63,7 +63,7 @@ class Costs:
             "polynomial": (self.alice_roots + self.bob_roots) * own,
             "distorted_prime": self.prime * own + sfe2,
             "distorted": self.point * own + sfe2,
-            "joined": max(self.least, self.joined * own),
+            "joined": max(self.smallest, self.joined * own),
         }
 
     def every(self, whole: int) -> dict[str, float]:
@@ -75,7 +75,7 @@ class Costs:
             "polynomial": (ATTRIBUTES * self.alice_roots + VALUES * self.bob_roots) * own,
             "distorted_prime": all_counts(self.prime * own),
             "distorted": all_counts(self.point * own),
-            "joined": max(self.least, self.joined * own),
+            "joined": max(self.smallest, self.joined * own),
         }
 
 
@@ -96,8 +96,8 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
     sfe1, sfe2 = (sum(at_bits(compared, kind, 10)[who] for who in ("alice", "bob")) for kind in ("sums", "products"))
     fine = [round(10 ** (step / 8)) for step in range(8, 65)]
     one, every = (
-        [{"N": float(whole), **found(whole)} for whole in fine]
-        for found in (lambda whole: costs.one(whole, sfe1, sfe2), costs.every)
+        [{"N": float(whole), **cost(whole)} for whole in fine]
+        for cost in (lambda whole: costs.one(whole, sfe1, sfe2), costs.every)
     )
     _write(
         out / "operations.csv",
@@ -152,9 +152,9 @@ def _costs(key: Any, printed: float, decrypt: float, coins: Coins, quick: bool) 
     scalar_sizes, root_sizes, group_sizes = ((50, 200), (10, 20), (20, 50)) if quick else ((500, 5000), (50, 300), (200, 1000))
     points: list[tuple[str, int, float]] = []
 
-    def last(scheme: str, found: Sequence[tuple[int, float]]) -> float:
-        points.extend((scheme, size, seconds) for size, seconds in found)
-        size, seconds = found[-1]
+    def last(scheme: str, measured: Sequence[tuple[int, float]]) -> float:
+        points.extend((scheme, size, seconds) for size, seconds in measured)
+        size, seconds = measured[-1]
         return seconds / size
 
     scalar = last("scalar", [(size, measure.scalar_seconds(key, size, coins)) for size in scalar_sizes])
@@ -165,8 +165,8 @@ def _costs(key: Any, printed: float, decrypt: float, coins: Coins, quick: bool) 
     point = last("distorted", [(n, measure.distorted_seconds(n, coins, RISTRETTO)) for n in group_sizes])
     joined_sizes = (MIN_BOUND,) if quick else (MIN_BOUND, 100_000)
     joined = last("joined", [(n, measure.joined_seconds(n, VALUES, CLASSES, coins)) for n in joined_sizes])
-    least = next(seconds for scheme, _, seconds in points if scheme == "joined")
-    return Costs(scalar, printed, decrypt, first / size, second / size, prime, point, joined, least, tuple(points))
+    smallest = next(seconds for scheme, _, seconds in points if scheme == "joined")
+    return Costs(scalar, printed, decrypt, first / size, second / size, prime, point, joined, smallest, tuple(points))
 
 
 def _write(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

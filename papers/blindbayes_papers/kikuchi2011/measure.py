@@ -156,18 +156,21 @@ def polynomial_seconds(key: PrivateKey, count: int, coins: Coins) -> tuple[float
 
 
 def changed_classes(attributes: int, rows: int, trials: int, seed: int = 2011) -> float:
-    """How often thinned sizes give another class than the true ones: two classes of `rows` rows each, an instance whose values
-    have random frequencies in both. The factors are those of the protocol, one run per (attribute, class)."""
+    """Return how often thinned sizes give another class than the true ones.
+
+    Two classes have `rows` rows each, and the values of an instance random frequencies in both. The factors are
+    those of the protocol, one run per (attribute, class).
+    """
     rng = np.random.default_rng(seed)
     changed = 0
     for _ in range(trials):
         sizes = rng.binomial(rows, rng.beta(2, 2, (2, attributes)))
         exact = [comparison.alice_factor(own) for own in sizes.tolist()]
-        kept = rng.integers(1, rows, (2, attributes))
-        seen = rng.binomial(sizes, kept / rows)
+        samples = rng.integers(1, rows, (2, attributes))
+        seen = rng.binomial(sizes, samples / rows)
         scores = []
-        for own, drawn in zip(seen.tolist(), kept.tolist(), strict=True):
-            thinnings = [ThinningSetup(rows, one) for one in drawn]
+        for own, row in zip(seen.tolist(), samples.tolist(), strict=True):
+            thinnings = [ThinningSetup(rows, one) for one in row]
             scores.append(comparison.alice_factor(own) * comparison.bob_factor(thinnings, rows))
         changed += (exact[0] < exact[1]) != (scores[0] < scores[1])
     return changed / trials

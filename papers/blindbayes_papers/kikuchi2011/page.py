@@ -71,11 +71,11 @@ def draw(
         axes.set(xscale="log", yscale="log", xlabel=f"N; each party has n = {paper.DENSITY} N identifiers", title=title)
         axes.grid(alpha=0.3)
     for at, scheme in enumerate(SCHEMES):
-        found = [
+        lines = [
             (size / paper.DENSITY if scheme in _BY_IDENTIFIER else size, used) for name, size, used in points if name == scheme
         ]
         for axes in sides if scheme == "joined" else sides[:1]:
-            axes.plot([size for size, _ in found], [used for _, used in found], "o", color=f"C{at}")
+            axes.plot([size for size, _ in lines], [used for _, used in lines], "o", color=f"C{at}")
     for used, words, style in (
         (paper.PAPER, "seconds", "--"),
         (paper.PAPER_MILLISECONDS, "milliseconds", ":"),
@@ -189,7 +189,7 @@ def page(
         ),
         "<h2>Crossover N*</h2>",
         "<p>N* = (SFE2 - SFE1 - t_D) / (t_E - 2 t_P alpha), alpha = n / N = 0.03.</p>",
-        _table(["", "N*"], [[name, _star(found)] for name, found in stars]),
+        _table(["", "N*"], [[name, _star(crossing)] for name, crossing in stars]),
         "<p>The paper's N* hangs on its unit. With circuits of milliseconds the distorted intersection is ahead from the first "
         "rows on wherever an encryption costs more than 2 alpha powers; against encryption with tables, which has no "
         "counterpart for powers of hashed elements in the paper's group, it never is.</p>",
@@ -255,10 +255,10 @@ def _scaled(row: Row) -> list[str]:
     ]
 
 
-def _star(found: float) -> str:
-    if math.isinf(found):
+def _star(crossing: float) -> str:
+    if math.isinf(crossing):
         return "never"
-    return "from the first row on" if found <= 1 else f"{found:,.1f}" if found < 100 else f"{found:,.0f}"
+    return "from the first row on" if crossing <= 1 else f"{crossing:,.1f}" if crossing < 100 else f"{crossing:,.0f}"
 
 
 def _figure(name: str, words: str, pictures: bool) -> str:

@@ -33,7 +33,7 @@ def scalar_product(key: PrivateKey, mine: Sequence[int], theirs: Sequence[int], 
 
 @dataclass(frozen=True, slots=True)
 class Polynomials:
-    """What is public about the bins: how many, and the degree of each polynomial."""
+    """The public facts about the bins: how many, and the degree of each polynomial."""
 
     bins: int
     degree: int
@@ -100,10 +100,10 @@ def _hashed(item: bytes, bins: int) -> tuple[int, int, int]:
 
 def _coefficients(roots: Sequence[int], n: int) -> list[int]:
     """Coefficients of the product of (x - root), lowest first, modulo n."""
-    found = [1]
+    product = [1]
     for root in roots:
-        shifted = [0, *found]
-        for at, coefficient in enumerate(found):
+        shifted = [0, *product]
+        for at, coefficient in enumerate(product):
             shifted[at] = (shifted[at] - root * coefficient) % n
-        found = shifted
-    return found
+        product = shifted
+    return product

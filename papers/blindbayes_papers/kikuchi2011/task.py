@@ -175,7 +175,7 @@ class DistortedTask(ShareTask):
                         logs[label, value] = np.log(thinned + 1)
                     else:
                         thinned_own = yield from bob(run, other, self._where(self.labels == label), own)
-                        logs[label, value] = -np.log(thinned_own.kept)
+                        logs[label, value] = -np.log(thinned_own.sample_size)
             terms[name] = Histogram(logs)
         return whole_tables(Parameters(book, np.zeros(len(book.classes)), terms), columns.plan)
 

@@ -39,14 +39,14 @@ class _Chunk:
 
 
 class Packing:
-    """Where each field stands.
+    """Layout of fields in plaintexts.
 
-    `runs` are triples (low, high, count): so many neighbouring fields whose totals lie within low and high, both included.
+    `runs` are triples (low, high, count): `count` neighbouring fields whose totals lie within low and high, both included.
     Every integer of absolute value below `2 ** plaintext_bits` must be a plaintext.
     """
 
     def __init__(self, runs: Sequence[tuple[int, int, int]], plaintext_bits: int, *, guard: int = GUARD_BITS) -> None:
-        room = plaintext_bits - guard
+        capacity = plaintext_bits - guard
         chunks: list[_Chunk] = []
         segments: list[_Segment] = []
         field = at = 0
@@ -54,10 +54,10 @@ class Packing:
             if low > 0 or high < 0 or low == high or count < 1:
                 raise ConfigError("the bounds of packed fields include zero and one more integer; a run has at least one field")
             width = (high - low).bit_length()
-            if width > room:
+            if width > capacity:
                 raise ConfigError(f"a field of {width} bits does not fit into {plaintext_bits} bits with {guard} guard bits")
             while count:
-                fit = min(count, (room - at) // width)
+                fit = min(count, (capacity - at) // width)
                 if fit:
                     segments.append(_Segment(field, fit, at, width, low, high))
                     field, at, count = field + fit, at + fit * width, count - fit
@@ -103,10 +103,10 @@ class Packing:
             for segment in chunk.segments:
                 part = shifted >> segment.offset
                 mask = (1 << segment.width) - 1
-                found = [(part >> at) & mask for at in range(0, segment.count * segment.width, segment.width)]
-                if max(found) > segment.high - segment.low:
+                fields = [(part >> at) & mask for at in range(0, segment.count * segment.width, segment.width)]
+                if max(fields) > segment.high - segment.low:
                     raise PeerProtocolError("a packed total is outside its range", party=party)
-                values += [value + segment.low for value in found]
+                values += [value + segment.low for value in fields]
         return values
 
 

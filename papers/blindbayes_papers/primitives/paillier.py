@@ -13,12 +13,12 @@ A ciphertext is `(1 + m N) * rho mod N^2`. Three ways to draw the randomiser rho
 - `rerandomise` takes `rho = s^N` with s uniform modulo N: uniform among the N-th residues, so the result is distributed as
   a fresh ciphertext *even to the key holder* and shows nothing of how it was computed. It costs a full exponentiation.
 
-Assumption for `encrypt`: decisional composite residuosity (Paillier 1999), and that h^r with r of |N|/2 bits cannot be told
-from h^s with s uniform modulo the order of h. This is the short-exponent variant of Damgard, Jurik and Nielsen (2010,
-section 4.2); Hastad, Schrift and Shamir (1993) and Goldreich and Rosen (2003) reduce the second part to factoring N. They take
-h = -x^2, of Jacobi symbol 1; we take a square, which drops the sign: (1+N)^m is a square too, since N is odd, so squares hide m
-by the same argument. Two things it does not give: short exponents hide nothing unconditionally from the holder of the
-factors (use `rerandomise` where that matters), and gmpy2's arithmetic is not constant in time.
+Assumption for `encrypt`: decisional composite residuosity (Paillier 1999), and that h^r with r of |N|/2 bits cannot be
+distinguished from h^s with s uniform modulo the order of h. This is the short-exponent variant of Damgard, Jurik and Nielsen
+(2010, section 4.2); Hastad, Schrift and Shamir (1993) and Goldreich and Rosen (2003) reduce the second part to factoring N.
+They take h = -x^2, of Jacobi symbol 1; we take a square, which drops the sign: (1+N)^m is a square too, since N is odd, so
+squares hide m by the same argument. Two things it does not give: short exponents hide nothing unconditionally from the holder
+of the factors (use `rerandomise` where that matters), and gmpy2's arithmetic is not constant in time.
 
 Key sizes: 3,072 bits by default (128-bit security), 2,048 at least (ISO/IEC 18033-6 leaves the size to the user; NIST SP
 800-57 puts 2,048 at 112 bits). `toy_keys=True` lifts the bound, for reproductions of papers and for tests.
@@ -245,17 +245,17 @@ class PrivateKey:
         return int(mp + p * ((mq - mp) * self._p_inverse % q))
 
     def encrypt(self, m: int, coins: Coins) -> Ciphertext:
-        """As `PublicKey.encrypt`, with the same coins the same ciphertext, faster."""
+        """Encrypt to the ciphertext of `PublicKey.encrypt` with the same coins, faster."""
         return self.public.encrypt_with(m, self.randomisers(1, coins)[0])
 
     def encrypt_many(self, ms: Iterable[int], coins: Coins, *, threads: int = 1) -> list[Ciphertext]:
-        """As `PublicKey.encrypt_many`, faster."""
+        """Encrypt to the ciphertexts of `PublicKey.encrypt_many`, faster."""
         values = list(ms)
         ready = self.randomisers(len(values), coins, threads)
         return [self.public.encrypt_with(m, rho) for m, rho in zip(values, ready, strict=True)]
 
     def randomisers(self, count: int, coins: Coins, threads: int = 1) -> list[Any]:
-        """As `PublicKey.randomisers`: the same values from the same coins, computed modulo p^2 and q^2."""
+        """Return the values of `PublicKey.randomisers` from the same coins, computed modulo p^2 and q^2."""
         comb = self._combs[0]
         return _parallel(self._randomiser, [comb.draw(coins) for _ in range(count)], threads)
 
@@ -264,7 +264,7 @@ class PrivateKey:
         return self._join(a, b)
 
     def rerandomise(self, c: Ciphertext, coins: Coins) -> Ciphertext:
-        """As `PublicKey.rerandomise`: the same value from the same coins, computed modulo p^2 and q^2."""
+        """Return the value of `PublicKey.rerandomise` from the same coins, computed modulo p^2 and q^2."""
         s = _unit(self.public.n, coins)
         return c * self._join(self._power_p(s), self._power_q(s)) % self.public.n_squared
 
@@ -370,9 +370,9 @@ def _unit(n: Any, coins: Coins) -> Any:
 
 
 def _require_size(bits: int, toy_keys: bool) -> None:
-    least = _TOY_BITS if toy_keys else MINIMUM_BITS
-    if not least <= bits <= _MAXIMUM_BITS:
-        raise ConfigError(f"a Paillier modulus has {least} to {_MAXIMUM_BITS} bits")
+    minimum = _TOY_BITS if toy_keys else MINIMUM_BITS
+    if not minimum <= bits <= _MAXIMUM_BITS:
+        raise ConfigError(f"a Paillier modulus has {minimum} to {_MAXIMUM_BITS} bits")
 
 
 def _bytes(value: Any, size: int) -> bytes:

@@ -70,10 +70,10 @@ def attributes_of(columns: ColumnsSetup) -> tuple[Attribute, ...]:
 
 def _column(feature: Feature, block: CodedRows) -> list[int]:
     codes = block.columns[feature.name]
-    least = feature.code_low if isinstance(feature, Numeric) and feature.bins is None else 0
-    if (codes < least).any():
+    lowest = feature.code_low if isinstance(feature, Numeric) and feature.bins is None else 0
+    if (codes < lowest).any():
         raise DataError(f"column {feature.name!r}: scalar_product takes complete data; a value is missing")
-    return [int(code) for code in codes - least]
+    return [int(code) for code in codes - lowest]
 
 
 CONCLUSIONS = (
@@ -112,17 +112,19 @@ class PrintedScoring(Scoring):
         holder, other = self.columns.class_holder, self.columns.holders[0]
         if self.party == holder:
             channel = yield from route.connect(run, other, share.terms, coins, share.own_key, share.other_key)
-            found = yield from route.classify_class_holder(channel, attributes, share.held, self._scores)
+            classes = yield from route.classify_class_holder(channel, attributes, share.parameters, self._scores)
         else:
             channel = yield from route.connect(run, holder, share.terms, coins, share.own_key, share.other_key)
-            found = yield from route.classify_attribute_holder(channel, attributes, share.held, self._values, self.count)
-        return np.array(found, dtype=np.int64)
+            classes = yield from route.classify_attribute_holder(
+                channel, attributes, share.parameters, self._values, self.count
+            )
+        return np.array(classes, dtype=np.int64)
 
     def conclusions(self) -> tuple[str, ...]:
         return CONCLUSIONS
 
     def _local(self, block: CodedRows) -> npt.NDArray[np.float64]:
-        """What the class holder's own columns add to the scores; it computes them alone, with the divisor of the terms."""
+        """Return the scores of the class holder's own columns, which it computes alone, with the divisor of the terms."""
         scores = np.zeros((block.rows, len(self.columns.codebook.classes)))
         holder = self.columns.class_holder
         if self.columns.owners[holder]:
@@ -155,24 +157,24 @@ class PrintedModel(JointModel):
 
     @property
     def terms(self) -> ScalarProductSetup:
-        """What the parties agreed on."""
-        found: ScalarProductSetup = self.shares[self.columns.class_holder].terms
-        return found
+        """Return what the parties agreed on."""
+        terms: ScalarProductSetup = self.shares[self.columns.class_holder].terms
+        return terms
 
     def moments(self) -> dict[str, tuple[list[Fraction], list[Fraction]]]:
         """Simulation only: means and variances that the shares stand for, in codes from 0, per class."""
         const = self.terms.const
-        first, second = (self._held(name).numeric for name in self.columns.owners)
-        found = {}
+        first, second = (self._share(name).numeric for name in self.columns.owners)
+        moments = {}
         for name in first:
             means = [Fraction(a + b, const) for a, b in zip(first[name].means, second[name].means, strict=True)]
             pairs = zip(first[name].variances, second[name].variances, strict=True)
-            found[name] = (means, [Fraction(a + b, const**3) for a, b in pairs])
-        return found
+            moments[name] = (means, [Fraction(a + b, const**3) for a, b in pairs])
+        return moments
 
     def probabilities(self) -> dict[str, list[list[Fraction]]]:
         """Simulation only: P(value | class) that the shares stand for, per class and value."""
-        first, second = (self._held(name).nominal for name in self.columns.owners)
+        first, second = (self._share(name).nominal for name in self.columns.owners)
         return {
             name: [
                 [Fraction(a + b, self.terms.const) for a, b in zip(left, right, strict=True)]
@@ -181,10 +183,10 @@ class PrintedModel(JointModel):
             for name in first
         }
 
-    def _held(self, party: str) -> HeldShare:
+    def _share(self, party: str) -> HeldShare:
         self.shares[party].require_alive()
-        held: HeldShare = self.shares[party].held
-        return held
+        share: HeldShare = self.shares[party].parameters
+        return share
 
 
 def terms_of(study: Study, rows: int) -> ScalarProductSetup:
@@ -214,8 +216,10 @@ class PrintedColumnsTask(ShareTask):
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
-        held, study = agreement.holdings, self.study
-        self.setup = ColumnsSetup(study.codebook, held.n_rows or 0, agreement.owners, held.labelled, study.estimation.alpha)
+        holdings, study = agreement.holdings, self.study
+        self.setup = ColumnsSetup(
+            study.codebook, holdings.n_rows or 0, agreement.owners, holdings.labelled, study.estimation.alpha
+        )
         if len(agreement.names) != 2 or len(self.setup.labelled) != 1:
             raise ConfigError("scalar_product is for two parties of which one has the class; use class_sums")
         self.terms = terms_of(study, self.setup.rows)
@@ -252,9 +256,9 @@ class PrintedColumnsTask(ShareTask):
         return channel, (yield from route.train_attribute_holder(channel, attributes, self._values))
 
     def share(self, trained: tuple[Channel, HeldShare]) -> PrintedShare:
-        (channel, held), facts = trained, self.setup.to_dict()
+        (channel, parameters), facts = trained, self.setup.to_dict()
         keys, queries = (channel.private, channel.public), self.study.options.get("queries")
-        return PrintedShare(self.agreement.sha256, self._party, facts, self.terms, held, *keys, self._local, queries)
+        return PrintedShare(self.agreement.sha256, self._party, facts, self.terms, parameters, *keys, self._local, queries)
 
     def joint_model(self, shares: Mapping[str, KeptShare]) -> PrintedModel:
         return PrintedModel(shares, agreement=self.agreement)

@@ -1,8 +1,8 @@
 """Vaidya, Kantarcioglu and Clifton 2008: Tables 1 to 4, measured for its own protocols and beside ours.
 
-The paper *estimates* its tables: so many exponentiations or multiplications times the time of one. `reproduce(folder)` runs the
-protocols themselves (`scalar_product`) at the paper's 512 and 1,024 bits and at 3,072 bits (128-bit security), and the
-protocols that replace them, and writes table1.csv to table4.csv and index.html. 512 and 1,024 bits are toys today.
+The paper *estimates* its tables: the number of exponentiations or multiplications times the time of one. `reproduce(folder)`
+runs the protocols themselves (`scalar_product`) at the paper's 512 and 1,024 bits and at 3,072 bits (128-bit security), and
+the protocols that replace them, and writes table1.csv to table4.csv and index.html. 512 and 1,024 bits are toys today.
 
 What takes longer than some ten minutes in all is extended by a straight line through measured sizes, and marked so: Table 2
 (10^6 and 10^8 tuples) and the rows of Table 3 at 3,072 bits. `reproduce(folder, long=True)` runs everything but 10^8 tuples:
@@ -139,7 +139,7 @@ def write(out: pathlib.Path, made: dict[int, list[Row]]) -> pathlib.Path:
 
 
 def _asked(printed: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    """What the paper asks at 512 bits, to be asked at any key size."""
+    """Return what the paper asks at 512 bits, to be asked at any key size."""
     return [(first, second) for bits, first, second in printed if bits == 512]
 
 
@@ -175,9 +175,9 @@ def table_2(key_sizes: Sequence[int], *, quick: bool, long: bool = False) -> lis
         sizes = _sizes(quick, long, short, usual, (100_000, 1_000_000))
         measure.nominal_seconds(2, 2, bits)  # the first run of anything pays for caches
         once = measure.multiplication_seconds(bits)
-        found = {classes: {n: measure.nominal_seconds(n, classes, bits) for n in sizes} for classes in (2, 3)}
+        seconds = {classes: {n: measure.nominal_seconds(n, classes, bits) for n in sizes} for classes in (2, 3)}
         for tuples, classes in _asked(TABLE_2):
-            theirs = line(found[classes], tuples)
+            theirs = line(seconds[classes], tuples)
             paper = TABLE_2.get((bits, tuples, classes))
             rows.append(Row(bits, (tuples, classes), paper, theirs, line(ours[classes], tuples), bits, once * tuples * classes))
     return rows
@@ -191,10 +191,10 @@ def table_3(key_sizes: Sequence[int], *, quick: bool, long: bool = False) -> lis
         short, usual = ((4, 12), (100, 300)) if bits > 1024 else ((20, 80), (1000, 10_000))
         sizes = _sizes(quick, long, short, usual, (1000, 10_000))
         measure.numeric_seconds(2, 2, bits)
-        found = {classes: {n: measure.numeric_seconds(n, classes, bits) for n in sizes} for classes in (2, 3)}
+        seconds = {classes: {n: measure.numeric_seconds(n, classes, bits) for n in sizes} for classes in (2, 3)}
         for tuples, classes in _asked(TABLE_3):
             paper = TABLE_3.get((bits, tuples, classes))
-            rows.append(Row(bits, (tuples, classes), paper, line(found[classes], tuples), line(ours[classes], tuples), bits))
+            rows.append(Row(bits, (tuples, classes), paper, line(seconds[classes], tuples), line(ours[classes], tuples), bits))
     return rows
 
 
@@ -208,10 +208,10 @@ def table_4(key_sizes: Sequence[int], *, quick: bool) -> list[Row]:
     for bits in key_sizes:
         for degree in (10, 20):
             run_bits = measure.degree_key_bits(bits, degree)
-            found = {2 * each: measure.classify_seconds(each, each, 2, degree, run_bits) for each in (1, 2) if quick}
+            seconds = {2 * each: measure.classify_seconds(each, each, 2, degree, run_bits) for each in (1, 2) if quick}
             for _, each, classes in (key for key in asked if key[0] == degree):
                 if quick:
-                    theirs = line(found, each * classes)
+                    theirs = line(seconds, each * classes)
                     theirs = Figure(theirs.seconds, theirs.how + " attributes of each kind x classes")
                 else:
                     theirs = Figure(measure.classify_seconds(each, each, classes, degree, run_bits), "measured")

@@ -58,7 +58,7 @@ class Figure:
 
     @property
     def measured(self) -> bool:
-        """Whether this very size was run."""
+        """Return whether this very size was run."""
         return self.how == "measured"
 
 
@@ -239,16 +239,16 @@ def _our_training(nominal: int, numeric: int, classes: int, rows: int) -> tuple[
     ]
     coins = Coins.system()
     runs = local_runs(PARTIES, study="0" * 64, run_id=coins.bytes(16).hex(), coins=coins, signed=False)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     def work() -> None:
         parts: dict[str, Role[Any]] = {
             first: ours.train_class_holder(runs[first], columns, counts, lambda: (labels[cut] for cut in cuts), Coins.system()),
             second: ours.train_attribute_holder(runs[second], columns, iter(blocks), Coins.system()),
         }
-        found.update(run_in_memory(parts).outputs)
+        results.update(run_in_memory(parts).outputs)
 
-    return cpu_seconds(work), columns, found
+    return cpu_seconds(work), columns, results
 
 
 def our_classify_seconds(nominal: int, numeric: int, classes: int, repeat: int) -> float:

@@ -60,7 +60,7 @@ class OpenedRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     # coarse: as many bits as `minimum` allows; noisy: takes epsilon; fine: all. By default noisy with an epsilon, else coarse.
     opening: Literal["coarse", "noisy", "fine"] | None = None
-    minimum: int = 0  # public: every class has at least so many rows, or one bit says that it has not
+    minimum: int = 0  # public: minimum rows of a class; one bit shows whether all reach it
     fraction: int | None = None  # bits after the point; by default as many as the opening allows
 
 
@@ -280,13 +280,13 @@ def _model(ratios: PrivateRatioSetup, opened: tuple[int, ...], promise: PrivacyS
 def _parameters(ratios: PrivateRatioSetup, values: tuple[int, ...]) -> Parameters:
     """Log-probabilities, means and variances; a cut number stands for the middle of its interval, so that none is 0."""
     classes, at = len(ratios.codebook.classes), 0
-    found: npt.NDArray[np.float64] = (np.array(values, dtype=np.float64) + 0.5) / 2.0**ratios.fraction
+    probabilities: npt.NDArray[np.float64] = (np.array(values, dtype=np.float64) + 0.5) / 2.0**ratios.fraction
     terms: dict[str, Term] = {}
     prior, mean = np.zeros(classes), np.zeros(classes)
     for group in ratios.layout.groups:
         if group.kind == "n":
             continue
-        part = found[at : at + classes * group.columns].reshape(classes, group.columns)
+        part = probabilities[at : at + classes * group.columns].reshape(classes, group.columns)
         at += classes * group.columns
         if group.feature is None:
             prior = np.log(part[:, 0])
@@ -297,6 +297,6 @@ def _parameters(ratios: PrivateRatioSetup, values: tuple[int, ...]) -> Parameter
             if group.kind == "sum":
                 mean = low + part[:, 0] * width
             else:
-                least = ratios.codebook.variance_floor or 0.0
-                terms[group.feature.name] = Gaussian(mean, np.maximum((part[:, 0] * width / 2) ** 2, least))
+                floor = ratios.codebook.variance_floor or 0.0
+                terms[group.feature.name] = Gaussian(mean, np.maximum((part[:, 0] * width / 2) ** 2, floor))
     return Parameters(ratios.codebook, prior, terms)

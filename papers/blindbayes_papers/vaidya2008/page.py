@@ -95,22 +95,22 @@ def _number(seconds: float) -> str:
 
 
 def _claims(made: dict[int, list[Row]]) -> str:
-    """What the paper claims in words, one a row."""
+    """Return what the paper claims in words, one a row."""
 
     def more(number: int, degree: int, key_bits: int) -> float | None:
-        """How many per cent degree 20 costs above degree 10, the median over otherwise equal rows."""
-        found = {row.asked: row.theirs.seconds for row in made[number] if row.key_bits == key_bits}
+        """Return how many per cent degree 20 costs above degree 10, the median over otherwise equal rows."""
+        times = {row.asked: row.theirs.seconds for row in made[number] if row.key_bits == key_bits}
         ratios = []
-        for asked, seconds in found.items():
+        for asked, seconds in times.items():
             other = tuple(20 if at == degree else value for at, value in enumerate(asked))
-            if asked[degree] == 10 and other in found:
-                ratios.append(100 * (found[other] / seconds - 1))
+            if asked[degree] == 10 and other in times:
+                ratios.append(100 * (times[other] / seconds - 1))
         return sorted(ratios)[len(ratios) // 2] if ratios else None
 
     def growth(number: int, degree: int) -> str:
         bits = sorted({row.key_bits for row in made[number]})
-        found = [(each, more(number, degree, each)) for each in bits]
-        return ", ".join(f"{value:.0f}% at {each:,} bits" for each, value in found if value is not None)
+        ratios = [(each, more(number, degree, each)) for each in bits]
+        return ", ".join(f"{value:.0f}% at {each:,} bits" for each, value in ratios if value is not None)
 
     rows = [
         (

@@ -33,7 +33,7 @@ def require_printed(study: Study) -> None:
             "opening='noisy': take those, or leave epsilon out"
         )
     if learner_of(study) != "all":
-        raise ConfigError("scalar_product tells the class to both parties; leave reveal_to at 'all', or use class_sums")
+        raise ConfigError("scalar_product reveals the class to both parties; leave reveal_to at 'all', or use class_sums")
     known = ("opening", "rings") if study.partition == "rows" else ("queries",)
     if unknown := sorted(set(study.options) - {*known, "key_bits", "toy_keys", "degree", "divisor"}):
         raise ConfigError(f"unknown protocol option {unknown[0]!r} over {study.partition}")

@@ -55,7 +55,7 @@ Divisor = Literal["n", "n-1"]
 
 
 class RatioLayout:
-    """Which sums are taken, and what their ratios mean: priors, then feature by feature, class by class."""
+    """The sums that are taken, and what their ratios mean: priors, then feature by feature, class by class."""
 
     def __init__(self, codebook: Codebook, alpha: float, divisor: Divisor, opening: str, rings: int | None) -> None:
         if opening not in ("shares", "printed"):
@@ -78,22 +78,22 @@ class RatioLayout:
     def vector(self, statistics: Statistics) -> U64Array:
         """A party's sums, in the order of the ratios."""
         counts = [int(value) for value in statistics.class_counts]
-        found = [*counts, sum(counts)]
+        vector = [*counts, sum(counts)]
         for feature in self.codebook.features:
             for at in range(len(counts)):
                 if feature.name in statistics.counts:
                     row = [self.factor * int(value) for value in statistics.counts[feature.name][at]]
-                    found += [*row, sum(row)]
+                    vector += [*row, sum(row)]
                 elif isinstance(feature, Numeric):
-                    found += self._moments(statistics, feature, at)
-        return np.array(found, dtype=np.uint64)
+                    vector += self._moments(statistics, feature, at)
+        return np.array(vector, dtype=np.uint64)
 
     def _moments(self, statistics: Statistics, feature: Numeric, at: int) -> list[int]:
-        """Of codes from 0: n, sum + n, sum of squares + n (`ratio.numeric_vector`, from sums)."""
+        """Moments of codes from 0: n, sum + n, sum of squares + n (`ratio.numeric_vector`, from sums)."""
         name, low = feature.name, feature.code_low
         n, total, square = (int(part[name][at]) for part in (statistics.n, statistics.sums, statistics.squares))
-        found = [n, total - n * low + n, square - 2 * low * total + n * low * low + n]
-        return found if self.divisor == "n" else [*found, n]
+        moments = [n, total - n * low + n, square - 2 * low * total + n * low * low + n]
+        return moments if self.divisor == "n" else [*moments, n]
 
     def parameters(self, ratios: Sequence[float]) -> Parameters:
         """The model that the ratios say."""
@@ -115,7 +115,7 @@ class RatioLayout:
 
 @dataclass(frozen=True)
 class PrintedRows(RunResult):
-    """How the run ended. `opened`: the announced ratios in units of 2^-32, or None if all stayed in shares."""
+    """The outcome of a run. `opened`: the announced ratios in units of 2^-32, or None if all stayed in shares."""
 
     plan: RatioLayout = field(repr=False)
     terms: ScalarProductSetup
@@ -198,7 +198,7 @@ class PrintedRowsTask(CountingTask):
 
     @property
     def is_printed(self) -> bool:
-        """Whether the ratios are announced."""
+        """Return whether the ratios are announced."""
         return self.plan.ratios.opening == "printed"
 
     def cost(self, party: str) -> Charge | None:

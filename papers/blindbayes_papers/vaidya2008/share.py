@@ -51,7 +51,7 @@ class PrintedShare(KeptShare):
     party: str
     public: Mapping[str, Any]
     terms: ScalarProductSetup
-    held: HeldShare = field(repr=False)
+    parameters: HeldShare = field(repr=False)
     key: PrivateKey | None = field(repr=False)
     other_key: PublicKey
     local: Mapping[str, Any] | None = field(repr=False)  # statistics of own columns, if the class is known
@@ -62,7 +62,7 @@ class PrintedShare(KeptShare):
 
     @property
     def agreed(self) -> tuple[Any, ...]:
-        """What the shares of one model have in common."""
+        """Return what the shares of one model have in common."""
         return self.study, dict(self.public), self.terms.facts()
 
     @property
@@ -87,18 +87,20 @@ class PrintedShare(KeptShare):
             }
         except (TypeError, ConfigError, PeerProtocolError):
             raise DataError("the share file holds keys or terms that do not fit") from None
-        held = HeldShare(
+        parameters = HeldShare(
             {name: [_integers(row) for row in rows] for name, rows in record.nominal.items()},
             {name: Moments(_integers(own.means), _integers(own.variances)) for name, own in record.numeric.items()},
             record.class_counts,
             packed,
         )
-        return cls(record.study, record.party, record.public, terms, held, key, other, record.local, record.queries, Path(path))
+        return cls(
+            record.study, record.party, record.public, terms, parameters, key, other, record.local, record.queries, Path(path)
+        )
 
     def body(self) -> bytes:
         """The file's content, without its frame."""
-        held, other = self.held, self.other_key
-        moments = {name: _Moments(_signed(own.means), _signed(own.variances)) for name, own in held.numeric.items()}
+        parameters, other = self.parameters, self.other_key
+        moments = {name: _Moments(_signed(own.means), _signed(own.variances)) for name, own in parameters.numeric.items()}
         return msgspec.msgpack.encode(
             _Record(
                 "blindbayes.printed_share/1",
@@ -106,10 +108,10 @@ class PrintedShare(KeptShare):
                 self.party,
                 dict(self.public),
                 self.terms.to_dict(),
-                {name: [_signed(row) for row in rows] for name, rows in held.nominal.items()},
+                {name: [_signed(row) for row in rows] for name, rows in parameters.nominal.items()},
                 moments,
-                held.class_counts,
-                {name: [other.pack_ciphertexts(row) for row in rows] for name, rows in held.tables.items()},
+                parameters.class_counts,
+                {name: [other.pack_ciphertexts(row) for row in rows] for name, rows in parameters.tables.items()},
                 self.own_key.primes,
                 other.to_bytes(),
                 None if self.local is None else dict(self.local),
@@ -119,7 +121,7 @@ class PrintedShare(KeptShare):
 
     def wipe(self) -> None:
         """Forget what is secret. Python's integers cannot be overwritten; the file is."""
-        self.held, self.key, self.local = HeldShare(), None, None
+        self.parameters, self.key, self.local = HeldShare(), None, None
 
 
 def _signed(values: Iterable[int]) -> list[bytes]:

@@ -1,7 +1,7 @@
 """The audit of releases parameter by parameter: `smooth` and `global`.
 
 Of `smooth`, the mean and the variance of one class are drawn many times for lists that differ by one number, each with its
-own scale of noise, and told apart by the likelihood ratio of the two laws: each must keep the epsilon that it was given, and
+own scale of noise, and distinguished by the likelihood ratio of the two laws: each must keep the epsilon that it was given, and
 these must add up to the price. `global` is discrete Laplace noise whose blocks have different shares: its whole vector is.
 """
 
@@ -36,8 +36,8 @@ def audit_parameters(plan: ParameterPlan, coins: Coins, draws: int) -> Iterator[
     number, table = plan.budgets
     kinds = [isinstance(feature, Numeric) and feature.bins is None for feature in plan.codebook.features]
     spent = (2 * number * sum(kinds) + table * (len(kinds) - sum(kinds) + 1)) * plan.rows_per_unit
-    found = f"{float(spent):.9g} spent of {float(plan.epsilon):g}"
-    yield Check("sensitivity", f"{label}: epsilons", spent <= plan.epsilon, found, float(spent), float(plan.epsilon))
+    spending = f"{float(spent):.9g} spent of {float(plan.epsilon):g}"
+    yield Check("sensitivity", f"{label}: epsilons", spent <= plan.epsilon, spending, float(spent), float(plan.epsilon))
     if plan.mechanism == "global":
         yield from audit_sensitivity(plan.query)
         yield from audit_mechanism(make("discrete_laplace", plan.query.sensitivity, plan.epsilon), coins, draws, label)
@@ -64,11 +64,11 @@ def attack_moment(
     laws = [(value, scale / less) for value, scale in laws]
     outputs = []
     for value, scale in laws:
-        drawn = plan.noisy(value, scale, coins, draws)
+        samples = plan.noisy(value, scale, coins, draws)
         first, second = (
-            -np.log(spread) - np.log1p(np.abs((drawn - middle) / spread) ** float(plan.gamma)) for middle, spread in laws
+            -np.log(spread) - np.log1p(np.abs((samples - middle) / spread) ** float(plan.gamma)) for middle, spread in laws
         )
-        outputs.append(np.column_stack([drawn, first - second]))
+        outputs.append(np.column_stack([samples, first - second]))
     return epsilon_lower(*outputs, names=["output", "likelihood ratio"], learn=False)
 
 

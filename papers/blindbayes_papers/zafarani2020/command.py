@@ -17,7 +17,7 @@ Example:
   blindbayes train-smooth visits.parquet --codebook codebook.toml --out model.json --epsilon 1
   blindbayes train-smooth visits.parquet --codebook codebook.toml --release release --title T --epsilon 1 --mechanism global
 """
-_OF_TRAIN = ("delta", "expected_rows")  # which this mechanism has otherwise, or not at all
+_TRAIN_ONLY = ("delta", "expected_rows")  # which this mechanism has otherwise, or not at all
 
 
 def _run(**given: Any) -> None:
@@ -30,7 +30,7 @@ command = click.Command(
     "train-smooth",
     callback=_run,
     params=[
-        *(each for each in train.command.params if each.name not in _OF_TRAIN),
+        *(each for each in train.command.params if each.name not in _TRAIN_ONLY),
         click.Option(
             ["--mechanism"],
             type=click.Choice(["smooth", "global"]),

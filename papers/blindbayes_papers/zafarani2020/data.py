@@ -39,7 +39,7 @@ class Rows:
 
     def table(self) -> Table:
         """The rows as the simulated methods take them."""
-        return Table.of(self.codebook, self.block)
+        return Table.from_block(self.codebook, self.block)
 
     def counted(self, codebook: Codebook) -> CodedRows:
         """The rows in the cells of a plan's codebook: numeric codes joined into bins."""
@@ -127,6 +127,6 @@ def synthetic_census(state: str, rows: int | None = None) -> Rows:
             weights = base * np.exp(np.outer((np.arange(35) - 15) / 5, slope))
             edges = np.cumsum(weights, axis=1) / weights.sum(axis=1, keepdims=True)
             flat = (np.arange(35)[:, None] + edges).ravel()  # one table of steps for all groups: a single search
-            drawn = np.searchsorted(flat, groups + generator.random(count)) - groups * feature.size
-            columns[feature.name] = np.clip(drawn, 0, feature.size - 1)
+            codes = np.searchsorted(flat, groups + generator.random(count)) - groups * feature.size
+            columns[feature.name] = np.clip(codes, 0, feature.size - 1)
     return Rows(f"synthetic census, {state}", CENSUS, CodedRows(labels, columns, count))

@@ -89,8 +89,8 @@ class SmoothNaiveBayes(PrivateNaiveBayes):
             rows = self._private_block(X, y, codebook)
         spent = self._charge(plan, codebook)
         parameters = plan.fit(rows, Coins.system(), alpha=self.alpha)
-        said = statement(plan, spent, self.tuning_note, self._bounded(X))
-        self.privacy_ = {**plan.describe(), "statement": said.to_dict()}
+        guarantee = statement(plan, spent, self.tuning_note, self._bounded(X))
+        self.privacy_ = {**plan.describe(), "statement": guarantee.to_dict()}
         return self._publish(parameters, None)
 
     def _plan(self, codebook: Codebook) -> ParameterPlan:

@@ -110,15 +110,15 @@ class Ours:
         if plan.codebook.sha256 not in self._totals:
             self._totals[plan.codebook.sha256] = count_block(layout, block)
         total = self._totals[plan.codebook.sha256]
-        found = []
+        accuracies = []
         for at, (_, test, left_out) in enumerate(folds):
             statistics = Statistics(layout, total.vector - count_block(layout, block.take(left_out)).vector)
             stem = f"{self.rows.name} {self.delta} {epsilon} {seed} {at}".encode()
             coins = Coins.seeded(stem.ljust(32, b".")[-32:]).derive(stem.decode())
             parameters = fit_parameters(plan.release(statistics, coins))
             there = block.take(test)
-            found.append(float((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).mean()))
-        return found
+            accuracies.append(float((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).mean()))
+        return accuracies
 
 
 def smooth_accuracies(
@@ -126,14 +126,14 @@ def smooth_accuracies(
 ) -> list[float]:
     """The corrected smooth mechanism of the package, fold by fold."""
     plan = plan_parameters(rows.codebook, epsilon=epsilon, allocation=allocation)
-    found = []
+    accuracies = []
     for at, (train, test, _) in enumerate(folds):
         stem = f"smooth {rows.name} {epsilon} {allocation} {seed} {at}"
         coins = Coins.seeded(bytes(32)).derive(stem)
         parameters = plan.fit(rows.block.take(train), coins)
         there = rows.block.take(test)
-        found.append(float((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).mean()))
-    return found
+        accuracies.append(float((parameters.joint_log_likelihood(there).argmax(axis=1) == there.labels).mean()))
+    return accuracies
 
 
 def _folds(count: int, seed: int, folds: int = 10) -> list[tuple[Codes, Codes, Codes]]:
@@ -160,12 +160,12 @@ def _simulated(
     table: Table, method: Simulated, folds: Sequence[tuple[Codes, Codes, Codes]], seed: int
 ) -> dict[float, list[float]]:
     """Accuracy by epsilon; the folds outside, so that counts of a fold are made once."""
-    found: dict[float, list[float]] = {epsilon: [] for epsilon in EPSILONS}
+    accuracies: dict[float, list[float]] = {epsilon: [] for epsilon in EPSILONS}
     for at, (train, test, _) in enumerate(folds):
         for epsilon in EPSILONS:
             generator = np.random.default_rng([seed, at, round(1000 * epsilon)])
-            found[epsilon].append(method(table, train, epsilon, generator).accuracy(table, test))
-    return found
+            accuracies[epsilon].append(method(table, train, epsilon, generator).accuracy(table, test))
+    return accuracies
 
 
 def figure(name: str, rows: Rows, *, iterations: int, quick: bool) -> Iterator[Point]:
@@ -173,8 +173,8 @@ def figure(name: str, rows: Rows, *, iterations: int, quick: bool) -> Iterator[P
     table = rows.table()
     runs: dict[tuple[str, float], list[float]] = {}
 
-    def add(method: str, found: dict[float, list[float]]) -> None:
-        for epsilon, values in found.items():
+    def add(method: str, accuracies: dict[float, list[float]]) -> None:
+        for epsilon, values in accuracies.items():
             runs.setdefault((method, epsilon), []).append(float(np.mean(values)))
 
     printed, defined = Printed(), Printed(by_definition=True)
@@ -190,7 +190,7 @@ def figure(name: str, rows: Rows, *, iterations: int, quick: bool) -> Iterator[P
         add("Vaidya et al. 2013, claimed epsilon", _simulated(table, vaidya, folds, seed))
         add("as printed, claimed epsilon", _simulated(table, printed, folds, seed))
         add("by its Definition 8, claimed epsilon", _simulated(table, defined, folds, seed))
-        few = folds if rows.size <= _SMOOTH_ROWS else folds[:1]  # one fold of millions of rows tells as much
+        few = folds if rows.size <= _SMOOTH_ROWS else folds[:1]  # one fold of millions of rows is as informative
         add("smooth, corrected", {e: smooth_accuracies(rows, e, few, seed) for e in EPSILONS})
         add("ours, pure", {e: pure.accuracies(e, folds, seed) for e in EPSILONS})
         add(f"ours, delta = {DELTA:g}", {e: approximate.accuracies(e, folds, seed) for e in EPSILONS})
@@ -229,14 +229,14 @@ def compare(rows: Rows, splits: int) -> Iterator[Comparison]:
     if numeric:
         others |= {f"sums {noise}": Sums(noise) for noise in ("laplace", "knorm")}
     trial = {name: _simulated(table, method, parts, 100 + at) for at, (name, method) in enumerate(others.items())}
-    found = {name: _simulated(table, method, parts, at) for at, (name, method) in enumerate(others.items())}
+    accuracies = {name: _simulated(table, method, parts, at) for at, (name, method) in enumerate(others.items())}
     for privacy, delta in (("pure", 0.0), ("(epsilon, delta)", DELTA)):
         ours = Ours(rows, delta)
         for epsilon in EPSILONS:
             mine = np.array(ours.accuracies(epsilon, parts, 0))
             allowed = [name for name in others if delta or not name.endswith("gauss")]
             best = max(allowed, key=lambda name: float(np.mean(trial[name][epsilon])))
-            theirs = np.array(found[best][epsilon])
+            theirs = np.array(accuracies[best][epsilon])
             gap = mine - theirs
             error = float(gap.std(ddof=1) / math.sqrt(len(gap))) if len(gap) > 1 else math.inf
             yield Comparison(

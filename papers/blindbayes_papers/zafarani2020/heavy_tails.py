@@ -50,7 +50,7 @@ def _one(coins: Coins, gamma: Fraction, scale: Fraction) -> int:
 
 
 def _inside(gamma: Fraction, u: int, v: int, bits: int) -> bool | None:
-    """Whether v^p u^(2q-s) <= u^(p-s) (1-u^2)^q, s = min(p, 2q), holds in the whole square, nowhere, or one cannot tell."""
+    """Return whether v^p u^(2q-s) <= u^(p-s) (1-u^2)^q, s = min(p, 2q), in the whole square; None if undecided."""
     p, q = gamma.numerator, gamma.denominator
     left, right = 2 * q - min(p, 2 * q), p - min(p, 2 * q)
     one = 1 << 2 * bits

@@ -41,7 +41,7 @@ class Table:
     _cells: dict[tuple[int, int], Codes] = field(default_factory=dict, repr=False, compare=False)
 
     def remembered(self, train: Codes, key: Any, make: Callable[[], Any]) -> Any:
-        """What was made for these training rows under this key; forgotten when the rows change."""
+        """Return what was made for these training rows under this key; forgotten when the rows change."""
         if self._memo.get("train") is not train:
             self._memo.clear()
             self._memo["train"] = train
@@ -50,8 +50,8 @@ class Table:
         return self._memo[key]
 
     @classmethod
-    def of(cls, codebook: Codebook, block: CodedRows) -> Table:
-        """From codes of the declared codebook."""
+    def from_block(cls, codebook: Codebook, block: CodedRows) -> Table:
+        """Make a table from codes of the declared codebook."""
         labels = block.known_labels
         numbers, widths, categories, sizes = [], [], [], []
         for feature in codebook.features:
@@ -100,20 +100,20 @@ class Model:
 
 
 def _log(cells: Floats) -> Floats:
-    kept = np.maximum(cells, 0) + 1
-    return np.asarray(np.log(kept / kept.sum(axis=1, keepdims=True)))
+    smoothed = np.maximum(cells, 0) + 1
+    return np.asarray(np.log(smoothed / smoothed.sum(axis=1, keepdims=True)))
 
 
 def _prior(counts: Floats) -> Floats:
-    kept = np.maximum(counts, 1.0)
-    return np.asarray(np.log(kept / kept.sum()))
+    positive = np.maximum(counts, 1.0)
+    return np.asarray(np.log(positive / positive.sum()))
 
 
 def _count(table: Table, codes: Codes, size: int, rows: Codes) -> Floats:
     def make() -> Floats:
         at, labels = codes[rows], table.labels[rows]
-        kept = at >= 0
-        flat = np.bincount(labels[kept] * size + at[kept], minlength=table.classes * size)
+        known = at >= 0
+        flat = np.bincount(labels[known] * size + at[known], minlength=table.classes * size)
         return flat.reshape(table.classes, size).astype(np.float64)
 
     return np.array(table.remembered(rows, ("count", id(codes)), make))
@@ -133,19 +133,19 @@ class Sorted:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of records."""
         return len(self.values)
 
 
 def _lists(table: Table, column: int, rows: Codes) -> list[Sorted]:
     def make() -> list[Sorted]:
         z, labels = table.numbers[rows, column], table.labels[rows]
-        kept = ~np.isnan(z)
-        parts = [np.sort(z[kept & (labels == label)]) for label in range(table.classes)]
+        known = ~np.isnan(z)
+        parts = [np.sort(z[known & (labels == label)]) for label in range(table.classes)]
         return [Sorted(part, float(part.mean()), float(part.std())) if len(part) else Sorted(part, 0.0, 0.0) for part in parts]
 
-    found: list[Sorted] = table.remembered(rows, ("list", column), make)
-    return found
+    lists: list[Sorted] = table.remembered(rows, ("list", column), make)
+    return lists
 
 
 # -- the paper's comparison ------------------------------------------------------------------------------------------------
@@ -204,9 +204,9 @@ def printed_variance_bound(ordered: Floats, beta: float, *, every: bool = False)
         largest = (rest_squares + k) / n - ((rest + k - 2 * lows) / n) ** 2
         # The n - k kept are consecutive: the k outermost go to their mean.
         first = np.arange(k + 1) if every or k < _WINDOWS else np.linspace(0, k, _WINDOWS).astype(int)
-        kept, kept_squares = sums[first + n - k] - sums[first], squares[first + n - k] - squares[first]
-        least = (kept_squares - kept**2 / (n - k)) / n
-        change = max(float(largest.max()) - variance, variance - float(least.min()))
+        middle, middle_squares = sums[first + n - k] - sums[first], squares[first + n - k] - squares[first]
+        lowest = (middle_squares - middle**2 / (n - k)) / n
+        change = max(float(largest.max()) - variance, variance - float(lowest.min()))
         best = max(best, math.exp(-beta * k) * change)
     return best
 
@@ -241,10 +241,10 @@ def _per_parameter(
     counts = _class_counts(table, train)
     model = Model(_prior(counts + count_noise(share, counts.shape)), tables)
     if columns:
-        found = [[number(part, each) for part in _lists(table, column, train)] for column in range(columns)]
-        model.mean = np.clip([[mean for mean, _ in column] for column in found], -1, 1).T
+        numbers = [[number(part, each) for part in _lists(table, column, train)] for column in range(columns)]
+        model.mean = np.clip([[mean for mean, _ in column] for column in numbers], -1, 1).T
         model.variance = (
-            np.maximum(np.array([[max(deviation, 0.0) for _, deviation in column] for column in found]).T, 1e-3) ** 2
+            np.maximum(np.array([[max(deviation, 0.0) for _, deviation in column] for column in numbers]).T, 1e-3) ** 2
         )
     return model
 

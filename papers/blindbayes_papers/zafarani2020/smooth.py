@@ -82,10 +82,10 @@ def variance_sensitivity(ordered: npt.NDArray[Any], low: float, high: float, bet
         if math.exp(-beta * start) * cap <= best:
             return best
         k = np.arange(start, min(start + size, count - 1), dtype=np.int64)
-        kept = count - k - 1
-        least = (below[kept] + (k + 1) * low) / count
-        most = (above[kept] + (k + 1) * high) / count
-        distance = np.maximum(high - least, most - low)
+        rest = count - k - 1
+        lowest = (below[rest] + (k + 1) * low) / count
+        highest = (above[rest] + (k + 1) * high) / count
+        distance = np.maximum(high - lowest, highest - low)
         bound = np.minimum(cap, distance**2 / (count - k))
         best = max(best, float((np.exp(-beta * k) * bound).max()))
         start, size = start + size, min(2 * size, _CHUNK)
@@ -134,12 +134,12 @@ class ParameterPlan:
 
     @property
     def sampler(self) -> str:
-        """How the noise is drawn."""
+        """Return how the noise is drawn."""
         return str(self.describe()["sampler"])
 
     @property
     def price(self) -> PrivacyCost:
-        """What the release costs."""
+        """Return what the release costs."""
         unit = "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
         return PrivacyCost(cost_ceiling(self.epsilon), 0.0, unit)
 
@@ -234,12 +234,12 @@ class ParameterPlan:
         The caller publishes it held to the bounds, which are far inside the limit at which the sampler holds its noise: what
         is published is the same as without that limit.
         """
-        drawn = heavy_tails.admissible(coins, self.gamma, Fraction(scale * (1 + SLACK)) * GRID, count)
-        return np.array([(math.floor(value * GRID + 0.5) + int(noise)) / GRID for noise in drawn])
+        samples = heavy_tails.admissible(coins, self.gamma, Fraction(scale * (1 + SLACK)) * GRID, count)
+        return np.array([(math.floor(value * GRID + 0.5) + int(noise)) / GRID for noise in samples])
 
     @cached_property
     def query(self) -> Query:
-        """Of `global`: what noise is added to, each kind with its share of the budget."""
+        """The sums to which `global` adds noise, each kind with its share of the budget."""
         number, table = self.budgets
         shares: tuple[tuple[BlockKind, Fraction], ...] = (
             ("sum", number),
@@ -276,13 +276,13 @@ class ParameterPlan:
 
 
 def _histogram(cells: npt.NDArray[Any], alpha: float) -> Histogram:
-    kept = np.maximum(cells, 0) + alpha
-    return Histogram(np.log(kept / kept.sum(axis=1, keepdims=True)))
+    smoothed = np.maximum(cells, 0) + alpha
+    return Histogram(np.log(smoothed / smoothed.sum(axis=1, keepdims=True)))
 
 
 def _log_prior(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    kept = np.maximum(counts, 1.0)
-    return np.asarray(np.log(kept / kept.sum()))
+    positive = np.maximum(counts, 1.0)
+    return np.asarray(np.log(positive / positive.sum()))
 
 
 def plan_parameters(

@@ -31,12 +31,12 @@ def test_algorithm_1_breaks_as_printed_and_holds_corrected(reading: str, start: 
     found = fig.churn(reading, start, 2000)
     if reading == "corrected":
         assert found.violated == found.too_little == 0
-        assert found.least_copies >= 1 - 1e-12
+        assert found.min_copies >= 1 - 1e-12
         assert found.first is None
     else:
         assert 0.4 < found.violated < 0.85
         assert found.too_little > 0.2  # less noise than privacy needs
-        assert found.least_copies < 1
+        assert found.min_copies < 1
 
 
 def test_the_join_of_algorithm_1_is_as_printed() -> None:
@@ -154,7 +154,7 @@ def test_figure_1b_without_noise_is_scikit_learns_and_ours_beats_the_paper_at_th
         right += int((model.predict(codes[test]) == car.labels[test]).sum())
     methods = columns.COLUMN_METHODS
     cases = columns.column_cases(car, 6)
-    assert len(cases) == columns.LEAST_ORDERS
+    assert len(cases) == columns.MIN_ORDERS
     plain = columns.column_accuracy(cases[:1], 6, 0.1, methods["snb"], 1)
     assert plain[0] == pytest.approx(right / 1728, abs=0.003)  # the prior is a public count in both: up to ties
     for epsilon in (0.1, 0.4):

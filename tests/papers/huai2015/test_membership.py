@@ -9,7 +9,7 @@ import pytest
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError
-from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, Views, most_rekeyed, pattern
+from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, Views, max_rekeyed, pattern
 
 STEPS = 10_000
 
@@ -114,7 +114,7 @@ def test_ten_thousand_random_steps_rekey_no_more_than_the_bound(start: int, widt
                 assert {name for name in now.keys() & links.keys() if now[name] != links[name]} == changed
             assert all(name in now[other] for name in now for other in now[name])
             links = now
-    assert worst <= most_rekeyed(width)
+    assert worst <= max_rekeyed(width)
 
 
 def is_connected(groups: Groups, gone: set[str]) -> bool:

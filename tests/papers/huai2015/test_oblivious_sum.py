@@ -29,7 +29,7 @@ from blindbayes.wire.transcript import Keep
 from blindbayes_papers.huai2015 import private_maximum as maximum
 from blindbayes_papers.huai2015.oblivious_sum import PROTOCOL, Groups
 from blindbayes_papers.huai2015.oblivious_sum.contributor import survivors_payload
-from blindbayes_papers.huai2015.oblivious_sum.membership import most_rekeyed
+from blindbayes_papers.huai2015.oblivious_sum.membership import max_rekeyed
 from blindbayes_papers.huai2015.oblivious_sum.messages import (
     CiphertextsSent,
     CorrectionsSent,
@@ -41,7 +41,7 @@ from blindbayes_papers.huai2015.oblivious_sum.messages import (
     SurvivorsSigned,
 )
 from blindbayes_papers.huai2015.oblivious_sum.miner import collect_corrections, enrol_all
-from blindbayes_papers.huai2015.oblivious_sum.session import most_holders
+from blindbayes_papers.huai2015.oblivious_sum.session import max_holders
 from blindbayes_papers.huai2015.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
@@ -372,7 +372,7 @@ def test_a_late_ciphertext_stays_hidden_by_its_blind(blinded: bool, monkeypatch:
         sent = yield from receive_all(names_, CiphertextsSent)
         label = terms.label(roster, "sum")
         groups = terms.groups(names_)
-        scale = scheme.scale(most_holders(groups))
+        scale = scheme.scale(max_holders(groups))
         left = yield from collect_corrections(terms, scheme, groups, names_, names_[1:], label, packing.chunks)
         others = scheme.multiply([sent[name].elements for name in names_[1:]])
         mine = scheme.masks(key * scale, label, packing.chunks)
@@ -579,7 +579,7 @@ def test_standing_keys_survive_joins_and_leaves_and_only_the_neighbourhood_hears
             name = club.groups.parties[coins.below(len(club.groups.parties))]
             changed = club.groups.leave(name)
             assert club.change([], changed) == len(changed)
-        assert len(changed) <= most_rekeyed(width)
+        assert len(changed) <= max_rekeyed(width)
         assert club.round(f"after {step}") == len(club.groups.parties)
         now = {name: club.keys[name].zero_key(club.runs[name], club.groups) for name in club.groups.parties}
         assert {name for name in now.keys() & before.keys() if now[name] != before[name]} == changed

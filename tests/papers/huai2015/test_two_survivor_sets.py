@@ -35,7 +35,7 @@ from blindbayes_papers.huai2015.oblivious_sum.messages import (
     SurvivorsSigned,
 )
 from blindbayes_papers.huai2015.oblivious_sum.miner import enrol_all
-from blindbayes_papers.huai2015.oblivious_sum.session import KeySession, channel, edge_key, most_holders
+from blindbayes_papers.huai2015.oblivious_sum.session import KeySession, channel, edge_key, max_holders
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousSumSetup
 
 PROTOCOL = registry.load("oblivious_sum")
@@ -110,7 +110,7 @@ def two_sets(victim: str, bad: Sequence[str]) -> Any:
                 mine = scheme.total(held[owner][0] if owner in shown else -held[owner][1] for owner in groups.blocks[block])
                 shares[name] = tuple(scheme.masks(mine, label, 2))
             points = [at + 1 for at, name in enumerate(around) if name in shares][:threshold]
-            weights = scheme.weights(points, most_holders(groups))
+            weights = scheme.weights(points, max_holders(groups))
             pairs = zip(points, weights, strict=True)
             found.append(scheme.multiply([scheme.power(shares[around[point - 1]], weight) for point, weight in pairs]))
         mask = scheme.multiply([found[0], scheme.power(found[1], -1)])

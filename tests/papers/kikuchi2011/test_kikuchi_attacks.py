@@ -30,7 +30,7 @@ def estimated(group: SafePrime, number: int) -> tuple[float, float]:
     (sent,) = {entry.frame for entry in outcome.transcript.entries if entry.to == "alice" and entry.kind is ItemsLocked}
     elements = decode(sent, ItemsLocked).elements
     cut = [elements[at : at + group.size] for at in range(0, len(elements), group.size)]
-    return kept_share(cut, group.modulus), outcome.outputs["bob"].kept / ITEMS
+    return kept_share(cut, group.modulus), outcome.outputs["bob"].sample_size / ITEMS
 
 
 def test_the_printed_dummies_show_the_share_that_was_kept_and_ours_do_not() -> None:

@@ -128,8 +128,8 @@ def test_thinned_size_follows_the_binomial_law():
         outcome = run_in_memory(roles(distorted, items(0, 12), items(2, 16), str(number)))
         bob = outcome.outputs["bob"]
         assert bob.items == 14
-        assert 1 <= bob.kept < 14
-        rate = bob.kept / bob.items
+        assert 1 <= bob.sample_size < 14
+        rate = bob.sample_size / bob.items
         total, mean, variance = total + outcome.outputs["alice"], mean + 10 * rate, variance + 10 * rate * (1 - rate)
         most = max(most, outcome.outputs["alice"])
         assert outcome.opened == {"alice": tuple(spec(distorted)["opened"]), "bob": ()}

@@ -32,7 +32,7 @@ def edges_of(parties: int, rings: int) -> list[frozenset[int]]:
 
 @pytest.mark.parametrize("parties", range(3, 60))
 def test_rings_visit_everybody_and_share_no_edge(parties: int) -> None:
-    most = cycles.most_rings(parties)
+    most = cycles.max_rings(parties)
     for number in range(most):
         order = cycles.ring(parties, number)
         assert sorted(order) == list(range(parties))
@@ -66,21 +66,21 @@ def connectivity(parties: int, edges: Sequence[frozenset[int]]) -> int:
 
 @pytest.mark.parametrize("parties", range(3, 13))
 def test_it_takes_twice_the_rings_to_cut_the_parties(parties: int) -> None:
-    for rings in range(1, cycles.most_rings(parties) + 1):
+    for rings in range(1, cycles.max_rings(parties) + 1):
         assert connectivity(parties, edges_of(parties, rings)) == min(2 * rings, parties - 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parties", range(13, 25))
 def test_it_takes_twice_the_rings_to_cut_more_parties(parties: int) -> None:
-    for rings in range(1, cycles.most_rings(parties) + 1):
+    for rings in range(1, cycles.max_rings(parties) + 1):
         assert connectivity(parties, edges_of(parties, rings)) == min(2 * rings, parties - 1)
 
 
 @pytest.mark.parametrize("parties", [3, 4, 5, 8, 9])
 def test_every_number_of_rings_gives_the_sum(parties: int) -> None:
     vectors = random_vectors(names(parties), 5)
-    for rings in range(1, cycles.most_rings(parties) + 1):
+    for rings in range(1, cycles.max_rings(parties) + 1):
         outcome = run_sum("ring_sum", vectors, options={"rings": rings})
         assert (outcome.cost.rounds, outcome.cost.messages) == (parties + 1, rings * parties + parties - 1)
         for name in vectors:

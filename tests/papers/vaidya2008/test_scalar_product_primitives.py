@@ -62,9 +62,9 @@ def test_what_is_sent_back_shows_the_key_holder_nothing_of_how_it_was_made(key):
 def test_vectors_of_two_lengths_and_short_keys_are_refused(key):
     with pytest.raises(LocalProtocolError):
         sp.combine(key.public, key.encrypt_many([1], coins("one")), [1, 2])
-    sp.require_room(key.public, 512 - 67)
+    sp.require_capacity(key.public, 512 - 67)
     with pytest.raises(ConfigError, match="too short"):
-        sp.require_room(key.public, 512 - 66)
+        sp.require_capacity(key.public, 512 - 66)
 
 
 def test_a_masked_share_is_within_the_stated_distance_of_uniform():

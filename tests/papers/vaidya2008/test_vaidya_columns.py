@@ -54,7 +54,7 @@ def require_shares(result, parameters):
     """Probabilities, means and variances that the shares stand for, within the truncation of SPEC.md."""
     model, terms = result.model, result.model.terms
     const = terms.const
-    counts = model.shares[model.columns.class_holder].held.class_counts
+    counts = model.shares[model.columns.class_holder].parameters.class_counts
     probabilities, moments = model.probabilities(), model.moments()
     assert {each.name for each in model.attributes} == set(probabilities) | set(moments)
     for name, table in probabilities.items():
@@ -279,7 +279,7 @@ def test_the_model_lives_in_its_files_and_dies_with_one_of_them(tmp_path):
         again.predict(asked(frame[:4]))
     model.destroy("insurer")
     assert not files["insurer"].exists()
-    assert model.shares["insurer"].held.nominal == {}
+    assert model.shares["insurer"].parameters.nominal == {}
     for each in (model, again):
         with pytest.raises(ConfigError, match="destroyed"):
             each.predict(asked(frame[:1]))
@@ -290,7 +290,7 @@ def test_the_model_lives_in_its_files_and_dies_with_one_of_them(tmp_path):
 def test_share_files_are_private_whole_and_of_their_kind(tmp_path):
     result = study().simulate(parts(small()), coins=coins("kinds"))
     share = result.model.shares["insurer"]
-    assert str(share.held.nominal["v"][0][0]) not in repr(share)
+    assert str(share.parameters.nominal["v"][0][0]) not in repr(share)
     assert "held" not in repr(share)
     path = tmp_path / "insurer.share"
     share.save(path)
@@ -303,7 +303,7 @@ def test_share_files_are_private_whole_and_of_their_kind(tmp_path):
         with pytest.raises(DataError):
             PrintedShare.load(path)
     path.write_bytes(whole)
-    assert PrintedShare.load(path).held.nominal == share.held.nominal
+    assert PrintedShare.load(path).parameters.nominal == share.parameters.nominal
     other = study().simulate(parts(small()), coins=coins("another")).model.shares["hospital"]
     other.save(tmp_path / "hospital.share")
     with pytest.raises(ConfigError, match="two trainings"):
@@ -326,13 +326,13 @@ def test_either_share_alone_does_not_depend_on_the_data():
         terms = result.model.terms
         for party, share in result.model.shares.items():
             width = terms.const_bits + 64
-            places[party] += [abs(value) / 2.0**width for row in share.held.nominal["v"] for value in row]
-            places[party] += [abs(value) / 2.0 ** (mean_bits(terms, 50) + 64) for value in share.held.numeric["x"].means]
+            places[party] += [abs(value) / 2.0**width for row in share.parameters.nominal["v"] for value in row]
+            places[party] += [abs(value) / 2.0 ** (mean_bits(terms, 50) + 64) for value in share.parameters.numeric["x"].means]
     for found in places.values():  # Kolmogorov-Smirnov, alpha 1e-6
         ordered = sorted(found)
         distance = max(max((at + 1) / len(ordered) - value, value - at / len(ordered)) for at, value in enumerate(ordered))
         assert distance < 2.7 / math.sqrt(len(ordered))
-    values = [value for row in result.model.shares["hospital"].held.nominal["v"] for value in row]
+    values = [value for row in result.model.shares["hospital"].parameters.nominal["v"] for value in row]
     assert max(values) > 2 ** (terms.const_bits + 40)  # a bare probability would lie far below
 
 

@@ -49,7 +49,7 @@ class ChainLayout:
 
     @property
     def complete(self) -> bool:
-        """Whether everybody shares a mask with everybody."""
+        """Return whether everybody shares a mask with everybody."""
         return self._neighbours >= len(self.contributors) - 1
 
     def index(self, name: str) -> int:
@@ -57,30 +57,30 @@ class ChainLayout:
         return self._index[name]
 
     def previous(self, name: str) -> str | None:
-        """Who sends the link to `name`; None for the first."""
+        """Return who sends the link to `name`; None for the first."""
         at = self._order.index(self._index[name])
         return None if at == 0 else self.contributors[self._order[at - 1]]
 
     def following(self, name: str) -> str | None:
-        """Whom `name` sends its link to; None for the last, who sends it to the builder."""
+        """Return whom `name` sends its link to; None for the last, who sends it to the builder."""
         at = self._order.index(self._index[name])
         return None if at == len(self.contributors) - 1 else self.contributors[self._order[at + 1]]
 
     def neighbours(self, name: str) -> tuple[str, ...]:
-        """Whom `name` shares a mask with, in the setting's order."""
+        """Return whom `name` shares a mask with, in the setting's order."""
         if self.complete:
             return tuple(other for other in self.contributors if other != name)
         at = self._circle.index(self._index[name])
         reach, size = self._neighbours // 2, len(self.contributors)
-        found = [self._circle[(at + step) % size] for step in range(-reach, reach + 1) if step]
-        return tuple(self.contributors[index] for index in sorted(found))
+        places = [self._circle[(at + step) % size] for step in range(-reach, reach + 1) if step]
+        return tuple(self.contributors[index] for index in sorted(places))
 
     def peers(self, name: str) -> tuple[str, ...]:
         """Everybody whose key `name` uses: mask neighbours and both hops, in the setting's order."""
         return self._sorted({*self.neighbours(name), self.previous(name), self.following(name)})
 
     def checked(self, name: str) -> tuple[str, ...]:
-        """Whose signed keys `name` checks before it uses them: mask neighbours and the next hop, in the setting's order.
+        """Return whose signed keys `name` checks before it uses them: mask neighbours and the next hop, in the setting's order.
 
         The previous hop's key needs no check: with a false one, `name` cannot unseal the link that this hop signed.
         """

@@ -32,7 +32,7 @@ _STATISTICAL_BITS = 128  # a mask is this much wider than N before it is reduced
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the study may choose about a chain."""
+    """The options of a chain that a study chooses."""
 
     key_bits: int
     toy_keys: bool
@@ -69,17 +69,17 @@ def roster_digest(run: Run, modulus: bytes, builder_key: bytes, keys_digest: byt
 
 
 def link_payload(run: Run, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
-    """What a link's signature covers: study, run, step, sender, receiver, roster and the sealed link."""
+    """Return what a link's signature covers: study, run, step, sender, receiver, roster and the sealed link."""
     return run.context("chain link", sender, receiver) + digest + sealed
 
 
 def channel(run: Run, mine: AgreementKey, other: str, public: bytes, digest: bytes) -> bytes:
-    """What this party and another share under one signed roster, whose digest binds study and run."""
+    """Return what this party and another share under one signed roster, whose digest binds study and run."""
     return pair_keys.pair_key(mine, public, me=run.me, other=other, scope=digest, purpose="chain channel")
 
 
 def key_scope(run: Run) -> bytes:
-    """What run keys and their signatures are bound to."""
+    """Return what run keys and their signatures are bound to."""
     return pair_keys.scope_of(run, "chain_sum v2")
 
 
@@ -97,7 +97,7 @@ def seal(run: Run, channel: bytes, step: str, sender: str, receiver: str, digest
 
 
 def unseal(run: Run, channel: bytes, step: str, sender: str, receiver: str, digest: bytes, sealed: bytes) -> bytes:
-    """What is in such a box."""
+    """Return what is in such a box."""
     context = run.context(step, sender, receiver) + digest
     key = pair_keys.directed_key(channel, step, sender, receiver, digest)
     return aead.unseal(key, sealed, associated=context, party=sender)
@@ -124,7 +124,7 @@ def _parts(data: bytes, size: int) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What a contributor holds of a checked roster."""
+    """A contributor's view of a checked roster."""
 
     public: PublicKey
     digest: bytes
@@ -235,7 +235,7 @@ def builder(run: Run, setting: SumSetup, options: Options, coins: Coins) -> Role
     totals = [private.public.signed(total) for total in private.decrypt_many(link, party=last)]
     try:
         words = np.array([value % 2**64 for value in options.packing.unpack(totals)], dtype=np.uint64)
-    except PeerProtocolError:  # whoever left out a mask, replaced the running sum, or brought no table: nothing tells
+    except PeerProtocolError:  # a mask or the running sum is wrong, and nothing shows whose
         wrong = PeerProtocolError("the total is not a sum of the contributors' vectors", suspects=setting.contributors)
         return Total(np.zeros(0, np.uint64), setting.contributors, wrong)
     opened = yield from open_value(setting.label, words)
@@ -275,18 +275,22 @@ class ChainSum:
     def bears(self, setting: SumSetup) -> Coalition:
         """Anybody where all share masks with all; else fewer than mask neighbours, and the builder must follow the steps: it
         could choose who shares with whom."""
-        options, most = require_options(setting, msgspec.structs.asdict(ChainSumParams())), len(setting.contributors) - 1
-        least = neighbours_of(setting, options["neighbours"])
-        return Coalition("the builder", most, most) if least >= most else Coalition("the builder", least - 1, -1)
+        options, others = require_options(setting, msgspec.structs.asdict(ChainSumParams())), len(setting.contributors) - 1
+        neighbours = neighbours_of(setting, options["neighbours"])
+        return (
+            Coalition("the builder", others, others) if neighbours >= others else Coalition("the builder", neighbours - 1, -1)
+        )
 
     def resists(self, setting: SumSetup) -> bool:
         """Only where all share masks with all."""
         return self.bears(setting).active >= 0
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
-        """So few colluders leave the honest in one part."""
-        found = self.bears(setting)
-        return Smallest(len(setting.contributors) - corrupt if corrupt <= (found.active if malicious else found.passive) else 0)
+        """Return the size of the smallest honest part that this many colluders leave."""
+        coalition = self.bears(setting)
+        return Smallest(
+            len(setting.contributors) - corrupt if corrupt <= (coalition.active if malicious else coalition.passive) else 0
+        )
 
     def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
         """The role of `run.me`."""

@@ -18,7 +18,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NoisyHistogramsSetup:
-    """What is public: who releases how many counts, and to whom."""
+    """The public facts of a run: who releases how many counts, and to whom."""
 
     miner: str
     sizes: Mapping[str, int]  # contributor -> released counts
@@ -26,7 +26,7 @@ class NoisyHistogramsSetup:
 
     def __post_init__(self) -> None:
         if self.miner in self.sizes or not self.sizes or any(size < 1 for size in self.sizes.values()):
-            raise LocalProtocolError("contributors release counts to a miner that is none of them")
+            raise LocalProtocolError("contributors release counts to a miner that is not among them")
 
 
 def contributor(run: Run, facts: NoisyHistogramsSetup, released: Integers) -> Role[None]:
@@ -38,11 +38,11 @@ def contributor(run: Run, facts: NoisyHistogramsSetup, released: Integers) -> Ro
 
 
 def miner(run: Run, facts: NoisyHistogramsSetup) -> Role[dict[str, Integers]]:
-    """Whoever builds the model from what the parties release."""
+    """Collect what the parties release, to build the model."""
     sent = yield from receive_all(tuple(facts.sizes), HistogramsReleased)
-    found = {}
+    released = {}
     for name, message in sent.items():  # step 3
         if message.counts.shape != (facts.sizes[name],) or message.codebook != facts.codebooks.get(name, ""):
             raise PeerProtocolError("the released counts do not fit the public facts", party=name)
-        found[name] = message.counts.view(np.int64)
-    return (yield from open_value(LABEL, found))
+        released[name] = message.counts.view(np.int64)
+    return (yield from open_value(LABEL, released))

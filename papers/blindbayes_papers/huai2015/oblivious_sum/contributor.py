@@ -106,7 +106,7 @@ def contributor(terms: ObliviousSumSetup, vector: U64Array, coins: Coins) -> Rol
 
 
 def survivors_payload(terms: ObliviousSumSetup, label: bytes, survivors: Sequence[str]) -> bytes:
-    """What is signed of a survivor set."""
+    """Return what is signed of a survivor set."""
     return terms.run.context("survivors", label.hex(), hashlib.sha256(terms.run.context("set", *survivors)).hexdigest())
 
 

@@ -3,13 +3,13 @@
 Both are public and follow from the list of joins and leaves alone, so every party computes the same.
 
 `Views` are the paper's u values (Huai 2015, Algorithm 1, after Li and Cao 2013): party k sets its noise as if there were u_k
-parties, with u_k in (n/2, n], so that the noise is enough and at most doubled, while a join or leave tells a new value to at
+parties, with u_k in (n/2, n], so that the noise is enough and at most doubled, while a join or leave changes the values of at
 most two others. The paper leaves open what happens when a holder of the largest value leaves; this reading keeps the
 invariant (SCIENCE notes; proved by enumeration in the tests).
 
 `Groups` is the key graph: interleaved groups on a ring. Parties stand in segments; consecutive segments form a group, so each
 party is in two groups (three segments) and each group shares a segment with the next. Any two parties of a group share a key.
-A join or leave changes the keys of at most `most_rekeyed(width)` others, whatever the number of parties. A coalition isolates
+A join or leave changes the keys of at most `max_rekeyed(width)` others, whatever the number of parties. A coalition isolates
 some honest parties only if it contains at least two whole segments, hence at least 2 * width parties; up to three
 segments the graph is complete and no coalition isolates anybody.
 """
@@ -26,8 +26,8 @@ from blindbayes.errors import ConfigError
 DEFAULT_WIDTH = 16
 
 
-def most_rekeyed(width: int) -> int:
-    """The most parties, besides the one that joins or leaves, whose keys one step changes: four full segments."""
+def max_rekeyed(width: int) -> int:
+    """Return how many parties, besides the one that joins or leaves, may change keys: four full segments."""
     return 4 * (2 * width - 1)
 
 
@@ -48,10 +48,10 @@ class Views:
     @classmethod
     def after(cls, founders: Sequence[str], steps: Iterable[tuple[str, bool]]) -> Views:
         """The values after these left (False) or came (True)."""
-        found = cls(founders)
+        views = cls(founders)
         for name, came in steps:
-            (found.join if came else found.leave)(name)
-        return found
+            (views.join if came else views.leave)(name)
+        return views
 
     def honest(self, name: str, gamma: float, lost: int = 0) -> int:
         """For how many honest survivors this party sets its noise (`DistributedNoise.at`): its view, not the true number.
@@ -67,9 +67,9 @@ class Views:
             raise ConfigError("the party is in the roster already")
         n = len(self.of) + 1
         self.of[name] = n
-        least = min(self.of, key=lambda party: self.of[party])  # the first in roster order, if several
-        self.of[least] = n
-        return {name, least}
+        smallest = min(self.of, key=lambda party: self.of[party])  # the first in roster order, if several
+        self.of[smallest] = n
+        return {name, smallest}
 
     def leave(self, name: str) -> set[str]:
         """Remove a party; who hears a new value."""
@@ -102,10 +102,10 @@ class Groups:
     @classmethod
     def after(cls, founders: Sequence[str], steps: Iterable[tuple[str, bool]], width: int = DEFAULT_WIDTH) -> Groups:
         """The graph after these left (False) or came (True): only neighbourhoods of theirs have other keys."""
-        found = cls(founders, width)
+        groups = cls(founders, width)
         for name, came in steps:
-            (found.join if came else found.leave)(name)
-        return found
+            (groups.join if came else groups.leave)(name)
+        return groups
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ class Groups:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everybody shares a key with everybody."""
+        """Return whether everybody shares a key with everybody."""
         return len(self.segments) <= 3
 
     def segment_of(self, name: str) -> int:
@@ -152,8 +152,8 @@ class Groups:
         """Any coalition of up to this many contributors (and the miner) leaves the honest connected."""
         if len(self.segments) <= 3:
             return max(len(self.parties) - 2, 0)
-        least, next_least = sorted(len(segment) for segment in self.segments)[:2]
-        return least + next_least - 1
+        smallest, next_least = sorted(len(segment) for segment in self.segments)[:2]
+        return smallest + next_least - 1
 
     def isolation_chance(self, corrupt: float) -> float:
         """Bound on the chance that a coalition of that fraction, placed at random, contains two whole segments."""

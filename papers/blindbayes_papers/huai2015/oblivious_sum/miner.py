@@ -24,7 +24,7 @@ from blindbayes_papers.huai2015.oblivious_sum.messages import (
     SurvivorsNamed,
     SurvivorsSigned,
 )
-from blindbayes_papers.huai2015.oblivious_sum.session import channel, edge_key, most_holders
+from blindbayes_papers.huai2015.oblivious_sum.session import channel, edge_key, max_holders
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousEncryption, ObliviousSumSetup
 
 
@@ -140,13 +140,13 @@ def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     scale = 1
     if terms.tolerant:
         groups = terms.groups(names)
-        scale = scheme.scale(most_holders(groups))
+        scale = scheme.scale(max_holders(groups))
         left = yield from collect_corrections(terms, scheme, groups, names, tuple(sent), label, count)
         product = scheme.multiply([scheme.power(product, scale), scheme.power(left, -1)])
     product = scheme.multiply([product, scheme.masks(key * scale, label, count)])
     try:
         totals = packing.unpack(scheme.open(product, scale))  # 11
-    except (IntegrityError, PeerProtocolError):  # a vector, a ciphertext or a share is wrong, and nothing tells whose
+    except (IntegrityError, PeerProtocolError):  # a vector, a ciphertext or a share is wrong, and nothing shows whose
         return Total(np.zeros(0, np.uint64), tuple(sent), IntegrityError(suspects=tuple(sent)))
     words = np.array([total % 2**64 for total in totals], dtype=np.uint64)
     yield from open_value(setting.label, words)
@@ -177,22 +177,22 @@ def collect_corrections(
     answered = yield from receive_all(tuple(signed), CorrectionsSent, quorum=terms.setting.quorum_size)  # 10
     shares: dict[int, dict[str, tuple[bytes, ...]]] = {at: {} for at in range(len(groups.blocks))}
     for name, message in answered.items():
-        held = groups.held_by(name)
-        if len(message.elements) != len(held):
+        blocks = groups.held_by(name)
+        if len(message.elements) != len(blocks):
             raise PeerProtocolError("the wrong number of corrections", party=name)
-        for block, elements in zip(held, message.elements, strict=True):
+        for block, elements in zip(blocks, message.elements, strict=True):
             scheme.require_elements(elements, count, party=name)
             shares[block][name] = elements
-    most = most_holders(groups)
+    max_count = max_holders(groups)
     columns: list[list[bytes]] = []
-    for block, found in shares.items():
+    for block, answers in shares.items():
         holders = groups.around(block)
-        points = [at + 1 for at, name in enumerate(holders) if name in found][: terms.threshold(groups, block)]
+        points = [at + 1 for at, name in enumerate(holders) if name in answers][: terms.threshold(groups, block)]
         if len(points) < terms.threshold(groups, block):
-            raise PeerLost("too few share holders answered", party=next(name for name in holders if name not in found))
-        weights = scheme.weights(points, most)
+            raise PeerLost("too few share holders answered", party=next(name for name in holders if name not in answers))
+        weights = scheme.weights(points, max_count)
         for point, weight in zip(points, weights, strict=True):
-            columns.append(scheme.power(found[holders[point - 1]], weight))
+            columns.append(scheme.power(answers[holders[point - 1]], weight))
     return scheme.multiply(columns)
 
 

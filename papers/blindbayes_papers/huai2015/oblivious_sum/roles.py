@@ -26,10 +26,10 @@ class ObliviousSum:
 
     def unsafe(self, setting: SumSetup) -> tuple[str, ...]:
         """Return why the options protect nothing, or only if somebody is trusted."""
-        found = unsafe_keys(setting.options)
+        reasons = unsafe_keys(setting.options)
         if setting.options.get("modulus") is not None:
-            found += ("the study brings a modulus of its own, and who knows its factors reads all; leave it to a dealer",)
-        return found
+            reasons += ("the study brings a modulus of its own, and who knows its factors reads all; leave it to a dealer",)
+        return reasons
 
     def honest_of(self, setting: SumSetup, name: str, honest: int) -> int:
         """Return for how many honest shares a party sets its noise, by its view of how many parties there are.
@@ -62,14 +62,14 @@ class ObliviousSum:
     def bears(self, setting: SumSetup) -> Coalition:
         """See SPEC.md, Threat model."""
         terms = ObliviousSumSetup(_NO_RUN, setting)
-        passive, active = (terms.most_colluders(malicious=malicious) for malicious in (False, True))
+        passive, active = (terms.max_colluders(malicious=malicious) for malicious in (False, True))
         return Coalition("the miner", passive, active, trusted="the dealer" if terms.has_dealer else "")
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """See SPEC.md, Threat model: one roster or survivor set, whose honest members the key graph keeps together."""
         terms = ObliviousSumSetup(_NO_RUN, setting)
         left = max(setting.quorum_size - corrupt, 0)
-        if corrupt <= terms.most_colluders(malicious=malicious):
+        if corrupt <= terms.max_colluders(malicious=malicious):
             return Smallest(left)
         if terms.tolerant or terms.stands:  # where keys stand, the colluders may have chosen where they stand
             return Smallest(0)

@@ -15,7 +15,7 @@ from blindbayes_papers.huai2015.oblivious_sum.terms import MINER, ObliviousEncry
 
 
 def channel(mine: AgreementKey, public: bytes, *, me: str, other: str, scope: bytes, roster: bytes) -> bytes:
-    """What two parties of one roster share."""
+    """Return what two parties of one roster share."""
     return pair_keys.pair_key(mine, public, me=me, other=other, scope=scope + roster, purpose="oblivious_sum channel")
 
 
@@ -101,7 +101,7 @@ class KeySession:
         self.zero_key = self.scheme.total(key if name == MINER or self.me < name else -key for name, key in edges.items())
 
     def is_same(self, roster: RosterNamed) -> bool:
-        """Whether it is the roster that was adopted."""
+        """Return whether it is the roster that was adopted."""
         return (roster.names, roster.miner, roster.keys) == self._shown
 
     # -- shares ------------------------------------------------------------------------------------------------------
@@ -111,12 +111,9 @@ class KeySession:
 
     def _share_bytes(self) -> int:
         segment = self.groups.segment_of(self.me)
-        most = self._most_holders()
-        bits = self.scheme.share_bits(most, self.terms.threshold(self.groups, segment), len(self.names) + 1)
+        max_count = max_holders(self.groups)
+        bits = self.scheme.share_bits(max_count, self.terms.threshold(self.groups, segment), len(self.names) + 1)
         return bits // 8 + 2  # and a sign
-
-    def _most_holders(self) -> int:
-        return most_holders(self.groups)
 
     def deal(self) -> tuple[bytes, ...]:
         """A fresh blind; shares of it and of the zero-sum key, sealed for every holder in order, own one left empty (4)."""
@@ -124,10 +121,10 @@ class KeySession:
         coins = self._coins.derive(f"deal {self._attempt}")
         segment = self.groups.segment_of(self.me)
         holders = self.groups.around(segment)
-        threshold, most = self.terms.threshold(self.groups, segment), self._most_holders()
+        threshold, max_count = self.terms.threshold(self.groups, segment), max_holders(self.groups)
         self.blind = self.scheme.random_key(coins)
-        blinds = self.scheme.split(self.blind, most, threshold, coins)
-        zeros = self.scheme.split(self.zero_key, most, threshold, coins, count=len(self.names) + 1)
+        blinds = self.scheme.split(self.blind, max_count, threshold, coins)
+        zeros = self.scheme.split(self.zero_key, max_count, threshold, coins, count=len(self.names) + 1)
         size = self._share_bytes()
         sealed = []
         for at, name in enumerate(holders):
@@ -140,7 +137,7 @@ class KeySession:
         return tuple(sealed)
 
     def owners(self) -> tuple[str, ...]:
-        """Whose shares I hold, besides mine, in order: those whose neighbourhood I am in."""
+        """Return whose shares I hold, besides mine, in order: those whose neighbourhood I am in."""
         return tuple(name for name in self.names if name != self.me and name in self._channels)
 
     def take(self, inbox: Sequence[bytes]) -> None:
@@ -164,16 +161,16 @@ class KeySession:
         left = set(survivors)
         if not self._held:
             raise LocalProtocolError("there are no shares to correct with", party=self.me)
-        found = []
+        elements = []
         for block in self.groups.held_by(self.me):
             exponent = self.scheme.total(
                 self._held[name][0] if name in left else -self._held[name][1] for name in self.groups.blocks[block]
             )
-            found.append(tuple(self.scheme.masks(exponent, label, count)))
+            elements.append(tuple(self.scheme.masks(exponent, label, count)))
         self._held = {}  # one correction per label, and one label per session
-        return tuple(found)
+        return tuple(elements)
 
 
-def most_holders(groups: Groups) -> int:
+def max_holders(groups: Groups) -> int:
     """The largest number of share holders of any segment: it fixes the scale of recovered masks."""
     return max(len(groups.around(block)) for block in range(len(groups.blocks)))

@@ -38,7 +38,7 @@ class Pack(Protocol):
 
 
 class ObliviousEncryption(Protocol):
-    """What the roles need of an aggregator-oblivious encryption; see `primitives.joye_libert`."""
+    """The operations of an aggregator-oblivious encryption that the roles use; see `primitives.joye_libert`."""
 
     @property
     def digest(self) -> bytes: ...
@@ -77,7 +77,7 @@ class ObliviousEncryption(Protocol):
 
 
 @lru_cache(maxsize=4)
-def _drawn(context: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
+def _shuffled(context: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names in an order that follows from what is public and fixed before the run."""
     return tuple(sorted(names, key=lambda name: hashlib.sha256(context + name.encode()).digest()))
 
@@ -112,23 +112,23 @@ class ObliviousSumSetup:
 
     @property
     def bound(self) -> int:
-        """What a field of the packed total must hold. Where no bound is declared, any sum of signed words."""
+        """Bound on a field of the packed total. Where none is declared, any sum of signed words fits."""
         declared = self.setting.bound
         return declared if declared < 2**63 - 1 else len(self.setting.contributors) << 63
 
     @property
     def tolerant(self) -> bool:
-        """Whether contributors may fail: a quorum below everybody is set."""
+        """Return whether contributors may fail: a quorum below everybody is set."""
         return self.setting.quorum_size < len(self.setting.contributors)
 
     @property
     def needs_modulus(self) -> bool:
-        """Whether a dealer deals the modulus in this run."""
+        """Return whether a dealer deals the modulus in this run."""
         return bool(self.option["scheme"] == "joye_libert" and self.option["modulus"] is None)
 
     @property
     def has_dealer(self) -> bool:
-        """Whether a dealer is in the roster."""
+        """Return whether a dealer is in the roster."""
         return self.needs_modulus or bool(self.option["keys"] == "dealer")
 
     def scheme(self, modulus: int | None) -> ObliviousEncryption:
@@ -147,21 +147,25 @@ class ObliviousSumSetup:
         setting, width = self.setting, self.option["width"]
         if self.stands and setting.founders and tuple(names) == setting.contributors:
             return Groups.after(setting.founders, setting.steps, width)
-        found = Groups(names, width)
-        return found if found.is_complete or self.stands else Groups(_drawn(self.run.context("key graph"), tuple(names)), width)
+        groups = Groups(names, width)
+        return (
+            groups
+            if groups.is_complete or self.stands
+            else Groups(_shuffled(self.run.context("key graph"), tuple(names)), width)
+        )
 
-    def most_colluders(self, *, malicious: bool) -> int:
-        """How many contributors may collude with the miner, which follows the steps or deviates; SPEC.md, Threat model."""
+    def max_colluders(self, *, malicious: bool) -> int:
+        """Return how many contributors may collude with the miner, semi-honest or malicious; SPEC.md, Threat model."""
         groups, quorum_size = self.groups(self.setting.contributors), self.setting.quorum_size
         size = len(self.setting.contributors)
         if not self.tolerant:
             return size - 1 if groups.is_complete or self.option["keys"] == "dealer" else groups.tolerance()
-        most = 2 * quorum_size - size - 1 if malicious else quorum_size - 1
-        return most if groups.is_complete else min(groups.width - 1, most)
+        bound = 2 * quorum_size - size - 1 if malicious else quorum_size - 1
+        return bound if groups.is_complete else min(groups.width - 1, bound)
 
     @property
     def stands(self) -> bool:
-        """Whether the keys are those of the sites' cards."""
+        """Return whether the keys are those of the sites' cards."""
         return bool(self.option["keys"] == "standing")
 
     def agreement(self, coins: Coins) -> AgreementKey:
@@ -178,7 +182,7 @@ class ObliviousSumSetup:
         return run.agreement
 
     def scope(self, scheme: ObliviousEncryption) -> bytes:
-        """What run keys and their signatures are bound to."""
+        """Return what run keys and their signatures are bound to."""
         shape = (self.setting.length, self.setting.quorum_size, self.option["width"])
         everybody = digest_of(dict.fromkeys(self.setting.contributors, b"")).hex()
         return scope_of(self.run, "oblivious_sum v2", self.purpose, scheme.digest.hex(), everybody, *map(str, shape))
@@ -197,17 +201,17 @@ class ObliviousSumSetup:
         return hashlib.sha256(self.run.context("label", step, roster.hex())).digest()
 
     def threshold(self, groups: Groups, segment: int) -> int:
-        """How many of the holders around a segment recover its masks."""
+        """Return how many of the holders around a segment recover its masks."""
         return self.setting.quorum_size if len(groups.segments) <= 3 else len(groups.around(segment)) // 2 + 1
 
     def refusal(self, groups: Groups, survivors: Iterable[str]) -> str | None:
-        """Why the sum over these survivors must not be opened, or None."""
+        """Return why the sum over these survivors must not be opened, or None."""
         left = set(survivors)
         if len(left) < self.setting.quorum_size:
             return "fewer survivors than the quorum"
         if len(groups.segments) > 3:
-            least = -(-groups.width // 2)
-            if any(len(left.intersection(segment)) < least for segment in groups.segments):
+            minimum = -(-groups.width // 2)
+            if any(len(left.intersection(segment)) < minimum for segment in groups.segments):
                 return "a segment of the key graph has lost too many parties"
             for at in range(len(groups.segments)):
                 if len(left.intersection(groups.around(at))) < self.threshold(groups, at):

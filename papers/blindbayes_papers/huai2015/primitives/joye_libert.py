@@ -3,13 +3,13 @@
     c_i = (1 + x_i N) * H(label)^{k_i} mod N^2,     k_0 + k_1 + ... + k_n = 0 over the integers,
     H(label)^{k_0} * c_1 * ... * c_n = 1 + N (x_1 + ... + x_n)
 
-Whoever holds k_0 reads the sum, in time that does not depend on the plaintext, and nothing else. Rules a caller must keep:
+The holder of k_0 reads the sum, in time that does not depend on the plaintext, and nothing else. Rules a caller must keep:
 
 - A label is used once per key: two plaintexts under one label show their difference to anybody.
 - Keys are added over the *integers*, because the order of the group is secret. Security (decisional composite residuosity,
   in the random oracle model) needs keys that are statistically uniform modulo N * phi(N): `key_bits` = 2 |N| + 128, so that
   the distance is below 2^-128 per key. Shorter keys are faster and need a further assumption; they are not offered.
-- Whoever knows the factors of N reads every ciphertext (an attack in the tests does it). N comes from somebody who is not
+- A party that knows the factors of N reads every ciphertext (an attack in the tests does it). N comes from somebody who is not
   the miner and does not keep the factors: `deal_modulus` returns N alone. Python cannot promise to erase memory, so
   the dealer is a process that ends.
 
@@ -101,26 +101,26 @@ class JoyeLibert:
         return spread + threshold * (holders + 1).bit_length() + count.bit_length() + 2
 
     def scale(self, holders: int) -> int:
-        """What recovered masks are multiplied with."""
+        """Return what recovered masks are multiplied with."""
         return math.factorial(holders) ** 2
 
     def weights(self, points: Sequence[int], holders: int) -> list[int]:
         """Integers w with sum(w_j * share_j) = scale * key."""
         factor = math.factorial(holders)
-        found = []
+        elements = []
         for j in points:
             above, below = factor, 1
             for other in points:
                 if other != j:
                     above *= -other
                     below *= j - other
-            found.append(above // below)  # exact: the denominator divides holders!
-        return found
+            elements.append(above // below)  # exact: the denominator divides holders!
+        return elements
 
     # -- elements ----------------------------------------------------------------------------------------------------
 
     def packing(self, length: int, bound: int) -> Packing:
-        """How a vector whose totals lie within +-bound becomes plaintexts."""
+        """Return how a vector whose totals lie within +-bound becomes plaintexts."""
         return Packing([(-bound, bound, length)], self.bits - 2, guard=_GUARD)
 
     def encrypt(self, plaintexts: Sequence[int], key: int, label: bytes) -> list[bytes]:
@@ -161,7 +161,7 @@ class JoyeLibert:
         return plaintexts
 
     def is_zero(self, elements: Sequence[bytes]) -> list[bool]:
-        """Whether the plaintext is zero, of elements without mask."""
+        """Return whether the plaintext is zero, of elements without mask."""
         return [plaintext == 0 for plaintext in self.open(elements)]
 
     def random_plaintext(self, coins: Coins) -> int:

@@ -100,15 +100,15 @@ class RistrettoSum:
 
     def weights(self, points: Sequence[int], holders: int) -> list[int]:
         """Lagrange's weights at zero."""
-        found = []
+        elements = []
         for j in points:
             above, below = 1, 1
             for other in points:
                 if other != j:
                     above = above * -other % ORDER
                     below = below * (j - other) % ORDER
-            found.append(above * pow(below, -1, ORDER) % ORDER)
-        return found
+            elements.append(above * pow(below, -1, ORDER) % ORDER)
+        return elements
 
     # -- elements ----------------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class RistrettoSum:
         raise IntegrityError
 
     def is_zero(self, elements: Sequence[bytes]) -> list[bool]:
-        """Whether the plaintext is zero, of points without mask; the range does not matter."""
+        """Return whether the plaintext is zero, of points without mask; the range does not matter."""
         return [element == ristretto.IDENTITY for element in elements]
 
     def random_plaintext(self, coins: Coins) -> int:

@@ -51,7 +51,7 @@ def contributor(run: Run, contributors: tuple[str, ...], number: int, bits: int,
 
 
 def miner(run: Run, contributors: tuple[str, ...], bits: int, coins: Coins) -> Role[int]:
-    """Tests each digit's sum for zero and tells everybody."""
+    """Test each digit's sum for zero and send the answer to all."""
     terms = _terms(run, contributors, bits)
     scheme = RistrettoSum(1)
     names, key, roster = yield from enrol_all(terms, scheme, coins)  # 1

@@ -52,7 +52,7 @@ class WinnerTold(ClearMessage, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSetup:
-    """What is public: how shares combine, how many values there are, widths of either side's shares."""
+    """The public facts of a comparison: how shares combine, how many values there are, widths of either side's shares."""
 
     kind: Kind
     values: int
@@ -71,7 +71,7 @@ class ComparisonSetup:
         return plain.and_count
 
     def facts(self) -> bytes:
-        """What both must agree on."""
+        """Return what both must agree on."""
         return repr((self.kind, self.values, self.alice_bits, self.bob_bits)).encode()
 
 
@@ -99,16 +99,16 @@ def alice(
     out = circuit(garbler, garbler.own(c.to_bits(list(shares), shape.alice_bits)), labels, shape)
     tags = garbler.tags(out)
     yield Send(bob_name, ComparisonGarbled(garbler.take_tables(), tags))
-    told = yield from receive(bob_name, WinnerTold)
-    if not 0 <= told.position < shape.values:
+    message = yield from receive(bob_name, WinnerTold)
+    if not 0 <= message.position < shape.values:
         raise PeerProtocolError("the winner is not one of the values", party=bob_name)
-    return (yield from open_value(LABEL, told.position))
+    return (yield from open_value(LABEL, message.position))
 
 
 def bob(
     run: Run, alice_name: str, shares: Sequence[int], shape: ComparisonSetup, ot_receiver: OtReceiver, coins: Coins
 ) -> Role[int]:
-    """The evaluator. Returns the winner's position and tells it."""
+    """Run the evaluator. Return the winner's position and send it."""
     _require_fit(shares, shape.bob_bits, shape)
     session = yield from agree(run, alice_name, "comparison", shape.facts(), coins)
     corrections, t = ot_receiver.session(session).extend(c.to_bits(list(shares), shape.bob_bits))
@@ -140,27 +140,27 @@ def alice_factor(sizes: Sequence[int]) -> int:
     return math.prod(size + 1 for size in sizes)
 
 
-def bob_factor(thinnings: Sequence[ThinningSetup], most: int) -> int:
+def bob_factor(thinnings: Sequence[ThinningSetup], maximum: int) -> int:
     """Bob's factor of one class with n rows: n * product over attributes of (n / s_B) / n, as a whole number.
 
     P(c) prod P(a|c) is proportional to n prod(z_a / n), and z_a is about s_A n / s_B: so n prod(s_A / s_B) with s_B at least
-    1. `most`, a public bound on n, fixes the scale, so that 16 significant bits are left for the smallest factor.
+    1. `maximum`, a public bound on n, fixes the scale, so that 16 significant bits are left for the smallest factor.
     """
     count = thinnings[0].items
-    if count > most or any(item.items != count for item in thinnings):
+    if count > maximum or any(item.items != count for item in thinnings):
         raise DataError("the class is larger than the public bound, or its sets differ in size")
-    exact = Fraction(count) * (1 << scale_bits(len(thinnings), most))
+    exact = Fraction(count) * (1 << scale_bits(len(thinnings), maximum))
     for item in thinnings:
-        exact /= item.kept
+        exact /= item.sample_size
     return round(exact)
 
 
-def scale_bits(attributes: int, most: int) -> int:
-    """Bits by which Bob's factors are scaled up: enough for 1 / most^attributes."""
-    return _FRACTION + attributes * most.bit_length()
+def scale_bits(attributes: int, maximum: int) -> int:
+    """Bits by which Bob's factors are scaled up: enough for 1 / maximum^attributes."""
+    return _FRACTION + attributes * maximum.bit_length()
 
 
-def factors(attributes: int, classes: int, alice_most: int, bob_most: int) -> ComparisonSetup:
+def factors(attributes: int, classes: int, alice_max: int, bob_max: int) -> ComparisonSetup:
     """The comparison of the classes' products: widths from public bounds on the sets' sizes."""
-    alice_bits = ((alice_most + 1) ** attributes).bit_length()
-    return ComparisonSetup("products", classes, alice_bits, scale_bits(attributes, bob_most) + bob_most.bit_length())
+    alice_bits = ((alice_max + 1) ** attributes).bit_length()
+    return ComparisonSetup("products", classes, alice_bits, scale_bits(attributes, bob_max) + bob_max.bit_length())

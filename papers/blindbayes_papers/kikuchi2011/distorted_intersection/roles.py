@@ -18,10 +18,10 @@ LABEL = "thinned_size"
 
 @dataclass(frozen=True, slots=True)
 class ThinningSetup:
-    """What Bob keeps: the expected size of the intersection is Alice's thinned size times `items` / `kept`."""
+    """Bob's thinning: the expected size of the intersection is Alice's thinned size times `items` / `sample_size`."""
 
     items: int
-    kept: int = field(repr=False)
+    sample_size: int = field(repr=False)
 
 
 def alice(run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, group: CommutingGroup = RISTRETTO) -> Role[int]:
@@ -53,12 +53,12 @@ def bob(
     twice = [group.power(secret, element) for element in cut(received.elements, group, alice_name)]
     coins.shuffle(twice)
     yield Send(alice_name, ItemsLockedTwice(b"".join(twice)))  # step 2
-    kept = 1 + coins.below(len(items) - 1)  # step 3
+    sample_size = 1 + coins.below(len(items) - 1)  # step 3
     sent = []
     for item in items:
-        is_kept = coins.below(len(items)) < kept
+        is_kept = coins.below(len(items)) < sample_size
         # A dummy is raised to v as well: it took as long, and it is a uniform element like the others.
         sent.append(group.power(secret, group.hash(item) if is_kept else group.draw(coins)))
     coins.shuffle(sent)
     yield Send(alice_name, ItemsLocked(b"".join(sent)))
-    return ThinningSetup(len(items), kept)
+    return ThinningSetup(len(items), sample_size)

@@ -95,8 +95,8 @@ class SafePrime:
 
     def power(self, secret: bytes, element: bytes) -> bytes:
         """element^secret."""
-        found = gmpy2.powmod(int.from_bytes(element, "big"), int.from_bytes(secret, "big"), self._p)
-        return int(found).to_bytes(self.size, "big")
+        power = gmpy2.powmod(int.from_bytes(element, "big"), int.from_bytes(secret, "big"), self._p)
+        return int(power).to_bytes(self.size, "big")
 
     def draw(self, coins: Coins) -> bytes:
         """A uniform square: a random integer instead would show by its Legendre symbol that it is nobody's item."""

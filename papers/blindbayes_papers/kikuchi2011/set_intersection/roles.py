@@ -17,8 +17,8 @@ SIZE, MATCHING = "intersection_size", "matching"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What Alice learns."""
+class Intersection:
+    """The intersection as Alice learns it."""
 
     size: int
     matching: tuple[int, ...] | None = field(default=None, repr=False)  # positions of her items, if the study reveals them
@@ -26,7 +26,7 @@ class Found:
 
 def alice(
     run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, matching: bool = False, group: CommutingGroup = RISTRETTO
-) -> Role[Found]:
+) -> Role[Intersection]:
     """Learns the size of the intersection; with `matching`, which of her items are in it."""
     require_distinct(items)
     yield from agree(run, bob_name, "set_intersection", facts(group, matching), coins)
@@ -42,9 +42,9 @@ def alice(
         raise PeerProtocolError("the items did not all come back", party=bob_name)
     size = sum(element in known for element in own)
     if not matching:
-        return Found((yield from open_value(SIZE, size)))
-    found = tuple(sorted(order[at] for at, element in enumerate(own) if element in known))
-    return Found(size, (yield from open_value(MATCHING, found)))
+        return Intersection((yield from open_value(SIZE, size)))
+    positions = tuple(sorted(order[at] for at, element in enumerate(own) if element in known))
+    return Intersection(size, (yield from open_value(MATCHING, positions)))
 
 
 def bob(
@@ -71,7 +71,7 @@ def bob(
 
 
 def facts(group: CommutingGroup, matching: bool) -> bytes:
-    """What both must agree on."""
+    """Return what both must agree on."""
     return repr((group.name, matching)).encode()
 
 
@@ -85,7 +85,7 @@ def cut(elements: bytes, group: CommutingGroup, party: str) -> list[bytes]:
     """The elements of a message, each checked; none may stand twice."""
     if len(elements) % group.size:
         raise PeerProtocolError("group elements have the wrong length", party=party)
-    found = [group.require(elements[low : low + group.size], party) for low in range(0, len(elements), group.size)]
-    if len(set(found)) != len(found):
+    checked = [group.require(elements[low : low + group.size], party) for low in range(0, len(elements), group.size)]
+    if len(set(checked)) != len(checked):
         raise PeerProtocolError("a group element came twice", party=party)
-    return found
+    return checked

@@ -46,12 +46,12 @@ def coarse_bits(minimum: int) -> int:
 
 @dataclass(frozen=True)
 class PrivateRatioSetup:
-    """What is public about one run: how the parties' counts become probabilities, and what of them is opened."""
+    """The public facts of one run: how the parties' counts become probabilities, and what of them is opened."""
 
     codebook: Codebook
     opening: Opening
     fraction: int = FINE_BITS
-    minimum: int = 0  # every class must have so many rows, or nothing is opened
+    minimum: int = 0  # rows that every class must have; otherwise nothing is opened
     alpha: float = 1.0
     noise_bound: int = 0  # noise in the total of a count lies within +- this, in that of a sum within its bound times this
 
@@ -89,15 +89,15 @@ class PrivateRatioSetup:
 
     @property
     def lanes(self) -> int:
-        """What is opened: K priors, K per value of a feature, K means and K deviations of a Gaussian one."""
+        """Return what is opened: K priors, K per value of a feature, K means and K deviations of a Gaussian one."""
         return sum(group.columns for group in self.layout.groups if group.kind != "n") * len(self.codebook.classes)
 
     @cached_property
     def bounds(self) -> tuple[int, ...]:
         """The most that one row adds to each number: 1 to a count, the width of the grid to a sum, its square to a square."""
         power = {"sum": 1, "square": 2}
-        found = ((_width(group) ** power.get(group.kind, 0), group.columns) for group in self.layout.groups)
-        return tuple(bound for bound, columns in found for _ in range(columns * len(self.codebook.classes)))
+        bounds = ((_width(group) ** power.get(group.kind, 0), group.columns) for group in self.layout.groups)
+        return tuple(bound for bound, columns in bounds for _ in range(columns * len(self.codebook.classes)))
 
     def vector(self, statistics: Statistics) -> U64Array:
         """A party's numbers: counts, and of a Gaussian feature sums of codes counted from the lowest one, so that all are
@@ -123,7 +123,7 @@ class PrivateRatioSetup:
         return ((self.codebook.max_rows + self.noise_bound) * self.bounds[group.start]).bit_length()
 
     def facts(self) -> bytes:
-        """What both computing parties must agree on."""
+        """Return what both computing parties must agree on."""
         return repr((self.codebook.sha256, self.opening, self.fraction, self.minimum, self.alpha, self.noise_bound)).encode()
 
 
@@ -145,12 +145,12 @@ def _counted(g: Gates, totals: Number, ratios: PrivateRatioSetup) -> dict[int, N
     """Per class the rows in the cells of a feature that is counted by its values, by where it starts: what those are
     divided by."""
     classes, layout = len(ratios.codebook.classes), ratios.layout
-    found = {}
+    results = {}
     for group in (group for group in layout.groups if group.kind == "count"):
         own, bits = totals[: ratios.count_bits, layout.slice(group)], ratios.count_bits + group.columns.bit_length()
         rows = np.arange(classes) * group.columns
-        found[group.start] = c.add_many(g, [(0, own[:, rows + at]) for at in range(group.columns)], bits)
-    return found
+        results[group.start] = c.add_many(g, [(0, own[:, rows + at]) for at in range(group.columns)], bits)
+    return results
 
 
 def _too_small(g: Gates, below: Wires, totals: Number, counted: dict[int, Number], ratios: PrivateRatioSetup) -> Wires:
@@ -164,11 +164,11 @@ def _too_small(g: Gates, below: Wires, totals: Number, counted: dict[int, Number
         wrong.append(below)
         for group in (group for group in layout.groups if group.kind in ("count", "n")):
             number = counted[group.start] if group.kind == "count" else totals[: len(rows), layout.slice(group)]
-            most, least = c.widen(rows, len(number)), c.public(g, ratios.minimum, len(number), classes)
+            maximum, minimum = c.widen(rows, len(number)), c.public(g, ratios.minimum, len(number), classes)
             if group.feature is not None and group.feature.optional:
-                wrong += [c.is_less(g, number, least), c.is_less(g, most, number)]
+                wrong += [c.is_less(g, number, minimum), c.is_less(g, maximum, number)]
             else:
-                wrong.append(g.not_(c.is_zero(g, number ^ most)))
+                wrong.append(g.not_(c.is_zero(g, number ^ maximum)))
     flags = c.join_lanes([each[None] for each in wrong])[0]
     return g.not_(c.is_zero(g, flags[:, None]))
 
@@ -195,11 +195,11 @@ def _ratios(g: Gates, totals: Number, counted: dict[int, Number], ratios: Privat
         whole = c.add(g, c.widen(c.shift_up(counted[group.start], shift), width), spread, bits=width)
         under.append(np.repeat(whole, group.columns, axis=1))
     numerator = c.shift_up(c.join_lanes(over), ratios.fraction)
-    found = c.divide(g, numerator, c.join_lanes(under), ratios.fraction + 1)
+    quotient = c.divide(g, numerator, c.join_lanes(under), ratios.fraction + 1)
     made, at = [], 0
     for group in layout.groups:  # in the layout's order
         if group in histograms:
-            made.append(found[:, at : at + group.columns * classes])
+            made.append(quotient[:, at : at + group.columns * classes])
             at += group.columns * classes
         elif group.kind == "sum":
             made += _moments(g, totals, ratios, group)
@@ -220,13 +220,13 @@ def _moments(g: Gates, totals: Number, ratios: PrivateRatioSetup, group: CellGro
         own.append(c.select(g, alone, np.repeat(whole, classes, axis=1), c.widen(part, len(whole))))
     n, total, squares = own
     n = np.concatenate([n[:1] ^ c.is_zero(g, n)[None], n[1:]])  # nobody has a value: one at the low end
-    most = c.times(g, n, width, len(n) + width.bit_length())
-    total = c.select(g, c.is_less(g, c.widen(total, len(most)), most), c.widen(total, len(most)), most)
-    mean = c.divide(g, c.shift_up(total, fraction), most, fraction + 1)
+    maximum = c.times(g, n, width, len(n) + width.bit_length())
+    total = c.select(g, c.is_less(g, c.widen(total, len(maximum)), maximum), c.widen(total, len(maximum)), maximum)
+    mean = c.divide(g, c.shift_up(total, fraction), maximum, fraction + 1)
     product, taken = c.multiply(g, n, squares), c.square(g, total)
     size = max(len(product), len(taken)) + 1
     spread = _at_least_zero(g, c.subtract(g, c.widen(product, size), c.widen(taken, size), bits=size))
-    bound = c.square(g, most)  # 4 (n Q - S^2) <= (n w)^2, but for noise
+    bound = c.square(g, maximum)  # 4 (n Q - S^2) <= (n w)^2, but for noise
     spread = c.shift_up(spread, 2)
     size = max(len(spread), len(bound))
     spread, bound = c.widen(spread, size), c.widen(bound, size)
@@ -273,13 +273,13 @@ def contributor(
     """A party that does not compute: it splits its vector, and later hears what is opened."""
     _require_vector(vector, ratios)
     yield from deal(vector, first, second, coins)  # step 1
-    told = yield from receive(second, RatiosTold)  # step 6
-    if len(told.ratios) not in (0, ratios.lanes):
-        raise PeerProtocolError("the told probabilities have the wrong length", party=second)
-    yield from open_value("minimum_reached", bool(len(told.ratios)))
-    if not len(told.ratios):
+    message = yield from receive(second, RatiosTold)  # step 6
+    if len(message.ratios) not in (0, ratios.lanes):
+        raise PeerProtocolError("the received probabilities have the wrong length", party=second)
+    yield from open_value("minimum_reached", bool(len(message.ratios)))
+    if not len(message.ratios):
         raise PrivacyError(_TOO_SMALL)
-    return (yield from open_value(ratios.label, [int(value) for value in told.ratios]))
+    return (yield from open_value(ratios.label, [int(value) for value in message.ratios]))
 
 
 def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: str, coins: Coins) -> Role[list[int]]:
@@ -292,7 +292,7 @@ def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: s
 
 
 def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: str, coins: Coins) -> Role[list[int]]:
-    """The evaluator. Returns the opened probabilities, which it tells the others."""
+    """Run the evaluator. Return the opened probabilities, which it sends to the others."""
     _require_vector(vector, ratios)
     share = yield from collect_masked(run, vector, first)
     ot_receiver = yield from transfer.ot_receiver(run, first, coins)
@@ -316,8 +316,8 @@ def _garble(ratios: PrivateRatioSetup, share: U64Array, other: str, ot_sender: O
     out = _ratios(garbler, totals, counted, ratios)  # step 5
     yield from send_step(other, garbler, out, RatiosGarbled, session)
     returned = yield from receive_marked(other, LabelsReturned, session, 1)
-    found = c.from_bits(garbler.read(out, returned.labels, other))
-    return (yield from open_value(ratios.label, found))
+    values = c.from_bits(garbler.read(out, returned.labels, other))
+    return (yield from open_value(ratios.label, values))
 
 
 def _evaluate(
@@ -344,11 +344,11 @@ def _evaluate(
     evaluator.hash_ = TweakedHash.for_block(session, 1)
     out = _ratios(evaluator, totals, counted, ratios)  # step 5
     evaluator.require_finished()
-    found = c.from_bits(evaluator.read(out, tags))
+    values = c.from_bits(evaluator.read(out, tags))
     yield Send(other, LabelsReturned(mark(session, LabelsReturned, 1), evaluator.skip_read(out)))
     for name in others(run, other):  # step 6
-        yield Send(name, RatiosTold(np.array(found, dtype=np.uint64)))
-    return (yield from open_value(ratios.label, found))
+        yield Send(name, RatiosTold(np.array(values, dtype=np.uint64)))
+    return (yield from open_value(ratios.label, values))
 
 
 def _require_minimum(small: npt.NDArray[np.uint8]) -> Role[None]:

@@ -26,7 +26,7 @@ BOX_BYTES = POINT_BYTES + MESSAGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the chooser keeps until the boxes come."""
+    """The chooser's secrets until the boxes come."""
 
     session: bytes
     bits: tuple[int, ...] = field(repr=False)
@@ -37,13 +37,13 @@ class Choice:
         """The chosen messages."""
         if len(boxes) != 2 * BOX_BYTES * len(self.bits):
             raise PeerProtocolError("the boxes of a transfer have the wrong length", party=party)
-        found = []
+        choices = []
         for index, (bit, scalar) in enumerate(zip(self.bits, self.scalars, strict=True)):
             at = (2 * index + bit) * BOX_BYTES
             point = ristretto.require_point(boxes[at : at + POINT_BYTES], party)
             pad = _pad(self.session, index, bit, ristretto.multiply(scalar, point))
-            found.append(_xor(pad, boxes[at + POINT_BYTES : at + BOX_BYTES]))
-        return found
+            choices.append(_xor(pad, boxes[at + POINT_BYTES : at + BOX_BYTES]))
+        return choices
 
 
 def choose(bits: Sequence[int], centre: bytes, session: bytes, coins: Coins, party: str | None = None) -> Choice:

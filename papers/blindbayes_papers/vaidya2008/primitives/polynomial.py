@@ -20,11 +20,11 @@ from blindbayes_papers.vaidya2008.primitives.scalar_product import answer, combi
 
 def powers(x: int, degree: int, modulus: int) -> list[int]:
     """x, x^2, ..., x^degree modulo the plaintext ring."""
-    found, power = [], 1
+    coefficients, power = [], 1
     for _ in range(degree):
         power = power * x % modulus
-        found.append(power)
-    return found
+        coefficients.append(power)
+    return coefficients
 
 
 def evaluate(
@@ -68,7 +68,7 @@ def taylor(degree: int, fraction: int) -> tuple[int, ...]:
 
 
 def scale(degree: int, fraction: int) -> int:
-    """What `taylor` is scaled by."""
+    """Return what `taylor` is scaled by."""
     return math.lcm(*range(1, degree + 1)) << (fraction * degree)
 
 

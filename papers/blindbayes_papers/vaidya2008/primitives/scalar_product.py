@@ -8,9 +8,9 @@ ciphertext back. The result lies in shares: the key holder has x.y + mask, the o
     sent = answer(public, w, mask, coins)                               # encrypts x.y + mask, with fresh uniform randomness
     share = private.decrypt(sent)                                       # key holder
 
-**Shares are integers.** A mask has `STATISTICAL` bits more than the value it hides, and the plaintext ring has room for both:
+**Shares are integers.** A mask has `STATISTICAL` bits more than the value it hides, and both fit into the plaintext ring:
 x.y + mask does not wrap. Shares add up over the integers, and so modulo N and modulo any power of two as well, which is what
-the circuits need. What a share tells of the value is at most 2^-64 in statistical distance.
+the circuits need. What a share reveals of the value is at most 2^-64 in statistical distance.
 
 **Boolean optimisation.** `combine` multiplies the ciphertexts of equal numbers first and raises each product once: for a vector
 of zeros and ones no exponentiation is left, for c times zeros and ones a single one. `grouped=False` raises each one by
@@ -32,18 +32,18 @@ STATISTICAL = 64
 
 
 def draw_mask(bits: int, coins: Coins) -> int:
-    """A mask for a value of at most so many bits."""
+    """A mask for a value of at most `bits` bits."""
     return coins.bits(bits + STATISTICAL)
 
 
-def require_room(public: PublicKey, bits: int) -> None:
-    """Refuse a key whose plaintexts cannot hold a value of so many bits (and a sign) under its mask."""
-    if room_bits(bits) > public.bits:
-        raise ConfigError(f"a key of {public.bits} bits is too short: values of {bits} bits ask for {room_bits(bits)}")
+def require_capacity(public: PublicKey, bits: int) -> None:
+    """Refuse a key whose plaintexts cannot hold a value of `bits` bits (and a sign) under its mask."""
+    if required_bits(bits) > public.bits:
+        raise ConfigError(f"a key of {public.bits} bits is too short: values of {bits} bits ask for {required_bits(bits)}")
 
 
-def room_bits(bits: int) -> int:
-    """Bits of the smallest modulus in which a masked value of so many bits does not wrap."""
+def required_bits(bits: int) -> int:
+    """Bits of the smallest modulus in which a masked value of `bits` bits does not wrap."""
     return bits + STATISTICAL + 3
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from blindbayes.crypto.prg import expand
 
 
-def most_rings(parties: int) -> int:
-    """How many edge-disjoint rings exist."""
+def max_rings(parties: int) -> int:
+    """Return how many edge-disjoint rings exist."""
     return (parties - 1) // 2
 
 
 def ring(parties: int, number: int) -> tuple[int, ...]:
     """Ring `number` (from 0), as the order in which it visits the vertices."""
-    if not 0 <= number < most_rings(parties):
+    if not 0 <= number < max_rings(parties):
         raise ValueError("there is no such ring")
     hub = parties - 1
     if parties % 2:  # zigzag over the residues modulo n-1: the edges a-b with a+b = 2*number or 2*number+1
@@ -43,6 +43,6 @@ def ring(parties: int, number: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def seating(study: str, run_id: str, parties: int) -> tuple[int, ...]:
-    """Which party sits at which vertex: a random order from what is public and fixed before the run."""
+    """Return which party sits at which vertex: a random order from what is public and fixed before the run."""
     seed = hashlib.sha256(f"blindbayes ring_sum seats v1 {study} {len(run_id)} {run_id} {parties}".encode()).digest()
     return tuple(np.argsort(expand(seed, parties), kind="stable").tolist())

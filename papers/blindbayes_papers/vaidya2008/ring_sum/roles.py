@@ -12,7 +12,7 @@ from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all
 from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
-from blindbayes_papers.vaidya2008.ring_sum.cycles import most_rings, ring, seating
+from blindbayes_papers.vaidya2008.ring_sum.cycles import max_rings, ring, seating
 from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed, TotalTold
 from blindbayes_papers.vaidya2008.ring_sum.params import RingSumParams
 
@@ -22,7 +22,7 @@ MINIMUM = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a party stands on one ring."""
+    """The place of a party on one ring."""
 
     hop: int  # 0 for the starter
     before: str
@@ -33,12 +33,12 @@ def places(run: Run, setting: SumSetup, rings: int) -> list[Place]:
     """Our place on each ring."""
     names = setting.contributors
     seats = seating(run.study, run.run_id, len(names))
-    found = []
+    places = []
     for number in range(rings):
         order = [names[seats[vertex]] for vertex in ring(len(names), number)]
         hop = order.index(run.me)
-        found.append(Place(hop, order[hop - 1], order[(hop + 1) % len(order)]))
-    return found
+        places.append(Place(hop, order[hop - 1], order[(hop + 1) % len(order)]))
+    return places
 
 
 def ring_count(setting: SumSetup) -> int:
@@ -49,9 +49,9 @@ def ring_count(setting: SumSetup) -> int:
     if setting.quorum_size != parties:
         raise ConfigError("ring_sum needs every contributor: it has no quorum")
     if wanted is None:
-        return min(2, most_rings(parties))
-    if not 1 <= wanted <= most_rings(parties):
-        raise ConfigError(f"{parties} contributors have 1 to {most_rings(parties)} disjoint rings")
+        return min(2, max_rings(parties))
+    if not 1 <= wanted <= max_rings(parties):
+        raise ConfigError(f"{parties} contributors have 1 to {max_rings(parties)} disjoint rings")
     return int(wanted)
 
 
@@ -80,10 +80,10 @@ def party(run: Run, setting: SumSetup, vector: U64Array, coins: Coins) -> Role[T
                 partial = _require(came[spots[number].before], number, setting, spots[number].before)
                 yield Send(spots[number].after, PartialPassed(number, (partial + shares[number]) & modulus))
         starter = setting.contributors[seating(run.study, run.run_id, len(setting.contributors))[-1]]
-        told = yield from receive(starter, TotalTold)  # 5
-        if len(told.total) != setting.length:
+        message = yield from receive(starter, TotalTold)  # 5
+        if len(message.total) != setting.length:
             raise PeerProtocolError("the total has another length", party=starter)
-        total = told.total
+        total = message.total
     yield from open_value(setting.label, total)
     return Total(total, setting.contributors)
 
@@ -143,8 +143,8 @@ class RingSum:
 
     def bears(self, setting: SumSetup) -> Coalition:
         """Fewer than twice as many colluders as rings, whatever they do; everybody reads."""
-        most = 2 * ring_count(setting) - 1
-        return Coalition("", most, most)
+        colluders = 2 * ring_count(setting) - 1
+        return Coalition("", colluders, colluders)
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Fewer than twice as many colluders as rings leave the honest in one part."""

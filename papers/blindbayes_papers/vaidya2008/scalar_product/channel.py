@@ -20,7 +20,7 @@ from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes.wire import U64Array
 from blindbayes_papers.primitives.paillier import DEFAULT_BITS, Ciphertext, PrivateKey, PublicKey, generate_keypair
 from blindbayes_papers.vaidya2008.primitives import naor_pinkas
-from blindbayes_papers.vaidya2008.primitives.scalar_product import require_room
+from blindbayes_papers.vaidya2008.primitives.scalar_product import require_capacity
 from blindbayes_papers.vaidya2008.scalar_product.messages import (
     CentreOffered,
     ChoicesMade,
@@ -38,7 +38,7 @@ Circuit = Callable[[Gates, Number, Number], Number]
 
 @dataclass(frozen=True, slots=True)
 class ScalarProductSetup:
-    """What both parties agree on before anything moves."""
+    """The terms that both parties agree on before anything is sent."""
 
     rows: int
     classes: int
@@ -101,7 +101,7 @@ class Channel:
 
     @property
     def piece(self) -> int:
-        """Rows per message: the same for both, whoever's key it is."""
+        """Rows per message: the same under either key."""
         return max(1, _PIECE_BYTES // (self.terms.key_bits // 4))
 
     def pieces(self, count: int) -> Iterator[slice]:
@@ -114,7 +114,7 @@ class Channel:
         yield Send(self.other, CiphertextsSent(self.next_mark(CiphertextsSent), key.pack_ciphertexts(ciphertexts)))
 
     def receive(self, key: PublicKey, count: int) -> Role[list[Ciphertext]]:
-        """As many checked ciphertexts under a key."""
+        """Receive and check `count` ciphertexts under a key."""
         message = yield from self.due(CiphertextsSent)
         return key.unpack_ciphertexts(message.ciphertexts, count, party=self.other)
 
@@ -122,10 +122,10 @@ class Channel:
         """Signed plaintexts under the own key."""
         return [self.private.public.signed(self.private.decrypt(each, party=self.other)) for each in ciphertexts]
 
-    def require_room(self, bits: int) -> None:
+    def require_capacity(self, bits: int) -> None:
         """Refuse terms whose values do not fit into the plaintexts."""
-        require_room(self.private.public, bits)
-        require_room(self.public, bits)
+        require_capacity(self.private.public, bits)
+        require_capacity(self.public, bits)
 
     # -- garbled circuits ------------------------------------------------------------------------------------------------
 
@@ -136,29 +136,29 @@ class Channel:
 
     def evaluate(self, circuit: Circuit, own: Sequence[int], width: int, other_widths: Sequence[int]) -> Role[list[int]]:
         """The evaluator's part. Returns its outputs, one number per lane."""
-        found: list[int] = []
+        values: list[int] = []
         for part in _parts(len(own)):
             out, evaluator, tags = yield from self._evaluate(circuit, own[part], width, other_widths)
-            found.extend(c.from_bits(evaluator.read(out, tags)))
-        return found
+            values.extend(c.from_bits(evaluator.read(out, tags)))
+        return values
 
     def garble_open(self, circuit: Circuit, own: Sequence[int], width: int) -> Role[list[int]]:
-        """As `garble`, and the evaluator gives the outputs' labels back: both learn them."""
-        found: list[int] = []
+        """Run `garble`; then the evaluator gives the outputs' labels back: both learn them."""
+        values: list[int] = []
         for part in _parts(len(own)):
             garbler, out = yield from self._garble(circuit, [own[part]], [width], width)
             back = yield from self.due(LabelsGivenBack)
-            found.extend(c.from_bits(garbler.read(out, back.labels, self.other)))
-        return found
+            values.extend(c.from_bits(garbler.read(out, back.labels, self.other)))
+        return values
 
     def evaluate_open(self, circuit: Circuit, own: Sequence[int], width: int) -> Role[list[int]]:
         """The evaluator's part of `garble_open`."""
-        found: list[int] = []
+        values: list[int] = []
         for part in _parts(len(own)):
             out, evaluator, tags = yield from self._evaluate(circuit, own[part], width, [width])
-            found.extend(c.from_bits(evaluator.read(out, tags)))
+            values.extend(c.from_bits(evaluator.read(out, tags)))
             yield Send(self.other, LabelsGivenBack(self.next_mark(LabelsGivenBack), evaluator.skip_read(out)))
-        return found
+        return values
 
     def _garble(
         self, circuit: Circuit, own: Sequence[Sequence[int]], widths: Sequence[int], other_width: int

@@ -23,7 +23,7 @@ from blindbayes.crypto.garbling.garbling import Gates
 from blindbayes.errors import LocalProtocolError
 from blindbayes.protocols.core import Role
 from blindbayes_papers.vaidya2008.primitives import polynomial as poly
-from blindbayes_papers.vaidya2008.primitives.scalar_product import STATISTICAL, draw_mask, room_bits
+from blindbayes_papers.vaidya2008.primitives.scalar_product import STATISTICAL, draw_mask, required_bits
 from blindbayes_papers.vaidya2008.scalar_product.channel import Channel
 
 FRACTION = 32
@@ -46,17 +46,17 @@ def ln_error(degree: int) -> float:
 
 def key_bits(degree: int) -> int:
     """Bits of the smallest modulus in which the polynomial of a degree fits; rounded up to even."""
-    bits = room_bits(poly.scale(degree, epsilon_bits(degree)).bit_length())
+    bits = required_bits(poly.scale(degree, epsilon_bits(degree)).bit_length())
     return bits + bits % 2
 
 
 # -- the circuit -----------------------------------------------------------------------------------------------------------
 
 
-def phase_one(g: Gates, x: Number, least: int, degree: int) -> tuple[Number, Number]:
+def phase_one(g: Gates, x: Number, minimum: int, degree: int) -> tuple[Number, Number]:
     """(e 2^P + 2^P, round(n ln 2 * 2^B)) of max(x, least), least >= 1."""
     lanes, bits, wanted = c.lanes_of(x), len(x), epsilon_bits(degree)
-    floor = c.public(g, least, bits, lanes)
+    floor = c.public(g, minimum, bits, lanes)
     x = c.select(g, c.is_less(g, x, floor), floor, x)
     pad = max(0, wanted + 1 - bits)
     mantissa, shift = c.normalise(g, c.shift_up(x, pad))
@@ -89,26 +89,26 @@ def _mask_widths(bits: int, degree: int) -> tuple[int, int]:
     return epsilon_bits(degree) + 1 + STATISTICAL, _power_bits(bits, degree) + STATISTICAL
 
 
-def _circuit(bits: int, least: int, degree: int, g: Gates, own: Number, other: Number) -> Number:
+def _circuit(bits: int, minimum: int, degree: int, g: Gates, own: Number, other: Number) -> Number:
     """Inputs of the garbler: its share and two masks; output: e and n ln 2 under the masks, whole sums."""
     first, _ = _mask_widths(bits, degree)
     x = c.add(g, own[:bits], other, bits=bits)
-    epsilon, power = phase_one(g, x, least, degree)
+    epsilon, power = phase_one(g, x, minimum, degree)
     return np.concatenate([c.add(g, epsilon, own[bits : bits + first]), c.add(g, power, own[bits + first :])])
 
 
 # -- roles -----------------------------------------------------------------------------------------------------------------
 
 
-def ln_garbler(channel: Channel, shares: Sequence[int], bits: int, least: int = 1) -> Role[list[int]]:
+def ln_garbler(channel: Channel, shares: Sequence[int], bits: int, minimum: int = 1) -> Role[list[int]]:
     """The garbler, who also owns the polynomial."""
     degree, coins, key = channel.terms.degree, channel.coins, channel.public
-    _require(channel, bits, least)
+    _require(channel, bits, minimum)
     width = epsilon_bits(degree)
     first, second = _mask_widths(bits, degree)
     masks = [coins.bits(first) for _ in shares]
     power_masks = [coins.bits(second) for _ in shares]
-    circuit = partial(_circuit, bits, least, degree)
+    circuit = partial(_circuit, bits, minimum, degree)
     yield from channel.garble(circuit, [shares, masks, power_masks], [bits, first, second], bits)  # step 15
     # 16. Q(x) = T(x - mask - 2^P) + w, with a mask w of our own.
     scale = poly.scale(degree, width)
@@ -128,16 +128,16 @@ def ln_garbler(channel: Channel, shares: Sequence[int], bits: int, least: int = 
     return out
 
 
-def ln_evaluator(channel: Channel, shares: Sequence[int], bits: int, least: int = 1) -> Role[list[int]]:
+def ln_evaluator(channel: Channel, shares: Sequence[int], bits: int, minimum: int = 1) -> Role[list[int]]:
     """The evaluator, whose key the polynomial is evaluated under."""
     degree, key = channel.terms.degree, channel.private.public
-    _require(channel, bits, least)
+    _require(channel, bits, minimum)
     width = epsilon_bits(degree)
     first, second = _mask_widths(bits, degree)
-    circuit = partial(_circuit, bits, least, degree)
-    found = yield from channel.evaluate(circuit, shares, bits, [bits, first, second])  # step 15
-    masked = [value & ((1 << (first + 1)) - 1) for value in found]
-    powers = [value >> (first + 1) for value in found]
+    circuit = partial(_circuit, bits, minimum, degree)
+    outputs = yield from channel.evaluate(circuit, shares, bits, [bits, first, second])  # step 15
+    masked = [value & ((1 << (first + 1)) - 1) for value in outputs]
+    powers = [value >> (first + 1) for value in outputs]
     scale = poly.scale(degree, width)
     out: list[int] = []
     for part in _batches(len(shares)):  # step 16
@@ -157,7 +157,7 @@ def _rounded(value: Fraction) -> int:
     return round(value * (1 << FRACTION))
 
 
-def _require(channel: Channel, bits: int, least: int) -> None:
-    if not 1 <= least < 1 << bits:
+def _require(channel: Channel, bits: int, minimum: int) -> None:
+    if not 1 <= minimum < 1 << bits:
         raise LocalProtocolError("the least argument of ln must be positive and fit")
-    channel.require_room(poly.scale(channel.terms.degree, epsilon_bits(channel.terms.degree)).bit_length())
+    channel.require_capacity(poly.scale(channel.terms.degree, epsilon_bits(channel.terms.degree)).bit_length())

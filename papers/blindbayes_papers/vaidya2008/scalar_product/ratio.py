@@ -42,7 +42,7 @@ SHARE_BITS = FRACTION + HEIGHT + 1
 
 @dataclass(frozen=True, slots=True)
 class RatioSetup:
-    """What is public about one run."""
+    """The public facts of one run."""
 
     pairs: tuple[tuple[int, int], ...]  # positions of numerator and denominator
     plus: tuple[int, ...]  # what is added to each sum, or taken off
@@ -92,8 +92,8 @@ def numeric_ratios(max_rows: int, span: int, divisor: Literal["n", "n-1"] = "n")
 
 def numeric_vector(values: Sequence[int], divisor: Literal["n", "n-1"] = "n") -> list[int]:
     """A party's numbers of one class (from 0): n, sum x + n, sum x^2 + n, and n again if 1 is to be taken off."""
-    found = [len(values), sum(values) + len(values), sum(value * value for value in values) + len(values)]
-    return found if divisor == "n" else [*found, len(values)]
+    vector = [len(values), sum(values) + len(values), sum(value * value for value in values) + len(values)]
+    return vector if divisor == "n" else [*vector, len(values)]
 
 
 def mean_and_variance(ratios: Sequence[float]) -> tuple[float, float]:
@@ -119,15 +119,15 @@ def party(
     if run.me == starter:
         return (yield from _first(run, ratios, terms, share, closer, coins, key))
     if run.me == closer:
-        found = yield from _second(run, ratios, terms, share, starter, coins, key)
+        result = yield from _second(run, ratios, terms, share, starter, coins, key)
         if ratios.opening == "shares":
-            return found
+            return result
     if ratios.opening == "shares":
         return None
-    told = yield from receive(starter, RatiosAnnounced)  # step 29
-    if len(told.ratios) != len(ratios.pairs):
+    message = yield from receive(starter, RatiosAnnounced)  # step 29
+    if len(message.ratios) != len(ratios.pairs):
         raise PeerProtocolError("the announced ratios have the wrong length", party=starter)
-    return (yield from open_value("probabilities_and_counts", [int(value) for value in told.ratios]))
+    return (yield from open_value("probabilities_and_counts", [int(value) for value in message.ratios]))
 
 
 def _ring(
@@ -193,14 +193,14 @@ def _first(
         yield from channel.garble(circuit, [differences, masks], [IN_BITS, SHARE_BITS], IN_BITS)  # step 30
         return [-mask % (1 << SHARE_BITS) for mask in masks]
     sent = yield from _receive_logs(channel, len(differences))  # step 28
-    found = []
+    results = []
     for own, theirs in zip(differences, sent, strict=True):
         whole = (own + theirs) % (1 << 64)
         whole -= (whole >> 63) << 64
-        found.append(round(math.exp(whole / 2**FRACTION) * 2**FRACTION))
+        results.append(round(math.exp(whole / 2**FRACTION) * 2**FRACTION))
     for name in run.others:
-        yield Send(name, RatiosAnnounced(np.array(found, dtype=np.uint64)))  # step 29
-    return (yield from open_value("probabilities_and_counts", found))
+        yield Send(name, RatiosAnnounced(np.array(results, dtype=np.uint64)))  # step 29
+    return (yield from open_value("probabilities_and_counts", results))
 
 
 def _second(

@@ -46,7 +46,7 @@ Attribute: TypeAlias = Nominal | Measured
 
 @dataclass(slots=True)
 class HeldShare:
-    """What training leaves with one party. `tables`: the class holder's shares under its key, with the attribute holder."""
+    """One party's result of training. `tables`: the class holder's shares under its key, with the attribute holder."""
 
     nominal: dict[str, Shares] = field(default_factory=dict, repr=False)
     numeric: dict[str, Moments] = field(default_factory=dict, repr=False)
@@ -59,34 +59,34 @@ class HeldShare:
 
 def train_class_holder(channel: Channel, attributes: Sequence[Attribute], labels: Sequence[int]) -> Role[HeldShare]:
     """P_c."""
-    held = HeldShare(class_counts=training.class_counts(labels, channel.terms.classes))
+    share = HeldShare(class_counts=training.class_counts(labels, channel.terms.classes))
     for attribute in attributes:
         if isinstance(attribute, Nominal):
             shares = yield from training.nominal_class_holder(channel, labels, attribute.values)
-            held.nominal[attribute.name] = shares
+            share.nominal[attribute.name] = shares
             for row in shares:  # step 6 of Protocol 4: for evaluation
                 yield from channel.send(channel.private.public, channel.private.encrypt_many(row, channel.coins))
         else:
-            held.numeric[attribute.name] = yield from training.numeric_class_holder(channel, labels, attribute.span)
-    return held
+            share.numeric[attribute.name] = yield from training.numeric_class_holder(channel, labels, attribute.span)
+    return share
 
 
 def train_attribute_holder(
     channel: Channel, attributes: Sequence[Attribute], columns: Mapping[str, Sequence[int]]
 ) -> Role[HeldShare]:
     """P_d."""
-    held = HeldShare()
+    share = HeldShare()
     for attribute in attributes:
         column = columns[attribute.name]
         if isinstance(attribute, Nominal):
-            held.nominal[attribute.name] = yield from training.nominal_attribute_holder(channel, column, attribute.values)
+            share.nominal[attribute.name] = yield from training.nominal_attribute_holder(channel, column, attribute.values)
             table = []
             for _ in range(channel.terms.classes):
                 table.append((yield from channel.receive(channel.public, attribute.values)))
-            held.tables[attribute.name] = table
+            share.tables[attribute.name] = table
         else:
-            held.numeric[attribute.name] = yield from training.numeric_attribute_holder(channel, column, attribute.span)
-    return held
+            share.numeric[attribute.name] = yield from training.numeric_attribute_holder(channel, column, attribute.span)
+    return share
 
 
 # -- evaluation ----------------------------------------------------------------------------------------------------------------
@@ -133,12 +133,12 @@ def _quotient_bits(terms: ScalarProductSetup, numeric: Sequence[Measured]) -> in
     return terms.const_bits + 2 * max(each.span for each in numeric).bit_length() + 3
 
 
-def _least(terms: ScalarProductSetup, attribute: Measured) -> int:
+def _min_variance(terms: ScalarProductSetup, attribute: Measured) -> int:
     return max(1, int(attribute.variance_floor * terms.const))
 
 
 def classify_class_holder(
-    channel: Channel, attributes: Sequence[Attribute], held: HeldShare, local: Sequence[Sequence[float]]
+    channel: Channel, attributes: Sequence[Attribute], share: HeldShare, local: Sequence[Sequence[float]]
 ) -> Role[list[int]]:
     """P_c. `local`: per instance and class, twice the ln of what it knows alone (besides the prior).
 
@@ -146,10 +146,10 @@ def classify_class_holder(
     """
     terms, count = channel.terms, len(local)
     nominal, numeric = _split(attributes)
-    if held.class_counts is None or any(len(row) != terms.classes for row in local):
+    if share.class_counts is None or any(len(row) != terms.classes for row in local):
         raise LocalProtocolError("the class holder brings the class counts and one local score per class")
-    total = sum(held.class_counts)
-    prior = [2 * math.log(each / total) if each else empty_prior(len(attributes)) for each in held.class_counts]
+    total = sum(share.class_counts)
+    prior = [2 * math.log(each / total) if each else empty_prior(len(attributes)) for each in share.class_counts]
     scores = [[_fixed(prior[at] + own) for at, own in enumerate(_capped(row))] for row in local]
     if nominal:
         answers = []
@@ -158,15 +158,15 @@ def classify_class_holder(
         logs = yield from ln_garbler(channel, channel.decrypt(answers), terms.const_bits + 2)  # step 21
         _gather(scores, logs, 2)
     if numeric:
-        yield from _numeric_class_holder(channel, numeric, held, scores, score_bits(len(attributes)))
+        yield from _numeric_class_holder(channel, numeric, share, scores, score_bits(len(attributes)))
     bits = score_bits(len(attributes))
     circuit = partial(_best, terms.classes, bits)
-    found = yield from channel.garble_open(circuit, [_packed(row, bits) for row in scores], bits * terms.classes)  # step 24
-    return (yield from open_value("class", found))
+    outputs = yield from channel.garble_open(circuit, [_packed(row, bits) for row in scores], bits * terms.classes)  # step 24
+    return (yield from open_value("class", outputs))
 
 
 def classify_attribute_holder(
-    channel: Channel, attributes: Sequence[Attribute], held: HeldShare, columns: Mapping[str, Sequence[int]], count: int
+    channel: Channel, attributes: Sequence[Attribute], share: HeldShare, columns: Mapping[str, Sequence[int]], count: int
 ) -> Role[list[int]]:
     """P_d. `columns`: its attributes of the instances."""
     terms, key, coins = channel.terms, channel.public, channel.coins
@@ -177,7 +177,7 @@ def classify_attribute_holder(
     if nominal:
         shares = []
         for attribute in nominal:  # step 19: pick the other's encrypted share, add ours, mask anew
-            table, own = held.tables[attribute.name], held.nominal[attribute.name]
+            table, own = share.tables[attribute.name], share.nominal[attribute.name]
             answers = []
             for at in range(terms.classes):
                 for code in columns[attribute.name]:
@@ -190,20 +190,20 @@ def classify_attribute_holder(
         logs = yield from ln_evaluator(channel, shares, terms.const_bits + 2)  # step 21
         _gather(scores, logs, 2)
     if numeric:
-        yield from _numeric_attribute_holder(channel, numeric, held, columns, scores, score_bits(len(attributes)))
+        yield from _numeric_attribute_holder(channel, numeric, share, columns, scores, score_bits(len(attributes)))
     bits = score_bits(len(attributes))
     circuit = partial(_best, terms.classes, bits)
-    found = yield from channel.evaluate_open(circuit, [_packed(row, bits) for row in scores], bits * terms.classes)
-    return (yield from open_value("class", found))
+    outputs = yield from channel.evaluate_open(circuit, [_packed(row, bits) for row in scores], bits * terms.classes)
+    return (yield from open_value("class", outputs))
 
 
 def _numeric_class_holder(
-    channel: Channel, numeric: Sequence[Measured], held: HeldShare, scores: list[list[int]], width: int
+    channel: Channel, numeric: Sequence[Measured], share: HeldShare, scores: list[list[int]], width: int
 ) -> Role[None]:
     terms, key, coins, count = channel.terms, channel.public, channel.coins, len(scores)
     distances: list[int] = []
     for attribute in numeric:  # step 20
-        means = held.numeric[attribute.name].means
+        means = share.numeric[attribute.name].means
         encrypted = yield from channel.receive(key, 2 * terms.classes * count)
         answers = []
         for at in range(terms.classes * count):
@@ -216,8 +216,8 @@ def _numeric_class_holder(
     above = yield from ln_garbler(channel, distances, bits)  # step 21
     below = []
     for attribute in numeric:
-        shares = [(each >> 2 * terms.const_bits) + 1 for each in held.numeric[attribute.name].variances]
-        below += yield from ln_garbler(channel, shares, bits, _least(terms, attribute))
+        shares = [(each >> 2 * terms.const_bits) + 1 for each in share.numeric[attribute.name].variances]
+        below += yield from ln_garbler(channel, shares, bits, _min_variance(terms, attribute))
     quotients = _differences(above, below, count)
     masks = [coins.bits(width) for _ in quotients]
     circuit = partial(quotient, width)
@@ -229,7 +229,7 @@ def _numeric_class_holder(
 def _numeric_attribute_holder(
     channel: Channel,
     numeric: Sequence[Measured],
-    held: HeldShare,
+    share: HeldShare,
     columns: Mapping[str, Sequence[int]],
     scores: list[list[int]],
     width: int,
@@ -237,7 +237,7 @@ def _numeric_attribute_holder(
     terms, key, count = channel.terms, channel.private.public, len(scores)
     distances: list[int] = []
     for attribute in numeric:  # step 20
-        means = held.numeric[attribute.name].means
+        means = share.numeric[attribute.name].means
         powers: list[int] = []
         for at in range(terms.classes):
             for value in columns[attribute.name]:
@@ -251,11 +251,11 @@ def _numeric_attribute_holder(
     above = yield from ln_evaluator(channel, distances, bits)  # step 21
     below = []
     for attribute in numeric:
-        shares = [each >> 2 * terms.const_bits for each in held.numeric[attribute.name].variances]
-        below += yield from ln_evaluator(channel, shares, bits, _least(terms, attribute))
+        shares = [each >> 2 * terms.const_bits for each in share.numeric[attribute.name].variances]
+        below += yield from ln_evaluator(channel, shares, bits, _min_variance(terms, attribute))
     circuit = partial(quotient, width)
-    found = yield from channel.evaluate(circuit, _differences(above, below, count), IN_BITS, [IN_BITS, width])  # step 22
-    _gather(scores, found, -1)
+    outputs = yield from channel.evaluate(circuit, _differences(above, below, count), IN_BITS, [IN_BITS, width])  # step 22
+    _gather(scores, outputs, -1)
     _gather(scores, [value for value in below for _ in range(count)], -1)
 
 
@@ -272,7 +272,7 @@ def _gather(scores: list[list[int]], terms: Sequence[int], factor: int) -> None:
 
 
 def _capped(row: Sequence[float]) -> list[float]:
-    """Local scores below the best of them, and no further than the width of a score has room for."""
+    """Local scores below the best of them, and no further than fits the width of a score."""
     best = max(row)
     if not math.isfinite(best):
         raise LocalProtocolError("local scores must be finite")

@@ -70,7 +70,7 @@ def nominal_class_holder(channel: Channel, labels: Sequence[int], values: int) -
     """P_c: encrypts, per class, the vector of factors; returns its shares of Const * P(value | class)."""
     terms = channel.terms
     _require_rows(channel, labels)
-    channel.require_room(terms.const_bits)
+    channel.require_capacity(terms.const_bits)
     counts = class_counts(labels, terms.classes)
     shares: Shares = []
     for at, count in enumerate(counts):
@@ -89,7 +89,7 @@ def nominal_attribute_holder(channel: Channel, codes: Sequence[int], values: int
     _require_rows(channel, codes)
     if any(not 0 <= code < values for code in codes):
         raise DataError("scalar_product takes complete data: a value is missing or lies outside the codebook")
-    channel.require_room(terms.const_bits)
+    channel.require_capacity(terms.const_bits)
     shares: Shares = []
     for _ in range(terms.classes):
         products = [mpz(1)] * values
@@ -111,7 +111,7 @@ def numeric_class_holder(channel: Channel, labels: Sequence[int], span: int) -> 
     """P_c: shares of means and variances of the other's values in [0, span]."""
     terms, key, coins = channel.terms, channel.public, channel.coins
     _require_rows(channel, labels)
-    channel.require_room(variance_bits(terms, span))
+    channel.require_capacity(variance_bits(terms, span))
     counts = class_counts(labels, terms.classes)
     values: list[Ciphertext] = []
     for part in channel.pieces(terms.rows):
@@ -168,7 +168,7 @@ def numeric_attribute_holder(channel: Channel, values: Sequence[int], span: int)
     _require_rows(channel, values)
     if any(not 0 <= value <= span for value in values):
         raise DataError("scalar_product takes complete data: a number is missing or outside its bounds")
-    channel.require_room(variance_bits(terms, span))
+    channel.require_capacity(variance_bits(terms, span))
     for part in channel.pieces(terms.rows):  # step 6
         yield from channel.send(key, channel.private.encrypt_many(values[part], coins))
     answers = yield from channel.receive(key, terms.classes)
