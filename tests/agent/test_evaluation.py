@@ -18,7 +18,8 @@ from blindbayes.data.split import Split, split_rows
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.file import Deadlines, StudyFile
-from support.sites import BOOK, Office, bounded
+from support.hub import MemoryHub
+from support.sites import BOOK, Gate, Office, bounded
 
 NAMES = ("north", "south", "west")
 
@@ -154,5 +155,48 @@ def test_changed_rows_are_not_evaluated(tmp_path: Path) -> None:
             await begun.done.wait()
             assert isinstance(begun.error, PrivacyError)
             assert "changed since its last exact sum" in str(begun.error)
+
+    bounded(scenario)
+
+
+@pytest.mark.parametrize("messages", [0, 1])
+def test_a_site_that_crashes_goes_on_with_the_same_evaluation(tmp_path: Path, messages: int) -> None:
+    async def scenario() -> None:
+        hub = MemoryHub()
+        async with Office(tmp_path, NAMES, rows=tables(tmp_path / "tables"), hub=hub) as office:
+            study = make(office, deadlines=Deadlines(step=8, join=8, run=30))
+            office.net.approve(study, runs=2)
+            await office.run(study)
+            gate = hub.alter = Gate("south", messages)
+            run_id = office.agents["north"].evaluate(study.sha256).run_id
+            await gate.shut.wait()
+            await office.stop("south")
+            hub.alter = None
+            await office.start("south")
+            runs = await office.ended(run_id)
+            assert {name: run.state for name, run in runs.items()} == dict.fromkeys(NAMES, "done")
+            assert len({(release_of(office, name, run_id) / "evaluation.json").read_text() for name in NAMES}) == 1
+            computed = office.net.sites["south"].home.audit.where("event", "computing")
+            assert [entry["run"] for entry in computed].count(run_id) == 1
+
+    bounded(scenario)
+
+
+def test_nothing_is_opened_without_one_of_the_sites(tmp_path: Path) -> None:
+    """A sum over fewer sites than the training would show the difference, although the quorum of the study allows three."""
+    names = ("north", "south", "west", "east")
+
+    async def scenario() -> None:
+        async with Office(tmp_path, names) as office:
+            study = make(office, deadlines=Deadlines(step=4, join=4, run=20))
+            assert study.setting.quorum_size == 3
+            office.net.approve(study, runs=2)
+            trained = await office.run(study)
+            assert {run.state for run in trained.values()} == {"done"}
+            await office.stop("east")
+            begun = office.agents["north"].evaluate(study.sha256)
+            await begun.done.wait()
+            assert begun.error is not None
+            assert not (release_of(office, "north", begun.run_id) / "evaluation.json").exists()
 
     bounded(scenario)
