@@ -50,7 +50,7 @@ def with_lies(genuine, edit):
     """A role of shared_model whose party edits its share first."""
 
     def lying(run, other, share, *rest):
-        layout = next(part for part in rest if isinstance(part, RowLayout))
+        layout = next(part[0] for part in rest if isinstance(part, tuple) and isinstance(part[0], RowLayout))
         field = next(fields for fields in layout.fields if fields.feature.name == "job").counts[2]
         share = share.copy()
         edit(share, layout, field)
