@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
+import pytest
 from click.testing import CliRunner
+from sklearn import metrics
 
-from blindbayes import Estimation
+from blindbayes import Estimation, load
+from blindbayes.agent.runs.context import FolderSite
 from blindbayes.cli import root
+from blindbayes.data import open_source
+from blindbayes.data.split import Split
+from blindbayes.datasets import hospitals
 from blindbayes.study.file import Deadlines
 from blindbayes.testing.loopback import Loopback
+from blindbayes_papers import declared
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")
@@ -48,3 +57,45 @@ def test_three_processes_evaluate_the_model_that_they_trained(tmp_path: Path) ->
         for name in ("north", "west"):  # each compares the figures with those of its own release
             run_command("report", "sign", out, "--config", homes[name])
         run_command("report", "verify", out, "--config", homes["west"])
+
+
+@pytest.mark.parametrize("name", ["mushroom", "adult", "hospitals"])
+def test_processes_open_the_pooled_evaluation_of_real_tables(name: str, tmp_path: Path, dataset: Callable[[str], Path]) -> None:
+    if name == "hospitals":
+        synthetic = hospitals(3_000)
+        book, parts = synthetic.codebook, {site: table.to_pandas() for site, table in synthetic.tables.items()}
+    else:
+        book = {"mushroom": declared.MUSHROOM, "adult": declared.ADULT}[name]
+        frame = pd.read_csv(dataset(name), dtype=str, keep_default_na=False)[[*book.names, book.target]]
+        parts = {site: frame.iloc[at::3] for at, site in enumerate(NAMES)}
+    sources: dict[str, str | None] = {}
+    for site, part in parts.items():
+        part.to_csv(tmp_path / f"{site}.csv", index=False)
+        sources[site] = str(tmp_path / f"{site}.csv")
+    with Loopback(tmp_path / "sites", sources) as net:
+        study = net.make_study(book, estimation=Estimation(held_out=0.25), deadlines=Deadlines(step=60, join=60, run=200))
+        net.approve(study, runs=2)
+        trained = net.run(study)
+        assert {each["state"] for each in trained.values()} == {"done"}, trained
+        first = next(iter(net.sites.values()))
+        run = first.operator.call("POST", "/evaluations", {"study": study.sha256})["run"]
+        ended = net.follow(run)
+        assert {each["state"] for each in ended.values()} == {"done"}, ended
+        stored = json.loads((Path(ended[first.name]["release"]) / "evaluation.json").read_text())
+        model = load(Path(trained[first.name]["release"]) / "model.json")
+        test = []
+        for site, node in net.sites.items():
+            split = Split(0.25, True, FolderSite(node.home, node.identity, study).split_key)
+            with open_source(sources[site]) as opened:
+                test.append(split.filter(opened.rows(book), book).to_pyarrow().to_pandas())
+    rows = pd.concat(test)
+    truth, queries = rows[book.target].to_numpy(), rows[list(book.names)]
+    predicted, labels = model.predict(queries), list(book.classes)
+    assert stored["confusion"] == metrics.confusion_matrix(truth, predicted, labels=labels).tolist()
+    assert abs(stored["figures"]["accuracy"] - metrics.accuracy_score(truth, predicted)) < 1e-12
+    assert abs(stored["figures"]["balanced_accuracy"] - metrics.balanced_accuracy_score(truth, predicted)) < 1e-12
+    for at, label in enumerate(labels):
+        scores, figures = model.predict_proba(queries)[:, at], stored["figures"]["classes"][label]
+        assert figures["auc"]["low"] <= metrics.roc_auc_score(truth == label, scores) <= figures["auc"]["high"]
+        brier = metrics.brier_score_loss(truth == label, scores)
+        assert figures["brier"]["low"] - 1e-12 <= brier <= figures["brier"]["high"] + 1e-12
