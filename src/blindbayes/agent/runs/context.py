@@ -24,7 +24,6 @@ from blindbayes.disclosure.checks import charge as pay
 from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
-from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.shares import KeptShare, ShareHead
 from blindbayes.net.driver import Finished, outcome_of
 from blindbayes.net.events import log_event
@@ -117,15 +116,15 @@ class FolderSite:
         total = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
         return total, self.base is not None and total is None
 
-    def trained(self, name: str) -> BaseNaiveBayes:
-        """Return the model of an earlier run, made from the total that this site learned itself."""
+    def trained(self, name: str) -> Parameters:
+        """Return the parameters of the model of an earlier run, made from the total that this site learned itself."""
         require_evaluation(self.study.study)
         sha256 = self.study.sha256
         run = self.home.history.named(sha256, name)
         total = None if run is None else self.home.bases.total(self.key, sha256, run, self.study.book)
         if total is None:
             raise ConfigError("this site learned no total of the run whose model is to be evaluated: name another run")
-        return exact_model(self.study.study, total.statistics)
+        return exact_model(self.study.study, total.statistics)._parameters()
 
     def keep_total(self, result: PreviousTotal) -> None:
         self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, result)
@@ -337,7 +336,7 @@ def work_of(
     if run.kind == "training":
         return Work(study, site, study.task.at(site, run_id), run_id)
     if run.kind == "evaluation":
-        task = evaluation_task(study.agreement, site.trained(run.model)._parameters())
+        task = evaluation_task(study.agreement, site.trained(run.model))
         return Work(study, site, task.at(site, run_id), run_id)
     if request is None:
         raise ConfigError("a classification begins where this site's people ask for it")
