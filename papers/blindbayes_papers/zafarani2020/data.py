@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import encode
-from blindbayes.dp.release.forecast import in_cells
 from blindbayes.statistics import CodedRows
 from blindbayes_papers.datasets import load_dataset
 from blindbayes_papers.declared import DECLARED
@@ -23,14 +22,14 @@ STATES = {"Wyoming": 250_000, "Nevada": 110_000, "Oregon": 1_000_000, "Washingto
 """Rows of the paper's census extracts (its Table 1)."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Rows:
-    """A table with its declared codebook: codes for the methods compared, and codes counted in a plan's cells for ours."""
+    """A table with its declared codebook: values for estimators, and codes for the simulated methods."""
 
     name: str
     codebook: Codebook
+    frame: pa.Table  # features and class, as a user has them
     block: CodedRows
-    _counted: dict[str, CodedRows] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -38,14 +37,8 @@ class Rows:
         return self.block.rows
 
     def table(self) -> Table:
-        """The rows as the simulated methods take them."""
+        """Return the rows as the simulated methods take them."""
         return Table.from_block(self.codebook, self.block)
-
-    def counted(self, codebook: Codebook) -> CodedRows:
-        """The rows in the cells of a plan's codebook: numeric codes joined into bins."""
-        if codebook.sha256 not in self._counted:
-            self._counted = {codebook.sha256: in_cells(self.block, self.codebook, codebook)}  # one at a time: they are large
-        return self._counted[codebook.sha256]
 
 
 def load_rows(name: str) -> Rows:
@@ -60,7 +53,9 @@ def load_rows(name: str) -> Rows:
             numbers = np.array([np.nan if text in ("?", "", None) else float(text) for text in texts])
             column = pa.array(np.clip(numbers, feature.low, feature.high), from_pandas=True)
         columns[feature.name] = column
-    return Rows(name, codebook, encode(columns, codebook, training=True, labels=table.column(codebook.target)))
+    labels = table.column(codebook.target)
+    block = encode(columns, codebook, training=True, labels=labels)
+    return Rows(name, codebook, pa.table({**columns, codebook.target: labels}), block)
 
 
 def _wdbc() -> pa.Table:
@@ -129,4 +124,12 @@ def synthetic_census(state: str, rows: int | None = None) -> Rows:
             flat = (np.arange(35)[:, None] + edges).ravel()  # one table of steps for all groups: a single search
             codes = np.searchsorted(flat, groups + generator.random(count)) - groups * feature.size
             columns[feature.name] = np.clip(codes, 0, feature.size - 1)
-    return Rows(f"synthetic census, {state}", CENSUS, CodedRows(labels, columns, count))
+    values: dict[str, Any] = {}
+    for feature in CENSUS.features:
+        codes = columns[feature.name]
+        if isinstance(feature, Numeric):
+            values[feature.name] = (codes + feature.centre) / feature.scale
+        elif isinstance(feature, Categorical):
+            values[feature.name] = np.array(feature.values)[codes]
+    frame = pa.table({**values, CENSUS.target: np.array(CENSUS.classes)[labels]})
+    return Rows(f"synthetic census, {state}", CENSUS, frame, CodedRows(labels, columns, count))

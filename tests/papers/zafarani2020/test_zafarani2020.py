@@ -8,13 +8,16 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from blindbayes.data import encode
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import ConfigError
+from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes_papers import PAPERS, reproduce
 from blindbayes_papers.command import command
 from blindbayes_papers.declared import DECLARED
@@ -102,24 +105,41 @@ def test_every_dataset_of_the_table_is_read_with_its_declared_codebook() -> None
 
 @needs_data
 @pytest.mark.usefixtures("data")
-def test_a_fold_s_statistics_equal_those_counted_directly() -> None:
+def test_ours_is_what_the_private_estimator_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[tuple[float, float, int]] = []
+    fit = PrivateNaiveBayes.fit
+
+    def recorded(self: PrivateNaiveBayes, X: Any, y: Any = None) -> PrivateNaiveBayes:
+        fits.append((self.epsilon, self.delta, X.num_rows))
+        return fit(self, X, y)
+
+    monkeypatch.setattr(PrivateNaiveBayes, "fit", recorded)
     rows = load_rows("iris")
-    ours = paper.Ours(rows)
     folds = paper._folds(rows.size, 0)
     assert sorted(np.concatenate([left for _, _, left in folds])) == list(range(150))
-    found = ours.accuracies(10.0, folds, 0)
-    assert len(found) == 10
-    assert np.mean(found) > 0.85
-    assert ours.accuracies(10.0, folds, 0) == found  # seeded coins: the page can be remade
+    accuracies = paper.our_accuracies(rows, 10.0, 1e-6, folds)
+    assert len(accuracies) == 10
+    assert np.mean(accuracies) > 0.85
+    assert fits == [(10.0, 1e-6, 135)] * 10
+
+
+def test_the_frame_of_a_synthetic_census_has_the_codes_of_its_block() -> None:
+    rows = synthetic_census("Nevada", 500)
+    columns = {feature.name: rows.frame.column(feature.name) for feature in rows.codebook.features}
+    block = encode(columns, rows.codebook, training=True, labels=rows.frame.column(rows.codebook.target))
+    assert np.array_equal(block.known_labels, rows.block.known_labels)
+    for name, codes in rows.block.columns.items():
+        assert np.array_equal(block.columns[name], codes)
 
 
 @needs_data
 @pytest.mark.usefixtures("data")
-@pytest.mark.parametrize(("name", "epsilon", "margin"), [("iris", 0.5, 0.03), ("dermatology", 1.0, 0.08)])
+@pytest.mark.parametrize(("name", "epsilon", "margin"), [("iris", 1.0, 0.02), ("dermatology", 1.0, 0.08)])
 def test_ours_beats_every_other_joint_release_where_noise_matters(name: str, epsilon: float, margin: float) -> None:
+    """Noise has no seed: the margins are more than four standard errors below the differences that were measured."""
     rows = load_rows(name)
-    table, splits = rows.table(), paper._splits(rows.size, 12 if name == "iris" else 5)
-    mine = np.mean(paper.Ours(rows).accuracies(epsilon, splits, 0))
+    table, splits = rows.table(), paper._splits(rows.size, 40 if name == "iris" else 5)
+    mine = np.mean(paper.our_accuracies(rows, epsilon, 0.0, splits))
     for bins in (4, 8, 16):
         for noise in ("laplace", "knorm"):
             method = Bins(noise, bins)
@@ -137,7 +157,7 @@ def test_ours_is_above_the_paper_as_printed_at_its_claimed_epsilon() -> None:
     table, splits = rows.table(), paper._splits(rows.size, 8)
     printed = Printed()
     for epsilon in (0.5, 5.0):
-        mine = np.mean(paper.Ours(rows).accuracies(epsilon, splits, 0))
+        mine = np.mean(paper.our_accuracies(rows, epsilon, 0.0, splits))
         theirs = [
             printed(table, train, epsilon, np.random.default_rng(at)).accuracy(table, test)
             for at, (train, test, _) in enumerate(splits)
