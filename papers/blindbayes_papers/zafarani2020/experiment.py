@@ -172,8 +172,8 @@ def figure(name: str, rows: Rows, *, iterations: int, quick: bool) -> Iterator[P
         add("by its Definition 8, claimed epsilon", _simulated(table, defined, folds, seed))
         few = folds if rows.size <= _SMOOTH_ROWS else folds[:1]  # one fold of millions of rows is as informative
         add("smooth, corrected", {e: smooth_accuracies(rows, e, few, seed) for e in EPSILONS})
-        add("ours, pure", {e: our_accuracies(rows, e, 0.0, folds) for e in EPSILONS})
-        add(f"ours, delta = {DELTA:g}", {e: our_accuracies(rows, e, DELTA, folds) for e in EPSILONS})
+        add("ours, pure", {e: our_accuracies(rows, e, 0.0, few) for e in EPSILONS})
+        add(f"ours, delta = {DELTA:g}", {e: our_accuracies(rows, e, DELTA, few) for e in EPSILONS})
     for (method, epsilon), values in runs.items():
         yield Point(name, rows.name, method, epsilon, float(np.mean(values)), float(np.std(values)))
 
