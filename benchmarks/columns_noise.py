@@ -24,6 +24,7 @@ from _measured import Options
 from blindbayes import ColumnStudy, Privacy
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise.randomised_response import LARGEST
+from blindbayes.dp.release.forecast import in_cells
 from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.protocols.shared_training.columns import any_counts, prior
@@ -62,7 +63,7 @@ def accuracy(
     columns = columns_for(study, len(train), owners, ("p0",))
     noise, law = noise_of(study, columns), law_of(study)
     assert noise is not None
-    block = rows.counted(noise.counted)
+    block = in_cells(rows.block, rows.codebook, noise.counted)
     there, asked, plan, classes = block.take(train), block.take(test), columns.plan, len(rows.codebook.classes)
     labels = there.known_labels
     if law is not None:
@@ -94,7 +95,7 @@ def accuracy(
 def central_accuracies(rows: Rows, epsilon: float, folds: Sequence[tuple[Codes, Codes, Codes]]) -> list[float]:
     """Of the central release in stages, with the number of rows declared as it is in shares."""
     plan = plan_fit(rows.codebook, epsilon=epsilon, rows=len(folds[0][0]))
-    block, layout = rows.counted(plan.codebook), Layout(plan.codebook)
+    block, layout = in_cells(rows.block, rows.codebook, plan.codebook), Layout(plan.codebook)
     total, found = count_block(layout, block), []
     coins = Coins.seeded(bytes(32)).derive(f"central {rows.name} {epsilon}")
     for at, (_, test, left_out) in enumerate(folds):
