@@ -45,14 +45,14 @@ def write_table(path: Path, rows: int) -> None:
             texts.write_table(table)
 
 
-def ours(path: str, **privacy: float) -> dict[str, float]:
-    from blindbayes import Categorical, Codebook, NaiveBayes
+def ours(path: str, epsilon: float | None = None) -> dict[str, float]:
+    from blindbayes import Categorical, Codebook, NaiveBayes, PrivateNaiveBayes
 
     values = tuple(str(value) for value in range(VALUES))
     features = tuple(Categorical(f"a{at}", values) for at in range(ATTRIBUTES))
     codebook = Codebook("label", tuple(str(label) for label in range(CLASSES)), features)
     wall, cpu = time.perf_counter(), time.process_time()
-    model = NaiveBayes(codebook, **privacy).fit(path)
+    model = (NaiveBayes(codebook) if epsilon is None else PrivateNaiveBayes(codebook, epsilon=epsilon)).fit(path)
     spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     return {**spent, "check": float(model.feature_log_prob_["a3"].sum()), **memory()}
 
