@@ -147,3 +147,10 @@ def test_vectors_of_no_rows_are_refused(change: str) -> None:
 def test_bins_are_a_small_whole_number(bins: int) -> None:
     with pytest.raises(ConfigError, match="score_bins"):
         Evaluation.zero(("a", "b"), bins)
+
+
+def test_one_sentence_says_whether_the_model_beats_the_most_frequent_class() -> None:
+    assert "better than always answering" in evaluated(MODEL, TEST).sentence
+    counts = np.array([[5, 5], [1, 1]])
+    assert "no better than" in Evaluation(("a", "b"), counts, np.zeros((2, 2, 4), np.int64)).sentence
+    assert "No rows" in Evaluation.zero(("a", "b"), 4).sentence

@@ -72,6 +72,8 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
     """Return the figures of an evaluation in Markdown: what is exact, then a table by class, then the confusion matrix."""
     labels = [markdown(label) for label in evaluation.classes]
     lines = [
+        evaluation.sentence,
+        "",
         f"- held-out rows: {evaluation.rows:,}",
         f"- accuracy: {_figure(evaluation.accuracy)} (balanced: {_figure(evaluation.balanced_accuracy)}; always answering the "
         f"most frequent class: {_figure(max(evaluation.base_rate))})",

@@ -202,6 +202,18 @@ class Evaluation:
     # -- for people and machines -----------------------------------------------------------------------------------------
 
     @property
+    def sentence(self) -> str:
+        """The answer to "is it any good?", in one sentence."""
+        if not self.rows:
+            return "No rows were held out: nothing is known about how good the model is."
+        usual = float(self.base_rate.max())
+        gain = "better than" if self.accuracy > usual else "no better than"
+        return (
+            f"Right on {self.accuracy:.1%} of {self.rows:,} held-out rows, {gain} always answering the most frequent class "
+            f"({usual:.1%})."
+        )
+
+    @property
     def figures(self) -> dict[str, Any]:
         """All figures as plain values; None for what is not defined."""
         recall, precision, base = self.recall, self.precision, self.base_rate

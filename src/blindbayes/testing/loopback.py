@@ -189,6 +189,12 @@ class Loopback:
         started = first.operator.call("POST", "/runs", {"study": study.sha256})
         return {first.name: started} if started["state"] == "refused" else self.follow(started["run"])
 
+    def evaluate(self, study: StudyFile) -> dict[str, dict[str, Any]]:
+        """Evaluate the newest model of an approved study on the held-out rows of all sites; return the outcomes."""
+        first = next(iter(self.sites.values()))
+        started = first.operator.call("POST", "/evaluations", {"study": study.sha256})
+        return {first.name: started} if started["state"] == "refused" else self.follow(started["run"])
+
     def predict(
         self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
