@@ -52,7 +52,10 @@ CASES = {
         Case("private_maximum", fields={"options": {"bits": 16}, "hosts": {"miner": "north"}}),
         Case("noisy_histograms", "columns", fields={"privacy": Privacy(epsilon=8.0), "hosts": {"miner": "north"}}),
     ),
-    "kikuchi2011": (Case("distorted_intersection", "keyed", fields={"options": {"queries": 1000}}),),
+    "kikuchi2011": tuple(
+        Case(protocol, "keyed", fields={"options": {"queries": 1000}})
+        for protocol in ("set_intersection", "distorted_intersection")
+    ),
     "vaidya2008": (
         Case("ring_sum"),
         Case("opened_ratio", fields={"options": {"opening": "coarse", "minimum": 128}}),

@@ -1,12 +1,12 @@
-"""The model of distorted_intersection in a simulation."""
+"""The model of both protocols in a simulation."""
 
 from __future__ import annotations
 
 from blindbayes.study.simulation.models import JointModel
-from blindbayes_papers.kikuchi2011.task import DistortedPrediction
+from blindbayes_papers.kikuchi2011.task import IntersectionPrediction
 
 
-class DistortedModel(JointModel):
-    """A model whose shares are the logarithms of thinned sizes."""
+class IntersectionModel(JointModel):
+    """A model whose shares are not uniform."""
 
-    task = DistortedPrediction
+    task = IntersectionPrediction

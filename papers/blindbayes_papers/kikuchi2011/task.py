@@ -1,15 +1,17 @@
-"""distorted_intersection: Kikuchi's own classifier as a way to run a study, with the leak that it has. See its SPEC.md.
+"""set_intersection and distorted_intersection (Algorithms 2 and 3) as studies, with the leaks that they have.
 
-Training thins one intersection per value of each feature and class, between the class holder (Bob) and the feature's holder
-(Alice). What each keeps are factors whose product estimates a count; their logarithms add up, so that they are score tables,
-and `shared_argmax` classifies with them as with any model in shares.
+Training runs one intersection per value of each feature and class, between the class holder (Bob) and the feature's holder
+(Alice). With set_intersection Alice learns the counts and keeps ln P(value | class). With distorted_intersection each keeps a
+factor, and their product estimates a count. Logarithms add up, so both are score tables, and `shared_argmax` classifies with
+them as with any model in shares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -35,27 +37,24 @@ from blindbayes.study.tasks.scoring import whole_tables
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import AnsweringSite, LocalSite
 from blindbayes.study.tasks.traits import Standing
-from blindbayes_papers.kikuchi2011.distorted_intersection.roles import alice, bob
+from blindbayes_papers.kikuchi2011.distorted_intersection import roles as distorted
+from blindbayes_papers.kikuchi2011.set_intersection import roles as exact
 
 if TYPE_CHECKING:
     from blindbayes.study.simulation.models import JointModel
 
-LEAK = (
-    "For each value of its columns and each class an attribute holder learned a thinned size: at least that number of persons "
-    "with the value have the class at {holder}. It reveals 0.8 bits on average of the 6.7 bits of a number up to 100 (SPEC of "
-    "distorted_intersection, `posterior`), once per value and class, and again in every training. {holder} learned how many "
-    "persons have each value, the others how many have each class. joined_sums reveals nothing of this."
-)
-"""The leak of training, for statements and leak reports."""
+SIZES_SEEN = "{holder} learned how many persons have each value, the others how many have each class."
+
 
 NOT_UNIFORM = (
-    "A share is not uniform: it is a table of logarithms of the thinned sizes that its holder learned, and reveals to another "
-    "reader what they revealed to the holder."
+    "A share is not uniform: it is a table of logarithms of the sizes that its holder learned, and reveals to another reader "
+    "what they revealed to the holder."
 )
+FloatArray = npt.NDArray[np.float64]
 
 
-class DistortedParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of distorted_intersection."""
+class IntersectionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of both protocols."""
 
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
     compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
@@ -66,14 +65,14 @@ class DistortedParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Factors:
-    """The factors that training leaves with one party."""
+class LogTables:
+    """The tables that training leaves with one party."""
 
-    tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: logarithms of its factors, as score tables
+    tables: dict[str, dict[str, Limbs]] = field(repr=False)  # per other party: logarithms, as score tables
     training: str
 
 
-class DistortedPrediction(PredictionTask):
+class IntersectionPrediction(PredictionTask):
     """A classification by shares that are not uniform."""
 
     @property
@@ -81,31 +80,38 @@ class DistortedPrediction(PredictionTask):
         return replace(super().disclosure, conclusions=(NOT_UNIFORM, SHARES_TOGETHER))
 
 
-class DistortedTask(ShareTask):
-    """Training by distorted_intersection: thinned sizes of intersections, value by value and class by class."""
+class IntersectionTask(ShareTask):
+    """Training by intersections, value by value and class by class."""
 
-    name = "distorted_intersection"
-    description = "Kikuchi's own classifier, for comparison: estimates, and attribute holders learn bounds on every count."
-    params = DistortedParams
+    params = IntersectionParams
     aligned = False
     standing = Standing.RESTRICTED  # joined_sums does the same without the leak
-    protocols = ("transfer", "distorted_intersection")
     messages = (
         "keyed digests of identifiers, locked by a secret power, value by value and class by class: their numbers show",
     )
     setup: ColumnsSetup
+    leak: ClassVar[str]  # what training reveals, for statements and leak reports
+    accuracy: ClassVar[str]
+    opened: ClassVar[str]
+    min_class = 0  # persons of a class that an intersection needs
 
     @classmethod
     def check(cls, study: Study) -> None:
-        """Ask for distinct people, values that can be counted, and no noise but the thinning, which is no privacy."""
+        """Ask for distinct people and values that can be counted; refuse what needs noise or suppression."""
         if study.privacy.epsilon is not None or study.limits.min_cell:
-            raise PrivacyError("distorted_intersection takes neither epsilon nor min_cell: joined_sums does")
+            raise PrivacyError(f"{cls.name} takes neither epsilon nor min_cell: joined_sums does")
         if join_study(study).duplicates == "join":
-            raise ConfigError("distorted_intersection counts people: set duplicates = 'first' or 'reject'")
+            raise ConfigError(f"{cls.name} counts people: set duplicates = 'first' or 'reject'")
         if wide := [feature.name for feature in study.codebook.features if not feature.counted]:
-            raise ConfigError(f"feature {wide[0]!r} is Gaussian; distorted_intersection counts values: give it bins")
-        if study.estimation.alpha != 1.0:
-            raise ConfigError("distorted_intersection adds one to every thinned size; leave alpha at 1")
+            raise ConfigError(f"feature {wide[0]!r} is Gaussian; {cls.name} counts values: give it bins")
+
+    @abstractmethod
+    def ask(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
+        """Run a feature's intersections as Alice and return her table of logarithms, shaped (classes, values)."""
+
+    @abstractmethod
+    def answer(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
+        """Run a feature's intersections as Bob and return his table of logarithms, shaped (classes, values)."""
 
     @classmethod
     def agree_locally(cls, study: Study, sites: Mapping[str, LocalSite]) -> Agreement:
@@ -142,7 +148,7 @@ class DistortedTask(ShareTask):
         if party != columns.class_holder:
             return
         labels = np.concatenate([block.known_labels for block in blocks])
-        if np.bincount(labels, minlength=len(study.codebook.classes)).min() < 2:
+        if np.bincount(labels, minlength=len(study.codebook.classes)).min() < self.min_class:
             raise DataError(f"{party}: a class of fewer than two people cannot be thinned")
         self.labels, self.local = labels, count_local(columns, party, people)
 
@@ -152,57 +158,55 @@ class DistortedTask(ShareTask):
         arrays += [] if self.labels is None else [self.labels]
         return keyed_digest(key, repr((sorted(self.codes), self.setup.to_dict())).encode(), arrays)
 
-    def role(self, name: str, run: Run, coins: Coins) -> Role[Factors]:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[LogTables]:
         """Run with every attribute holder in turn, or with the class holder."""
         tables = {}
         others = self.setup.holders if self.labels is not None else (self.setup.class_holder,)
         for other in others:
             holder = other if self.labels is not None else self.party
-            tables[other] = yield from self._factors(run, other, self.setup.owners[holder], coins.derive(f"with {other}"))
-        return Factors(tables, training_name(run))
+            tables[other] = yield from self._tables(run, other, self.setup.owners[holder], coins.derive(f"with {other}"))
+        return LogTables(tables, training_name(run))
 
-    def _factors(self, run: Run, other: str, names: tuple[str, ...], coins: Coins) -> Role[dict[str, Limbs]]:
-        """ln(s_A + 1), or -ln(s_B), of every value of these features and class."""
-        columns, book = self.setup, self.setup.codebook
+    def _tables(self, run: Run, other: str, names: tuple[str, ...], coins: Coins) -> Role[dict[str, Limbs]]:
+        book, side = self.setup.codebook, self.ask if self.labels is None else self.answer
         terms = {}
         for name in names:
-            logs = np.zeros((len(book.classes), book.feature(name).size))
-            for value in range(logs.shape[1]):
-                for label in range(len(book.classes)):
-                    own = coins.derive(f"{name} {value} {label}")
-                    if self.labels is None:
-                        thinned = yield from alice(run, other, self._where(self.codes[name] == value), own)
-                        logs[label, value] = np.log(thinned + 1)
-                    else:
-                        thinned_own = yield from bob(run, other, self._where(self.labels == label), own)
-                        logs[label, value] = -np.log(thinned_own.sample_size)
-            terms[name] = Histogram(logs)
-        return whole_tables(Parameters(book, np.zeros(len(book.classes)), terms), columns.plan)
+            terms[name] = Histogram((yield from side(run, other, name, coins.derive(name))))
+        return whole_tables(Parameters(book, np.zeros(len(book.classes)), terms), self.setup.plan)
 
-    def _where(self, chosen: npt.NDArray[np.bool_]) -> list[bytes]:
-        return [self.items[at] for at in np.flatnonzero(chosen)]
+    def persons(self, name: str) -> Iterator[tuple[int, int, list[bytes]]]:
+        """Yield every class and value of a feature with this party's side of the intersection."""
+        book = self.setup.codebook
+        for value in range(book.feature(name).size):
+            for label in range(len(book.classes)):
+                chosen = self.codes[name] == value if self.labels is None else self.labels == label
+                yield label, value, [self.items[at] for at in np.flatnonzero(chosen)]
 
-    def share(self, trained: Factors) -> ModelShare:
-        """Return the logarithms of what the party learned, which are not uniform."""
+    def no_logs(self, name: str) -> FloatArray:
+        """Return a table of zeros."""
+        return np.zeros((len(self.setup.codebook.classes), self.setup.codebook.feature(name).size))
+
+    def share(self, trained: LogTables) -> ModelShare:
+        """Return the logarithms that follow from what the party learned; they are not uniform."""
         public, queries = replace(self.setup, training=trained.training).to_dict(), self.study.options.get("queries")
         return ModelShare(self.agreement.sha256, self.party, public, trained.tables, {}, self.local, queries)
 
     def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:
-        from blindbayes_papers.kikuchi2011.model import DistortedModel  # loads what only a simulation needs
+        from blindbayes_papers.kikuchi2011.model import IntersectionModel  # loads what only a simulation needs
 
         compare_all = bool(self.study.options.get("compare_all", False))
-        return DistortedModel(shares, learner_of(self.study), compare_all=compare_all, agreement=self.agreement)
+        return IntersectionModel(shares, learner_of(self.study), compare_all=compare_all, agreement=self.agreement)
 
-    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> DistortedPrediction:
-        return DistortedPrediction(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
+    def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> IntersectionPrediction:
+        return IntersectionPrediction(PredictionTerms.from_agreement(self.agreement, run_id), site, run_id, request)
 
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def conclusions(self) -> tuple[str, ...]:
-        return NOT_UNIFORM, SHARES_TOGETHER, LEAK.format(holder=self.setup.class_holder)
+        return NOT_UNIFORM, SHARES_TOGETHER, self.leak.format(holder=self.setup.class_holder)
 
     def outputs(self) -> list[str]:
-        return ["thinned_size of every value and class, to the holder of the value"]
+        return [self.opened]
 
     def sizes(self) -> dict[str, Any]:
         return {"sizes": "how many people have each value and each class is seen by the other party of each pair"}
@@ -221,11 +225,9 @@ class DistortedTask(ShareTask):
             [
                 f"Study {self.agreement.sha256}",
                 f"Codebook {study.codebook.sha256}",
-                f"Protocols distorted_intersection, shared_argmax, as in Kikuchi et al. 2011. Class holder: "
-                f"{columns.class_holder}.",
-                LEAK.format(holder=columns.class_holder),
-                "Every count is an estimate: thinning adds a binomial error, so that classes differ from those of exact "
-                "counts, and from run to run. There is no differential privacy.",
+                f"Protocols {self.name}, shared_argmax, as in Kikuchi et al. 2011. Class holder: {columns.class_holder}.",
+                self.leak.format(holder=columns.class_holder),
+                f"{self.accuracy} There is no differential privacy.",
                 f"A classification opens the class, to {learner_of(study)}. "
                 + (f"At most {queries} instances may be classified." if queries else "The number of queries is not limited."),
                 f"{self.security()[0]} joined_sums gives exact shares of the same counts and opens none of this.",
@@ -233,4 +235,76 @@ class DistortedTask(ShareTask):
         )
 
 
-TASK = DistortedTask
+class ExactTask(IntersectionTask):
+    """Training by Algorithm 2: attribute holders learn every count of their values by class."""
+
+    name = "set_intersection"
+    description = "Kikuchi's Algorithm 2, for comparison: exact, and attribute holders learn every count by value and class."
+    protocols = ("transfer", "set_intersection")
+    leak = (
+        "For each value of its columns and each class an attribute holder learned the exact number of persons with the value "
+        f"who have the class at {{holder}}, small numbers too. {SIZES_SEEN} An attribute holder thus classifies by its own "
+        "columns as often as it likes, outside the query budget. The counts of two trainings over changed tables reveal the "
+        "class of who joined or left. joined_sums reveals nothing of this."
+    )
+    accuracy = "Counts are exact: classes are those of training on the joined table."
+    opened = "intersection_size of every value and class, to the holder of the value"
+
+    def ask(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
+        counts = self.no_logs(name)
+        for label, value, persons in self.persons(name):
+            learned = yield from exact.alice(run, other, persons, coins.derive(f"{value} {label}"))
+            counts[label, value] = learned.size
+        counts += self.study.estimation.alpha
+        logs: FloatArray = np.log(counts) - np.log(counts.sum(axis=1, keepdims=True))
+        return logs
+
+    def answer(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
+        for label, value, persons in self.persons(name):
+            yield from exact.bob(run, other, persons, coins.derive(f"{value} {label}"))
+        return self.no_logs(name)
+
+
+class DistortedTask(IntersectionTask):
+    """Training by Algorithm 3: thinned sizes of intersections."""
+
+    name = "distorted_intersection"
+    description = "Kikuchi's own classifier, for comparison: estimates, and attribute holders learn bounds on every count."
+    protocols = ("transfer", "distorted_intersection")
+    leak = (
+        "For each value of its columns and each class an attribute holder learned a thinned size: at least that number of "
+        "persons with the value have the class at {holder}. It reveals 0.8 bits on average of the 6.7 bits of a number up to "
+        "100 (SPEC of distorted_intersection, `posterior`), once per value and class, and again in every training. "
+        f"{SIZES_SEEN} joined_sums reveals nothing of this."
+    )
+    accuracy = (
+        "Every count is an estimate: thinning adds a binomial error, so that classes differ from those of exact counts, and "
+        "from run to run."
+    )
+    opened = "thinned_size of every value and class, to the holder of the value"
+    min_class = 2
+
+    @classmethod
+    def check(cls, study: Study) -> None:
+        super().check(study)
+        if study.estimation.alpha != 1.0:
+            raise ConfigError("distorted_intersection adds one to every thinned size; leave alpha at 1")
+
+    def ask(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
+        logs = self.no_logs(name)
+        for label, value, persons in self.persons(name):
+            thinned = yield from distorted.alice(run, other, persons, coins.derive(f"{value} {label}"))
+            logs[label, value] = np.log(thinned + 1)
+        return logs
+
+    def answer(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
+        logs = self.no_logs(name)
+        for label, value, persons in self.persons(name):
+            thinned = yield from distorted.bob(run, other, persons, coins.derive(f"{value} {label}"))
+            logs[label, value] = -np.log(thinned.sample_size)
+        return logs
+
+
+def task_class(name: str) -> type[IntersectionTask]:
+    """Return the task of one of the two protocols."""
+    return ExactTask if name == ExactTask.name else DistortedTask

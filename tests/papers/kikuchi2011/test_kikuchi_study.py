@@ -1,4 +1,4 @@
-"""distorted_intersection as a study: two parties and three, estimates that classify, and a leak that every page states."""
+"""Algorithms 2 and 3 as studies: two parties and three, counts and estimates that classify, leaks that every page states."""
 
 from __future__ import annotations
 
@@ -65,8 +65,34 @@ def test_its_estimates_classify_nearly_as_pooled_training(parties: int, compare_
     assert result.report.unforeseen == ()
 
 
+@pytest.mark.parametrize("parties", [2, 3])
+def test_exact_intersections_classify_as_training_on_the_joined_table(parties: int) -> None:
+    """A person whom a holder lacks is a missing value; alpha is the study's."""
+    rng, absent = np.random.default_rng(5), FRAME.astype({"v": object, "w": object})
+    tables = {"bank": FRAME[["id", *SPLITS[parties]["bank"]]]}
+    for name in [name for name in SPLITS[parties] if name != "bank"]:
+        lost = rng.random(len(FRAME)) < 0.3
+        tables[name] = FRAME[~lost][["id", *SPLITS[parties][name]]]
+        absent.loc[lost, SPLITS[parties][name]] = None
+    optional = BOOK.with_features(
+        (Categorical("v", ("0", "1"), optional=True), Categorical("w", ("0", "1"), optional=True), BOOK.features[2])
+    )
+    joined = NaiveBayes(optional, alpha=0.5).fit(absent[["v", "w", "u"]], FRAME["y"])
+    result = study(protocol="set_intersection", alpha=0.5).simulate(tables, coins=coins("exact"))
+    asked = {name: X[[column for column in held if column != "y"]] for name, held in SPLITS[parties].items()}
+    assert (result.model.predict(asked, coins=coins("ask")) == joined.predict(X)).all()
+    assert result.leakage["bank"].opened == ()
+    for name in set(tables) - {"bank"}:
+        sizes = sum(BOOK.feature(each).size for each in SPLITS[parties][name])
+        assert result.leakage[name].opened == ("intersection_size",) * 2 * sizes
+    assert "learned the exact number of persons" in result.statement
+    assert any("outside the query budget" in line for line in result.report.follows)
+    assert result.report.unforeseen == ()
+
+
 @pytest.mark.parametrize(
-    ("protocol", "uniform"), [("distorted_intersection", False), ("scalar_product", False), ("joined_sums", True)]
+    ("protocol", "uniform"),
+    [("set_intersection", False), ("distorted_intersection", False), ("scalar_product", False), ("joined_sums", True)],
 )
 def test_reports_call_a_share_uniform_only_where_it_is(protocol: str, uniform: bool) -> None:
     """Check the leak reports of training and of a classification."""
@@ -83,7 +109,7 @@ def test_reports_call_a_share_uniform_only_where_it_is(protocol: str, uniform: b
     for report in (result.report, answer.report):
         assert any(line.startswith("A share alone is uniform") for line in report.follows) is uniform
         assert any("shares of all parties together are the model" in line for line in report.follows)
-        if protocol == "distorted_intersection":
+        if protocol.endswith("_intersection"):
             assert report.follows[0].startswith("A share is not uniform")
 
 
@@ -98,20 +124,24 @@ def test_the_leak_is_as_large_as_the_page_says() -> None:
     assert (round(told, 1), round(math.log2(most + 1), 1)) == (0.8, 6.7)
 
 
-def test_what_is_refused_and_that_no_new_site_allows_it() -> None:
+@pytest.mark.parametrize("protocol", ["set_intersection", "distorted_intersection"])
+def test_what_is_refused_and_that_no_new_site_allows_it(protocol: str) -> None:
     with pytest.raises(PrivacyError, match="joined_sums does"):
-        study(epsilon=1.0)
+        study(protocol=protocol, epsilon=1.0)
     with pytest.raises(ConfigError, match="counts people"):
-        study(duplicates="join")
-    with pytest.raises(ConfigError, match="leave alpha at 1"):
-        study(alpha=0.5)
+        study(protocol=protocol, duplicates="join")
     wide = BOOK.with_features((Numeric("u", 0, 9, 1),))
     with pytest.raises(ConfigError, match="give it bins"):
-        JoinStudy(wide, protocol="distorted_intersection", key="id", duplicates="first")
+        JoinStudy(wide, protocol=protocol, key="id", duplicates="first")
+    assert task_class(protocol).standing is Standing.RESTRICTED
+    tables = {"bank": FRAME[["id", "u", "y"]], "shop": FRAME[["id", "v", "w"]]}
+    with pytest.raises(PrivacyError, match="does not allow the protocol"):
+        study(protocol=protocol).simulate(tables, policies={"bank": Policy()})
+
+
+def test_thinning_needs_two_people_of_a_class_and_its_own_smoothing() -> None:
+    with pytest.raises(ConfigError, match="leave alpha at 1"):
+        study(alpha=0.5)
     few = FRAME[FRAME["y"] == "a"][:50]
     with pytest.raises(DataError, match="fewer than two people"):
         study().simulate({"bank": few[["id", "u", "y"]], "shop": few[["id", "v", "w"]]})
-    assert task_class("distorted_intersection").standing is Standing.RESTRICTED
-    tables = {"bank": FRAME[["id", "u", "y"]], "shop": FRAME[["id", "v", "w"]]}
-    with pytest.raises(PrivacyError, match="does not allow the protocol"):
-        study().simulate(tables, policies={"bank": Policy()})

@@ -153,7 +153,8 @@ def _columns_study(
     own = {"options": options, **{name: given[name] for name in ("protocol", "reveal_to") if name in given}}
     if task.aligned:
         return ColumnStudy(book, **own, **groups)
-    options.setdefault("min_overlap", Policy().min_overlap)
+    if "min_overlap" in task.params.__struct_fields__:
+        options.setdefault("min_overlap", Policy().min_overlap)
     one_record = groups["limits"].min_cell or not exact  # an identifier stands for one record then
     duplicates: Duplicates = given.get("duplicates") or ("first" if one_record else "join")
     return JoinStudy(book, key=tuple(given.get("key", ())), duplicates=duplicates, **own, **groups)
