@@ -29,9 +29,9 @@ from blindbayes import NaiveBayes, PrivateNaiveBayes
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise import samplers
+from blindbayes.protocols import joint_circuit
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.private_join import matching
-from blindbayes.protocols.shared_inference import compare_all
 from blindbayes.protocols.shared_inference.compare_all import compare
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.protocols.two_party.transfer.roles import agree_all
@@ -138,7 +138,7 @@ def compared(task: dict[str, Any]) -> Once:
 
         def party(name: str) -> Any:
             own = coins.derive(name)
-            mesh = yield from compare_all.connect(runs[name], own)
+            mesh = yield from joint_circuit.connect(runs[name], own)
             others = {other: "peers" for other in names if other != name}
             sessions = yield from agree_all(runs[name], others, b"", own)
             shares = own.words(count * (classes - 1)).reshape(count, classes - 1, 1) & np.uint64((1 << bits) - 1)

@@ -22,16 +22,18 @@ from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.psi.cuckoo import MIN_ITEMS
 from blindbayes.errors import PrivacyError
+from blindbayes.protocols import joint_circuit
 from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.private_join import matching
 from blindbayes.protocols.private_join.sums import counts
 from blindbayes.protocols.private_join.sums import roles as joined_sums
 from blindbayes.protocols.private_join.sums.inputs import Entries, class_places
-from blindbayes.protocols.shared_inference import compare_all, references
+from blindbayes.protocols.shared_inference import references
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.protocols.shared_inference.audit import Committed, Pledge
-from blindbayes.protocols.shared_inference.compare_all import Mesh, compare
+from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, compare
 from blindbayes.protocols.shared_training import class_sums, shared_model
 from blindbayes.protocols.shared_training.shared_model import NO_GUARD, Guard
 from blindbayes.protocols.two_party.transfer.roles import agree_all
@@ -153,7 +155,7 @@ def same(left: Any, right: Any, *, unread: bool = False) -> bool:
         return all(same(a, b, unread=unread) for a, b in zip(left, right, strict=True))
     left, right = np.asarray(left), np.asarray(right)
     if unread and left.shape == right.shape:
-        left = np.where(left == compare_all.UNREADABLE, right, left)
+        left = np.where(left == UNREADABLE, right, left)
     return bool(np.array_equal(left, right))
 
 
@@ -290,7 +292,7 @@ def argmax(
 def _meshes(names: tuple[str, ...]) -> dict[str, Mesh]:
     coins = Coins.seeded(bytes(32))
     runs = local_runs(names, coins=coins)
-    return run_in_memory({name: compare_all.connect(runs[name], coins.derive(name)) for name in names}).outputs
+    return run_in_memory({name: joint_circuit.connect(runs[name], coins.derive(name)) for name in names}).outputs
 
 
 def all_compare(parties: int) -> ColumnArena:

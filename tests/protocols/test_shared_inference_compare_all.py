@@ -11,38 +11,19 @@ import pytest
 from blindbayes.crypto import limbs
 from blindbayes.crypto.garbling import circuits
 from blindbayes.crypto.garbling.garbling import Plain
-from blindbayes.crypto.garbling.traces import RecordedCircuit, bases
+from blindbayes.crypto.garbling.recording import Recorder
 from blindbayes.errors import PeerProtocolError, ProtocolError
+from blindbayes.protocols.joint_circuit import CircuitParty, Mesh, connect, roles
+from blindbayes.protocols.joint_circuit.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
+from blindbayes.protocols.joint_circuit.roles import Triples
 from blindbayes.protocols.memory import Drop, Replace, Tamper, local_runs, run_in_memory
 from blindbayes.protocols.shared_inference import compare_all as t
-from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, connect
-from blindbayes.protocols.shared_inference.messages import GatesMasked, OutputsShared, TriplesChosen, TriplesMasked
+from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
 from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.oracles import layer_count
 from support.two_party import anew, coins
-
-
-def test_a_trace_computes_what_the_plain_circuit_does():
-    trace = RecordedCircuit()
-    a, b = trace.inputs(5), trace.inputs(5)
-    out = circuits.multiply(trace, a, b)
-    plain = Plain()
-    for x, y in itertools.product(range(0, 32, 3), range(0, 32, 5)):
-        values = [1] + [(x >> bit) & 1 for bit in range(5)] + [(y >> bit) & 1 for bit in range(5)] + [0] * len(trace.gates)
-
-        def value(wire, values=values):
-            return sum(values[base] for base in bases(wire)) % 2
-
-        for gate in trace.gates:
-            values[gate.out] = value(gate.left) & value(gate.right)
-        assert sum(value(wire) << bit for bit, wire in enumerate(out[:, 0])) == x * y
-    circuits.multiply(plain, circuits.to_bits([3], 5), circuits.to_bits([5], 5))
-    assert trace.and_count <= plain.and_count  # constants cost nothing
-    assert sum(len(layer) for layer in trace.layers()) == trace.and_count
-    for depth, layer in enumerate(trace.layers(), start=1):
-        assert all(trace.depth[gate.out] == depth for gate in layer)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -66,7 +47,7 @@ def compare_roles(names, shares, bits, learners, seed="x"):
     def role(name):
         run = runs[name]
         ready = meshes(names)[name]
-        mesh = t.Mesh(
+        mesh = Mesh(
             {other: anew(ot_sender) for other, ot_sender in ready.ot_senders.items()},
             {other: anew(ot_receiver) for other, ot_receiver in ready.ot_receivers.items()},
         )
@@ -119,11 +100,11 @@ def test_an_answer_that_is_no_class_stays_unread_and_nobody_is_told(kind):
 
 
 def test_every_batch_of_triples_has_a_hash_key_of_its_own(monkeypatch):
-    keys, genuine = [], t.TweakedHash.for_block
+    keys, genuine = [], roles.TweakedHash.for_block
     monkeypatch.setattr(
-        t.TweakedHash, "for_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
+        roles.TweakedHash, "for_block", lambda session, index: keys.append((session, index)) or genuine(session, index)
     )
-    monkeypatch.setattr(t, "_TRIPLES_AT_ONCE", 1)  # one instance at a time
+    monkeypatch.setattr(t, "TRIPLES_AT_ONCE", 1)  # one instance at a time
     scores = np.zeros((3, 2), dtype=int)
     run_in_memory(compare_roles(("a", "b"), shared(scores, 9, ("a", "b")), 9, ("a",)))
     assert len(set(keys)) == 2 * 3  # per direction and batch
@@ -137,10 +118,10 @@ def test_rounds_are_few_and_stated(monkeypatch):
     layers = sum(
         1 for entry in outcome.transcript.entries if entry.kind is GatesMasked and (entry.sender, entry.to) == ("a", "b")
     )
-    assert layers == layer_count(3, 35, 3) == 8
+    assert layers == layer_count(3, 35, 3) == 1 + 1 + 6 + 1  # carry-save, generate, carry tree, winner
     per_instance = t.triples_needed(3, 35, 3, 1)
     assert per_instance <= 4 * 35 * 3 + 2
-    monkeypatch.setattr(t, "_TRIPLES_AT_ONCE", 2 * per_instance)
+    monkeypatch.setattr(t, "TRIPLES_AT_ONCE", 2 * per_instance)
     cut = run_in_memory(compare_roles(names, shared(scores, 35, names), 35, names))
     assert np.array_equal(cut.outputs["a"], outcome.outputs["a"])
 
@@ -149,8 +130,9 @@ def test_every_view_of_a_coalition_of_all_but_one_depends_on_the_class_alone():
     """Exact law, 3 parties, 2-bit shares, ideal triples: over all coins of the honest party, its messages and the result have
     the same distribution for any two of its inputs that give the same class; not for inputs that give different classes."""
     names, bits = ("a", "b", "honest"), 2
-    trace, outputs = t.sign_circuit(3, bits)
-    gates = trace.and_count
+    recorder = Recorder()
+    circuit = recorder.finish([circuits.sign_of_many(recorder, [recorder.inputs(bits, 1) for _ in names])])
+    gates = circuit.and_count
     runs = local_runs(names, coins=coins("run"))
     others = {"a": 1, "b": 2}
     fixed = {name: np.frombuffer(coins(name).bytes(3 * gates), dtype=np.uint8).reshape(3, gates) & 1 for name in others}
@@ -168,14 +150,13 @@ def test_every_view_of_a_coalition_of_all_but_one_depends_on_the_class_alone():
             own = {"honest": np.stack([a, b, product]), **fixed}
 
             def role(name, own=own, secret=secret):
-                party = t._Party(runs[name], {}, t.Mesh())
-                inputs = np.zeros((3, bits, 1), dtype=np.uint8)
-                inputs[names.index(name)] = circuits.to_bits([others.get(name, secret)], bits)
-                share = yield from party.evaluate(trace, outputs, inputs.reshape(-1, 1), t._Triples(*own[name]))
+                party = CircuitParty(runs[name], {}, Mesh())
+                entered = {names.index(name): circuits.to_bits([others.get(name, secret)], bits)}
+                (share,) = yield from party.evaluate(circuit, entered, Triples(*own[name]))
                 return (yield from party.open(share, names))
 
             outcome = run_in_memory({name: role(name) for name in names}, keep=Keep.FRAMES)
-            assert int(outcome.outputs["a"][0, 0]) == (total % 4) >> 1
+            assert int(outcome.outputs["a"][0]) == (total % 4) >> 1
             sent = [e.frame for e in outcome.transcript.entries if e.sender == "honest"]
             seen[tuple(sent)] += 1
         return seen
@@ -196,9 +177,9 @@ def test_triples_multiply_and_look_uniform():
     def role(name):
         mesh = yield from connect(runs[name], coins(f"mesh {name}"))
         sessions = {other: "-".join(sorted((name, other))).encode() for other in names if other != name}
-        party = t._Party(runs[name], sessions, mesh)
+        party = CircuitParty(runs[name], sessions, mesh)
         triples = yield from party.triples(3000, coins(name))
-        return triples.take((1, 3000))[:, 0]
+        return triples.take(3000)
 
     outcome = run_in_memory({name: role(name) for name in names})
     a, b, product = outcome.outputs["a"] ^ outcome.outputs["b"] ^ outcome.outputs["c"]

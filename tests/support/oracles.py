@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from blindbayes.crypto import limbs as lm
 from blindbayes.dp.noise.pld import renyi_log_delta
-from blindbayes.protocols.shared_inference.compare_all import sign_circuit, winner_circuit
+from blindbayes.protocols.shared_inference.compare_all import argmax_circuit
 from blindbayes.protocols.shared_training.shared_model.score_layout import HistogramLayout, ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.tables import Tables
 
@@ -21,7 +21,7 @@ def renyi_delta(variance: float, l1: float, l2_squared: float, epsilon: float) -
 
 def layer_count(parties: int, bits: int, classes: int) -> int:
     """Rounds of the argmax by all parties: layers of AND gates."""
-    return len(sign_circuit(parties, bits)[0].layers()) + len(winner_circuit(classes)[0].layers())
+    return argmax_circuit(parties, bits, classes).depth
 
 
 def plain_error(plan: ScoreLayout, name: str) -> float:

@@ -42,7 +42,7 @@ def from_bits(bits: npt.NDArray[np.uint8]) -> list[int]:
 
 def zeros(like: Number, bits: int) -> Number:
     """Return the number 0 of `bits` bits with the lanes of `like`."""
-    return np.zeros((bits, *like.shape[1:]), dtype=like.dtype)
+    return np.zeros_like(like, shape=(bits, *like.shape[1:]))
 
 
 def widen(number: Number, bits: int) -> Number:
@@ -109,26 +109,13 @@ def sign_of_sum(g: Gates, left: Number, right: Number) -> Wires:
 
 
 def sign_of_many(g: Gates, numbers: Sequence[Number]) -> Wires:
-    """Return the top bit of the sum of any number of shares modulo 2^n, in few layers: carry-save, then a tree of carries."""
+    """Return the top bit of the sum of any number of shares modulo 2^n, by carry-save addition."""
     bits = len(numbers[0])
     rows = [_placed(number, shift, bits) for shift, number in carry_save(g, [(0, number) for number in numbers], bits)]
     if len(rows) == 1:
         only: Wires = rows[0][-1]
         return only
-    left, right = rows
-    top: Wires = left[-1] ^ right[-1]
-    if bits == 1:
-        return top
-    makes, passes = g.and_(left[:-1], right[:-1]), left[:-1] ^ right[:-1]
-    while len(makes) > 1:  # a pair generates a carry if the upper one does, or propagates the carry of the lower one
-        even = len(makes) // 2 * 2
-        upper = passes[1:even:2]
-        both = g.and_(np.concatenate([upper, upper]), np.concatenate([makes[0:even:2], passes[0:even:2]]))
-        half = even // 2
-        makes = np.concatenate([makes[1:even:2] ^ both[:half], makes[even:]])
-        passes = np.concatenate([both[half:], passes[even:]])
-    sign: Wires = top ^ makes[0]
-    return sign
+    return sign_of_sum(g, *rows)
 
 
 def is_less(g: Gates, left: Number, right: Number, *, signed: bool = False) -> Wires:
@@ -310,7 +297,7 @@ def look_up(hot: Wires, values: Sequence[int], bits: int) -> Number:
     Sums of the subsets of four neighbours are shared: each bit of the value then takes a quarter of the wires.
     """
     count = min(len(hot), len(values))
-    sums = np.zeros((-(-count // 4), 16, *hot.shape[1:]), dtype=hot.dtype)
+    sums = np.zeros_like(hot, shape=(-(-count // 4), 16, *hot.shape[1:]))
     for place in range(4):
         own = hot[place:count:4]
         sums[: len(own), 1 << place : 2 << place] = sums[: len(own), : 1 << place] ^ own[:, None]

@@ -19,6 +19,7 @@ from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
+from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.shared_inference.audit import (
     Committed,
     Pledge,
@@ -27,7 +28,7 @@ from blindbayes.protocols.shared_inference.audit import (
     place_audited,
     serve_audited,
 )
-from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, Mesh, compare
+from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, compare
 from blindbayes.protocols.shared_inference.comparing import Classes, evaluate, garble
 from blindbayes.protocols.shared_inference.decoys import Placed
 from blindbayes.protocols.shared_inference.messages import ClassesTold, ScoresBlinded, ScoresHanded

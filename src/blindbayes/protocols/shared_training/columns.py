@@ -25,9 +25,9 @@ from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.protocols.shared_inference.audit import Committed, Pledge, commit_tables
-from blindbayes.protocols.shared_inference.compare_all import Mesh
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
 from blindbayes.protocols.shared_inference.references import answer_references, ask_references
 from blindbayes.protocols.shared_training import class_sums, shared_model

@@ -17,12 +17,11 @@ from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.data.columns import ColumnSource
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.naive_bayes.shares import ModelShare
-from blindbayes.protocols import link_bytes
+from blindbayes.protocols import joint_circuit, link_bytes
 from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.private_join import joined as joined_roles
 from blindbayes.protocols.private_join.joined import JoinSetup, Links
-from blindbayes.protocols.shared_inference import compare_all
-from blindbayes.protocols.shared_inference.compare_all import Mesh
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
 from blindbayes.protocols.shared_rows import shares
 from blindbayes.protocols.shared_rows.shares import RowLinks, SharedRowsSetup
@@ -174,7 +173,7 @@ class ColumnScoring(LinedUpScoring):
             else:
                 links.ot_receiver = yield from transfer.ot_receiver(part, name, coins)
         if self._compare_all:
-            links.mesh = yield from compare_all.connect(transfer.standing(run, sessions, "mesh"), coins)
+            links.mesh = yield from joint_circuit.connect(transfer.standing(run, sessions, "mesh"), coins)
         return sessions, links
 
     def _batch(self, run: Run, block: CodedRows, links: Transfers, coins: Coins) -> Role[Classes | None]:

@@ -19,7 +19,9 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.tweaks import Block128
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
+from blindbayes.protocols import joint_circuit
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
+from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.private_join import joined
 from blindbayes.protocols.private_join.joined import JoinSetup, Links
 from blindbayes.protocols.private_join.scores import blocks as on_blocks
@@ -35,9 +37,7 @@ from blindbayes.protocols.private_join.scores.blocks import BinBlock, ScoringPai
 from blindbayes.protocols.private_join.scores.match import answer, ask, place
 from blindbayes.protocols.private_join.scores.messages import SharedTold
 from blindbayes.protocols.private_join.scores.shape import LookupSetup, common_block, cut
-from blindbayes.protocols.shared_inference import compare_all
 from blindbayes.protocols.shared_inference import roles as shared_argmax
-from blindbayes.protocols.shared_inference.compare_all import Mesh
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
 from blindbayes.protocols.two_party import digits
@@ -153,7 +153,7 @@ class HelperInput:
 def connect(run: Run, hidden: JoinedScoresSetup, coins: Coins) -> Role[dict[str, Links]]:
     """Set up transfers of both directions between the scorer and each helper; if all compare, between every two."""
     if hidden.compare_all:
-        mesh = yield from compare_all.connect(run, coins)
+        mesh = yield from joint_circuit.connect(run, coins)
         return {name: Links(mesh.ot_senders[name], mesh.ot_receivers[name]) for name in run.others}
     links = {}
     for name in hidden.helpers if run.me == hidden.to else (hidden.to,):
