@@ -88,6 +88,27 @@ def test_an_altered_byte_before_the_last_record_is_refused(tmp_path: Path, at: i
         Journal.open(tmp_path, "run-1", KEY)
 
 
+def test_a_flipped_byte_never_cuts_off_records_before_the_last(tmp_path: Path) -> None:
+    journal = fresh(tmp_path)
+    for index in range(7):
+        before_last = journal.size
+        journal.receive("south", "KeysSent", b"message %d" % index)
+    journal.commit()
+    journal.close()
+    raw = (tmp_path / "journal").read_bytes()
+    for at in range(len(raw)):
+        damaged = bytearray(raw)
+        damaged[at] ^= 0x80
+        (tmp_path / "journal").write_bytes(damaged)
+        try:
+            again = Journal.open(tmp_path, "run-1", KEY)
+        except IntegrityError:
+            continue
+        assert at >= before_last, "only the last record may count as torn"
+        assert again.count("south") == 6
+        again.close()
+
+
 def test_records_cannot_be_left_out_or_moved(tmp_path: Path) -> None:
     journal = fresh(tmp_path)
     ends = [journal.size]
@@ -250,9 +271,9 @@ def test_a_crash_before_the_first_record_leaves_nothing_behind(tmp_path: Path) -
     assert Journal.find(tmp_path / "none", "run-1", KEY) is None
     folder = tmp_path / "seat"
     fresh(folder).close()
-    whole = (folder / "journal").read_bytes()
-    for size in (0, 3, len(whole) - 1):
-        (folder / "journal").write_bytes(whole[:size])
+    for kept in (slice(0), slice(3), slice(-1)):
+        whole = (folder / "journal").read_bytes()
+        (folder / "journal").write_bytes(whole[kept])
         assert Journal.find(folder, "run-1", KEY) is None
         assert list(folder.iterdir()) == []
         fresh(folder).close()

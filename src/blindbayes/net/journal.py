@@ -2,8 +2,9 @@
 
 Append-only and encrypted. The seed, the input's digest and the code version are in it before the first message is sent; every
 received message and every decision (who was in time, who was given up) before anything that depends on it is sent. Records are
-chained, so none can be altered, moved or removed in the middle. A crash may leave a torn last record, which is cut off. A cut
-further back (a restored backup) is noticed by the other parties, which say what they have seen: `link` compares.
+chained, so none can be altered, moved or removed in the middle. A head authenticates its lengths, so that damage is not taken for
+a torn end. A crash may leave a torn last record, which is cut off. A cut further back (a restored backup) is noticed by the other
+parties, which say what they have seen: `link` compares.
 
 A large record begins on a page and is written past the system's cache by the thread that commits, since nobody reads a copy
 there. Where zeros stand in place of a record, the next one begins on the next page.
@@ -17,6 +18,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import hmac
 import importlib.metadata
 import mmap
 import os
@@ -39,7 +41,8 @@ from blindbayes.io.files import erase, make_private_folder, read_private, sync, 
 from blindbayes.net.identity import framed
 
 _NONCE_BYTES = 12
-_HEAD_BYTES = 4 + 4 + _NONCE_BYTES  # lengths of record and content
+_HEAD_TAG_BYTES = 8
+_HEAD_BYTES = 4 + 4 + _NONCE_BYTES + _HEAD_TAG_BYTES  # lengths of record and content, nonce, tag
 _PAGE = 4096
 _LARGE = 256 * 1024  # of a content
 _SPARE_BYTES = 32 * 1024**2  # of pages that a process keeps for the next large records, of any run
@@ -193,6 +196,7 @@ class Journal:
         self.secrets = secrets  # shared with other parties, by name
         self._key = key
         self._content_key = derive_key(key, "content")
+        self._head_key = derive_key(key, "head")
         self._handle = handle
         self._direct = -1  # past the system's cache; opened for the first large record
         self._waiting: deque[tuple[int, memoryview]] = deque()  # records that are not written yet, and where
@@ -285,7 +289,7 @@ class Journal:
     def erase(self) -> None:
         """Destroy the key, then the records. Nothing of the run can be replayed after this."""
         erase(self._folder / "key")
-        self._key = self._content_key = bytes(32)
+        self._key = self._content_key = self._head_key = bytes(32)
         with self._writing:
             self._waiting.clear()
         self.close()
@@ -330,6 +334,7 @@ class Journal:
         nonce, size = self._coins.bits(96), 0 if content is None else len(content) + TAG_BYTES
         body = seal(self._key, msgspec.msgpack.encode(record), associated=_place(self._number, self._link), nonce=nonce)
         head = len(body).to_bytes(4, "big") + size.to_bytes(4, "big") + nonce.to_bytes(_NONCE_BYTES, "big")
+        head += self._head_tag(head, _place(self._number, self._link))
         begins, whole = len(head) + len(body), len(head) + len(body) + size
         if self._charged + whole > self._quota:
             raise LocalProtocolError(
@@ -349,6 +354,9 @@ class Journal:
                 raise LocalProtocolError(f"the journal cannot be written: {cause.strerror}") from cause
         self._took(record, at, head, body[-TAG_BYTES:], bytes(piece[begins:whole][-TAG_BYTES:]))
         return at
+
+    def _head_tag(self, lengths_and_nonce: bytes, place: bytes) -> bytes:
+        return hmac.digest(self._head_key, lengths_and_nonce + place, "sha256")[:_HEAD_TAG_BYTES]
 
     def _write(self, at: int, piece: memoryview) -> None:
         done, large = 0, isinstance(piece.obj, mmap.mmap)
@@ -429,24 +437,28 @@ class Journal:
 
     def _read_message(self, stored: _Stored) -> tuple[str, bytes]:
         self._flush()
-        pieces = self._pieces(stored.at)
+        pieces = self._pieces(stored.at, _place(stored.number, stored.link))
         record, content = self._opened(pieces, stored.number, stored.link) if pieces else (None, b"")
         if not isinstance(record, ReceivedMessage):
             raise IntegrityError()
         return record.step, content
 
-    def _pieces(self, at: int) -> list[bytes]:
+    def _pieces(self, at: int, place: bytes) -> list[bytes]:
         """Return head, body and sealed content of the record there, or nothing if the file ends before the record does."""
         head = os.pread(self._handle, _HEAD_BYTES, at)
+        if len(head) < _HEAD_BYTES or not any(head):
+            return []
+        if not hmac.compare_digest(head[-_HEAD_TAG_BYTES:], self._head_tag(head[:-_HEAD_TAG_BYTES], place)):
+            raise IntegrityError()
         length, size = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
-        if not length or at + _HEAD_BYTES + length + size > os.fstat(self._handle).st_size:
+        if at + _HEAD_BYTES + length + size > os.fstat(self._handle).st_size:
             return []
         body = os.pread(self._handle, length, at + _HEAD_BYTES)
         return [head, body, os.pread(self._handle, size, at + _HEAD_BYTES + length)]
 
     def _opened(self, pieces: list[bytes], number: int, link: bytes) -> tuple[Record, bytes]:
         head, body, sealed = pieces
-        nonce = int.from_bytes(head[8:], "big")
+        nonce = int.from_bytes(head[8:-_HEAD_TAG_BYTES], "big")
         try:
             record: Record = _DECODER.decode(unseal(self._key, body, associated=_place(number, link), nonce=nonce))
         except msgspec.MsgspecError as cause:
@@ -461,7 +473,7 @@ class Journal:
             at, number, link = self._size, self._number, self._link
             if not any(os.pread(self._handle, _HEAD_BYTES, at)):
                 at = _page(at)
-            if not (pieces := self._pieces(at)):
+            if not (pieces := self._pieces(at, _place(number, link))):
                 break
             try:
                 record, content = self._opened(pieces, number, link)
