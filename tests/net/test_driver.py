@@ -13,7 +13,9 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.net.driver import Finished
 from blindbayes.net.envelope import Sealed, unpack
+from blindbayes.net.journal import _HEAD_BYTES
 from blindbayes.net.sessions import Timing
+from blindbayes.net.states import Peer
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.protocols.memory import run_in_memory
 from blindbayes.wire import Message, Trust
@@ -287,6 +289,50 @@ def test_a_party_that_never_comes_is_named_and_nothing_is_computed(tmp_path: Pat
     bounded(test)
 
 
+@pytest.mark.parametrize("standstill", [0.0, 30.0])
+def test_a_site_that_stood_still_blames_nobody(tmp_path: Path, standstill: float) -> None:
+    async def test() -> None:
+        timing = Timing(step=5, join=5, run=300, beat=0.1, retry=0.1)
+        mesh = Mesh(tmp_path, NAMES, timing=timing)
+        loop = asyncio.get_running_loop()
+        sites = {name: Site(mesh, name, rounds) for name in ("north", "east")}
+
+        async def late() -> Finished:
+            await asyncio.sleep(1)
+            loop.now += standstill  # type: ignore[attr-defined]
+            await asyncio.sleep(1)
+            sites["south"] = Site(mesh, "south", rounds)
+            return await sites["south"].go()
+
+        results = await asyncio.gather(sites["north"].go(), sites["east"].go(), late())
+        assert results[0].value == results[1].value == results[2].value
+        for site in sites.values():
+            await site.stop()
+
+    bounded(test, 200)
+
+
+def test_a_site_that_dies_while_others_join_is_named_after_gone(tmp_path: Path) -> None:
+    async def test() -> None:
+        timing = Timing(step=60, join=600, run=3600, beat=0.1, retry=0.1, gone=30)
+        mesh = Mesh(tmp_path, NAMES, timing=timing)
+        loop = asyncio.get_running_loop()
+        sites = {name: Site(mesh, name, rounds) for name in ("north", "south")}  # east never comes
+        tasks = {name: asyncio.create_task(site.go()) for name, site in sites.items()}
+        while sites["north"].links["south"].peer is not Peer.JOINED:
+            await asyncio.sleep(0.05)
+        died = loop.time()
+        tasks["south"].cancel()
+        await sites["south"].stop()
+        with pytest.raises(PeerLost, match="no connection for 30 s") as error:
+            await tasks["north"]
+        assert error.value.party == "south"
+        assert loop.time() - died < 35
+        await sites["north"].stop()
+
+    bounded(test, 1000)
+
+
 def test_garbled_frames_end_in_an_integrity_error_that_names_the_party(tmp_path: Path) -> None:
     async def test() -> None:
         mesh = Mesh(tmp_path, NAMES)
@@ -348,7 +394,7 @@ def test_a_disk_rolled_back_burns_the_run(tmp_path: Path) -> None:
         mesh = Mesh(tmp_path, NAMES, timing=Timing(step=2, join=2, run=10, beat=0.1, retry=0.1))
         sites = await _halfway(mesh, dict.fromkeys(NAMES, waits_after_one))
         raw = (tmp_path / "south" / "journal").read_bytes()
-        first = 20 + int.from_bytes(raw[:4], "big")
+        first = _HEAD_BYTES + int.from_bytes(raw[:4], "big")
         (tmp_path / "south" / "journal").write_bytes(raw[:first])  # only `Begun` is left: an old backup
         back = sites["south"] = Site(mesh, "south", waits_after_one)
         with pytest.raises(LocalProtocolError, match="rolled back"):

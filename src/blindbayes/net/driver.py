@@ -6,7 +6,8 @@ into the state it was in and continues. The phases are those of `states.DRIVER`;
 
 Deadlines use the monotonic clock. A wait for one party (or for all) ends when a missing party has been silent for a whole
 step. A party that says it waits for others is not silent, but the run as a whole has an end. A wait with a quorum collects
-for one step, longer only for parties that wait for others, and continues with those that came.
+for one step, longer only for parties that wait for others, and continues with those that came. Time in which this process
+itself stood still (a suspended machine) counts for nobody: the deadlines of the current wait move by it.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class RoleDriver:
         self._hooks = hooks or RoleHooks()
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        self._begun = self._loop.time()
+        self._begun = self._wait_begun = self._loop.time()
         self._waits = 0
         self._effects = 0
         self._consumed: dict[str, int] = {}
@@ -217,12 +218,14 @@ class RoleDriver:
 
     async def _join(self) -> DriverEvent:
         """Wait until enough parties have joined with the same study and run."""
-        deadline, complete = self._begun + self._timing.join, self._begun
+        complete = self._begun
 
         def joined(now: float) -> _Waiting | Decided | None:
             nonlocal complete
+            deadline = self._begun + self._timing.join
             absent, lost = self._peers(Peer.ABSENT), self._peers(Peer.ENDED, Peer.FAILED)
             complete = complete if lost else now
+            lost += [name for name in self._peers(Peer.JOINED, Peer.READY) if self._links[name].has_been_down(self._timing.gone)]
             if lost and self._is_too_few(lost):
                 decided = self._give_up(DriverEvent.JOINED.value, lost)
                 if decided.lost in absent and self._links[decided.lost].may_explain(now - complete):
@@ -252,14 +255,14 @@ class RoleDriver:
         if not self._hub:
             self._say_ready()
         self._go_live()
-        begun = self._loop.time()
+        self._wait_begun = self._loop.time()
 
         def ready(now: float) -> _Waiting | Decided | None:
             lost, missing = self._peers(Peer.ENDED, Peer.FAILED), self._peers(Peer.JOINED)
             if lost and self._is_too_few(lost):
                 return self._give_up(DriverEvent.ALL_READY.value, lost)
             enough = len(self._peers(Peer.READY)) + 1 >= self._required
-            late, deadline = self._late(missing, begun, collecting=False)
+            late, deadline = self._late(missing, collecting=False)
             if enough and len(late) == len(missing):
                 return None
             if late and not enough:
@@ -302,11 +305,11 @@ class RoleDriver:
         self._go_live()
         for link in self._links.values():
             link.finish()
-        begun = self._loop.time()
+        self._wait_begun = self._loop.time()
 
         def drained(now: float) -> _Waiting | None:
             due = [name for name in peers if self._run.me in self._hooks.readers and not self._has(name)]
-            late, _ = self._late(due, begun, collecting=True)
+            late, _ = self._late(due, collecting=True)
             waiting = [
                 name
                 for name in peers
@@ -403,16 +406,18 @@ class RoleDriver:
         if not self._live or to in self._excluded or link.fits(len(payload)):
             link.post_now(kind, payload)
             return
-        begun = self._loop.time()
+        self._wait_begun = self._loop.time()
         posting = asyncio.ensure_future(link.post(kind, payload))
         try:
             while not posting.done():
                 self._raise_failures()
                 self._wake.clear()
                 waiter = asyncio.ensure_future(self._wake.wait())
+                due = self._loop.time() + self._timing.beat
                 await asyncio.wait({posting, waiter}, timeout=self._timing.beat, return_when=asyncio.FIRST_COMPLETED)
                 waiter.cancel()
-                if not posting.done() and self._loop.time() - max(begun, link.heard) > self._timing.step:
+                self._forgive_standstill(due)
+                if not posting.done() and self._loop.time() - max(self._wait_begun, link.heard) > self._timing.step:
                     raise PeerLost("takes no more messages", party=to)
         finally:
             posting.cancel()
@@ -455,13 +460,13 @@ class RoleDriver:
     async def _wait(self, number: int, senders: Sequence[str], kind: str, quorum: int | None) -> Decided | None:
         """Wait until all messages have arrived, or a deadline forces a decision, which is then on disk."""
         self._go_live()
-        begun = self._loop.time()
+        self._wait_begun = self._loop.time()
 
         def arrived(now: float) -> _Waiting | Decided | None:
             missing = [name for name in senders if not self._has(name)]
             if not missing:
                 return None
-            late, deadline = self._late(missing, begun, collecting=quorum is not None)
+            late, deadline = self._late(missing, collecting=quorum is not None)
             if quorum is None and late:
                 return self._give_up(number, late)
             if quorum is not None and len(late) == len(missing):
@@ -489,10 +494,21 @@ class RoleDriver:
                     self.progress.waiting_for = ()
                 return verdict
             self._show(kind, verdict, wanted)
+            due = self._loop.time() + min(verdict.pause, self._timing.beat)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(verdict.pause, self._timing.step)):
+                async with asyncio.timeout_at(due):
                     await self._wake.wait()
             self._wake.clear()
+            self._forgive_standstill(due)
+
+    def _forgive_standstill(self, due: float) -> None:
+        """Move the deadlines of this wait if the loop woke long after `due`: what the peers sent meanwhile is still unread."""
+        gap = self._loop.time() - due
+        if gap > self._timing.beat:
+            self._begun += gap
+            self._wait_begun += gap
+            for link in self._links.values():
+                link.forgive(gap)
 
     def _peers(self, *states: Peer) -> list[str]:
         return [name for name, link in self._links.items() if link.peer in states]
@@ -500,9 +516,9 @@ class RoleDriver:
     def _is_too_few(self, without: Sequence[str]) -> bool:
         return len(self._links) + 1 - len(without) < self._required
 
-    def _late(self, missing: Sequence[str], begun: float, *, collecting: bool) -> tuple[list[str], float]:
-        """Return who is past the deadline, and when the next one will be."""
-        now, late, ends = self._loop.time(), [], []
+    def _late(self, missing: Sequence[str], *, collecting: bool) -> tuple[list[str], float]:
+        """Return who is past the deadline of the current wait, and when the next one will be."""
+        now, begun, late, ends = self._loop.time(), self._wait_begun, [], []
         for name in missing:
             link = self._links[name]
             since = begun

@@ -218,6 +218,16 @@ class Link:
         self._forget_sessions()
         self._wake.set()
 
+    def has_been_down(self, seconds: float) -> bool:
+        """Return True if there has been no connection for that long."""
+        return self.down_since is not None and self._loop.time() - self.down_since >= seconds
+
+    def forgive(self, gap: float) -> None:
+        """Leave out of account a time in which this process stood still and could not hear the peer."""
+        self.heard += gap
+        if self.down_since is not None:
+            self.down_since += gap
+
     def accept(self, frame: Frame, size: int) -> None:
         """Queue a frame that arrived as `size` bytes; its names take memory as its content does.
 
