@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -102,3 +103,17 @@ def test_a_card_that_does_not_fit_the_keys_is_refused(tmp_path: Path) -> None:
 def test_names_are_file_names_everywhere(name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
         Identity.generate(name)
+
+
+def test_damaged_key_files_end_in_an_error_that_names_what_to_do(tmp_path: Path) -> None:
+    Identity.create(tmp_path, "north")
+    for name in ("tls.key", "identity.key"):
+        path = tmp_path / "keys" / name
+        whole = path.read_bytes()
+        damages = [bytes(whole[:at] + bytes([whole[at] ^ 0x20]) + whole[at + 1 :]) for at in range(len(whole))]
+        for damaged in [*damages, b"", whole[:-20], bytes(len(whole))]:
+            path.write_bytes(damaged)
+            with contextlib.suppress(ConfigError):  # a flipped bit may leave the same key, or a white space
+                Identity.load(tmp_path)
+        path.write_bytes(whole)
+    Identity.load(tmp_path)

@@ -7,6 +7,7 @@ import msgspec
 from blindbayes.errors import PeerProtocolError
 from blindbayes.net.envelope import Session
 from blindbayes.net.versions import are_versions
+from blindbayes.wire import MALFORMED
 
 CONFIRM, ACK, AGAIN, BEAT, ABORT, READY = "confirm", "ack", "again", "beat", "abort", "ready"
 CONTROL = frozenset((CONFIRM, ACK, AGAIN, BEAT, ABORT, READY))
@@ -33,7 +34,7 @@ def read_confirm(session: Session, body: bytes) -> Confirm:
     """Decode a confirmation, if the peer's identity signed it."""
     try:
         confirm = _CONFIRM.decode(body)
-    except msgspec.MsgspecError as cause:
+    except MALFORMED as cause:
         raise PeerProtocolError("a session is not well formed", party=session.pair.peer) from cause
     session.require_proof(confirm.proof, confirm.heads)
     return confirm

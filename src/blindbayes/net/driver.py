@@ -225,7 +225,8 @@ class RoleDriver:
             deadline = self._begun + self._timing.join
             absent, lost = self._peers(Peer.ABSENT), self._peers(Peer.ENDED, Peer.FAILED)
             complete = complete if lost else now
-            lost += [name for name in self._peers(Peer.JOINED, Peer.READY) if self._links[name].has_been_down(self._timing.gone)]
+            joined_once = self._peers(Peer.JOINED, Peer.READY)
+            lost += [name for name in joined_once if self._links[name].has_been_down(self._timing.gone)]
             if lost and self._is_too_few(lost):
                 decided = self._give_up(DriverEvent.JOINED.value, lost)
                 if decided.lost in absent and self._links[decided.lost].may_explain(now - complete):

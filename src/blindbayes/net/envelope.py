@@ -25,7 +25,7 @@ from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolEr
 from blindbayes.io.untrusted import shown
 from blindbayes.net.identity import framed
 from blindbayes.net.versions import ENVELOPE
-from blindbayes.wire import MAX_FRAME_BYTES
+from blindbayes.wire import MALFORMED, MAX_FRAME_BYTES
 
 _MAX_REASON = 300
 _NOTHING = memoryview(b"")
@@ -122,7 +122,7 @@ def unpack(raw: bytes | memoryview, *, sender: str | None = None) -> Frame:
         raise PeerProtocolError("an envelope has an unknown version", party=sender)
     try:
         frame: Frame = _DECODER.decode(memoryview(raw)[1:])
-    except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, OverflowError, RecursionError) as cause:
+    except MALFORMED as cause:
         raise PeerProtocolError("an envelope is not well formed", party=sender) from cause
     if isinstance(frame, Sealed) and (min(frame.counter, frame.index, frame.part, frame.parts) < 0 or frame.counter >> 64):
         raise PeerProtocolError("an envelope is not well formed", party=sender)

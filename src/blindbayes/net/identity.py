@@ -13,6 +13,7 @@ from pathlib import Path
 
 import tomlkit
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
@@ -21,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from blindbayes.crypto.aead import seal, unseal
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import PUBLIC_BYTES, AgreementKey
-from blindbayes.crypto.prg import derive_key
+from blindbayes.crypto.prg import KEY_BYTES, derive_key
 from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.io.files import make_private_folder, read_private, write_whole
@@ -205,11 +206,14 @@ class Identity:
     @classmethod
     def load(cls, home: Path, *, passphrase: str | None = None) -> Identity:
         """Load the keys in `home`. Refuse key files that others may read, and a card of other keys."""
-        secret = _unlock(read_private(home / "keys" / "identity.key"), passphrase)
-        tls_key = _unlock(read_private(home / "keys" / "tls.key"), passphrase)
+        secret = _identity_secret(home, passphrase)
+        tls_key = _unlock(home / "keys" / "tls.key", passphrase)
         card = read_card(home / "card.toml")
         identity = cls._assemble(card.name, card.address, secret, tls_key, card.certificate)
-        private = serialization.load_pem_private_key(tls_key, password=None)
+        try:
+            private = serialization.load_pem_private_key(tls_key, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise ConfigError("keys/tls.key is damaged: `blindbayes site rotate` makes a new one") from None
         if identity.card.identity != card.identity or (
             x509.load_pem_x509_certificate(card.certificate).public_key() != private.public_key()
         ):
@@ -223,7 +227,7 @@ class Identity:
         An interrupted rotation can be repeated: it needs the identity's key alone.
         """
         coins, card = Coins.system(), read_card(home / "card.toml")
-        secret = _unlock(read_private(home / "keys" / "identity.key"), passphrase)
+        secret = _identity_secret(home, passphrase)
         private = ec.derive_private_key(1 + coins.below(_P256_ORDER - 1), ec.SECP256R1())
         certificate = _self_signed(f"{coins.bytes(8).hex()}.blindbayes", private, serial=1 + coins.bits(150))
         identity = cls._assemble(card.name, card.address, secret, _pem(private), certificate)
@@ -306,12 +310,20 @@ def _lock(secret: bytes, passphrase: str | None, coins: Coins) -> bytes:
     return _SCRYPT + salt + seal(_stretch(passphrase, salt), secret, associated=_SCRYPT + salt)
 
 
-def _unlock(stored: bytes, passphrase: str | None) -> bytes:
+def _identity_secret(home: Path, passphrase: str | None) -> bytes:
+    secret = _unlock(home / "keys" / "identity.key", passphrase)
+    if len(secret) != KEY_BYTES:
+        raise ConfigError("keys/identity.key is damaged: restore it from a backup")
+    return secret
+
+
+def _unlock(path: Path, passphrase: str | None) -> bytes:
+    stored = read_private(path)
     form, body = stored[:4], stored[4:]
     if form == _PLAIN:
         return body
     if form != _SCRYPT:
-        raise ConfigError("a key file has an unknown form")
+        raise ConfigError(f"keys/{path.name} is damaged: restore it from a backup")
     if passphrase is None:
         raise ConfigError("the keys of this site have a passphrase: give it with --passphrase-file")
     try:

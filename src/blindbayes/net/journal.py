@@ -2,9 +2,9 @@
 
 Append-only and encrypted. The seed, the input's digest and the code version are in it before the first message is sent; every
 received message and every decision (who was in time, who was given up) before anything that depends on it is sent. Records are
-chained, so none can be altered, moved or removed in the middle. A head authenticates its lengths, so that damage is not taken for
-a torn end. A crash may leave a torn last record, which is cut off. A cut further back (a restored backup) is noticed by the other
-parties, which say what they have seen: `link` compares.
+chained, so none can be altered, moved or removed in the middle. A head authenticates its lengths, so that damage is not taken
+for a torn end. A crash may leave a torn last record, which is cut off. A cut further back (a restored backup) is noticed by the
+other parties, which say what they have seen: `link` compares.
 
 A large record begins on a page and is written past the system's cache by the thread that commits, since nobody reads a copy
 there. Where zeros stand in place of a record, the next one begins on the next page.

@@ -27,6 +27,7 @@ from blindbayes.net.outbox import Outbox
 from blindbayes.net.sessions import Pulse, Sessions, Timing
 from blindbayes.net.states import OWN, PEER, Own, OwnEvent, Peer, PeerEvent, SessionState, follow
 from blindbayes.net.versions import VERSIONS, difference
+from blindbayes.wire import MALFORMED
 
 _MAX_FORGERIES = 16
 _MAX_STEP = 64
@@ -509,7 +510,7 @@ class Link:
                 self._learn(PeerEvent.READY)
             else:
                 raise PeerProtocolError("a session was confirmed twice", party=self.pair.peer)
-        except msgspec.MsgspecError as cause:
+        except MALFORMED as cause:
             raise PeerProtocolError("a control frame is not well formed", party=self.pair.peer) from cause
         self._wake.set()
 

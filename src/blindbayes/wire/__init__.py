@@ -21,6 +21,8 @@ from blindbayes.wire.items import MAX_ITEMS, has_few_items
 
 VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+MALFORMED = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""Everything that a decoder raises for bytes of a peer; text that is not UTF-8 is a ValueError."""
 U64Array = npt.NDArray[np.uint64]
 
 
@@ -169,6 +171,6 @@ def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     try:
         message: M = _DECODERS[kind].decode(memoryview(frame)[1:])
-    except (msgspec.MsgspecError, ValueError, UnicodeDecodeError, OverflowError, RecursionError) as cause:
+    except MALFORMED as cause:
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender) from cause
     return message
