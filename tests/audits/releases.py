@@ -321,7 +321,7 @@ def spent_by(plan: FitPlan, coins: Coins) -> Fraction:
     noisy = plan.release(Statistics(layout, np.zeros(layout.size, dtype=object)), coins)
     last = noisy.plan
     own = 0 if last.class_counts is None else plan.expected.rows_per_unit / last.class_counts.scale
-    others = sum((epsilon for name, epsilon in last.stages if name != "class counts"), Fraction(0))
+    others = sum((stage.epsilon for stage in last.stages if stage.name != "class counts"), Fraction(0))
     return own + others + plan.stages(last.planned_rows).reserved + last.epsilon
 
 

@@ -16,6 +16,7 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveB
 from blindbayes.codebook import Feature
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
+from blindbayes.data.table import read_block
 from blindbayes.dp.release import private_fit as stages
 from blindbayes.dp.release.cells import fine_cells, joined, likely_shape, look_edges, public_shape, seen_shape
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms
@@ -24,7 +25,7 @@ from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.errors import ConfigError
-from blindbayes.statistics import Layout, Statistics
+from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.parameters import Histogram
 
 COINS = Coins.seeded(b"\x07" * 32)
@@ -306,3 +307,23 @@ def test_a_feature_of_very_many_values_is_the_first_to_be_left_out() -> None:
     plan = plan_fit(Codebook("y", ("n", "p"), (*bins, Numeric("id", 0, 299, bins=300)), max_rows=10**6), epsilon=1, rows=700)
     cuts = plan.release(empty(plan), COINS).plan.encodings
     assert [cut.kind for cut in cuts] == ["cells"] * 6 + ["nothing"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [(100, ["class counts", "last choice"]), (4000, ["first look", "tables", "weights of features", "last choice"])],
+)
+def test_an_outcome_lists_every_stage_with_its_mechanism(rows: int, names: list[str]) -> None:
+    """A fit by rules spends 90% through permute-and-flip on floating-point scores, and says so."""
+    table, book = heavy(rows), heavy_book()
+    plan = plan_fit(book, epsilon=1.0, rows=rows, select_model=True)
+    block = read_block(table, plan.codebook)
+    outcome = plan.fit(count_block(Layout(plan.codebook), block), block, COINS)
+    found = {stage.name: stage for stage in outcome.stages}
+    assert list(found)[-len(names) :] == names
+    assert sum(stage.epsilon for stage in outcome.stages) == plan.epsilon
+    assert {stage.name for stage in outcome.stages if stage.floating_point} == {"weights of features", "last choice"} & set(
+        names
+    )
+    assert found["last choice"].mechanism == "permute_and_flip"
+    assert rows > 100 or found["last choice"].epsilon == Fraction(9, 10) * plan.epsilon

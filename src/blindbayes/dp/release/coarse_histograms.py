@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart
 from blindbayes.dp.release.cells import CellShape, look_edges, seen_shape
 from blindbayes.dp.release.constants import LOOK_PRIOR, MAX_LOOK_NOISE
@@ -38,6 +39,10 @@ class CoarseHistograms:
         """Noise of one class with these histograms; a record moves one cell of each."""
         parts = (ReleasePart(each.name, len(look_edges(each)) - 1 + each.optional) for each in self.features)
         return Classwise(tuple(parts), self.epsilon, self.rows_per_unit)
+
+    def stage(self, unit: str) -> Stage:
+        """Return the facts of this stage."""
+        return Stage(name="first look", mechanism="knorm", epsilon=self.epsilon, unit=unit, sampler=self.noise.sampler)
 
     def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
         """Return the exact counts that noise is added to: (1, cells), with a last cell for rows without a value."""

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart
 from blindbayes.dp.release.constants import MAX_WIDTH, SHIFT_SPREAD, WEIGHT_SPREAD, WEIGHT_START, WEIGHT_STEPS
 from blindbayes.statistics import CodedRows
@@ -170,6 +171,17 @@ class FeatureWeights:
     epsilon: Fraction
     rows_per_unit: int
     rows: int
+
+    def stage(self, unit: str) -> Stage:
+        """Return the facts of this stage: what a row adds is computed in floating point and rounded by itself."""
+        return Stage(
+            name="weights of features",
+            mechanism="knorm",
+            epsilon=self.epsilon,
+            unit=unit,
+            sampler=Classwise.sampler,
+            floating_point=True,
+        )
 
     def models(self, parameters: Parameters, rows: CodedRows, coins: Coins) -> list[Parameters]:
         """Return the models that a noisy gradient suggests, nearest first."""

@@ -26,11 +26,12 @@ from typing import Any, TypeAlias
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.accounting.statement import PrivacyStatement, Setting
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.dp.noise.knorm_histograms import NUMBER_VARIANCE
-from blindbayes.dp.noise.mechanisms import PrivacyCost
+from blindbayes.dp.noise.mechanisms import DiscreteLaplace, PrivacyCost
 from blindbayes.dp.release import constants as tuned
 from blindbayes.dp.release.cells import CellShape, fine_codebook, is_cut, likely_shape, public_shape
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms, plan_histograms
@@ -130,12 +131,13 @@ class FitOutcome:
 
     parameters: Parameters
     noisy: NoisyStatistics
+    stages: tuple[Stage, ...]  # all that ran, in order; their epsilons add up to the price
 
     def facts(self) -> dict[str, Any]:
         """Return public facts as the stages turned out, for the model file."""
         last = self.noisy.plan.describe()
         facts = {key: last[key] for key in ("features", "groups", "reasons", "sampler")}
-        facts["stages"] = {name: float(epsilon) for name, epsilon in self.noisy.plan.stages}
+        facts["stages"] = {stage.name: float(stage.epsilon) for stage in self.noisy.plan.stages}
         return {**facts, "released": record_of(self.noisy)}
 
 
@@ -251,6 +253,16 @@ class FitPlan:
         share = max(low, min(high, Fraction(tuned.CLASS_SIGNAL * unit, self.rows)))
         return Fraction(0) if self._is_joint_cheaper(self.likely_encodings, share, stages.shared) else share
 
+    @property
+    def _class_stage(self) -> Stage:
+        return Stage(
+            name="class counts",
+            mechanism=DiscreteLaplace.name,
+            epsilon=self.class_epsilon,
+            unit=self.expected.unit,
+            sampler=DiscreteLaplace.sampler,
+        )
+
     @cached_property
     def likely_encodings(self) -> tuple[FeatureEncoding, ...]:
         """Likely encodings of the features, for the declared number of rows."""
@@ -283,7 +295,8 @@ class FitPlan:
         """
         noisy = self.release(statistics, coins)
         parameters = fit_parameters(noisy, alpha=alpha)
-        stages, spent, why = self.stages(noisy.plan.planned_rows), noisy.plan.stages, self._why_unselected
+        stages, why = self.stages(noisy.plan.planned_rows), self._why_unselected
+        later: list[Stage] = []
         if stages.model_selection is not None:
             if rows is None:
                 raise ConfigError("the model selection needs the rows; plan without it")
@@ -291,19 +304,20 @@ class FitPlan:
             weighed: Sequence[Parameters] = ()
             if stages.weights is not None:
                 weighed = stages.weights.models(parameters, block, coins)
-                spent = (*spent, ("weights of features", stages.weights.epsilon))
+                later.append(stages.weights.stage(self.expected.unit))
             parameters, which = stages.model_selection.choose(parameters, block, coins, weighed)
-            spent = (*spent, ("last choice", stages.model_selection.epsilon))
+            later.append(stages.model_selection.stage(self.expected.unit))
             epsilon = float(stages.model_selection.epsilon)
             why = f"{which}, by how many rows are right then, for epsilon {epsilon:.3g}"
-        last = replace(noisy.plan, reasons=(*noisy.plan.reasons, why), stages=spent)
-        return FitOutcome(parameters, replace(noisy, plan=last))
+        earlier = noisy.plan.stages
+        last = replace(noisy.plan, reasons=(*noisy.plan.reasons, why), stages=(*earlier, *later))
+        return FitOutcome(parameters, replace(noisy, plan=last), (*earlier, last.stage, *later))
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:
         """Run the stages up to the tables. Every call is a release: the price must have been charged before."""
         if statistics.codebook != self.codebook:
             raise ConfigError("these statistics were not counted with the plan's codebook; count with plan.codebook")
-        spent: dict[str, Fraction] = {}
+        spent: list[Stage] = []
         reasons: list[str] = []
         counts = self._count_classes(statistics, coins, spent, reasons)
         if self.rows is not None:
@@ -314,7 +328,7 @@ class FitPlan:
         left = self.epsilon - self.class_epsilon - stages.reserved
         if (selection := stages.feature_selection) is not None:
             left -= selection.epsilon
-            spent["choice of features"] = selection.epsilon
+            spent.append(selection.stage(self.expected.unit))
             reasons.append(
                 f"{selection.keep} of {len(selection.features)} features, those that tell most by themselves, for epsilon "
                 f"{float(selection.epsilon):.3g}"
@@ -327,17 +341,17 @@ class FitPlan:
             keep = frozenset(each.feature for each in encodings if each.kind != "nothing")
         if (look := self.look(rows, keep)) is not None:
             left -= look.epsilon
-            spent["first look"] = look.epsilon
+            spent.append(look.stage(self.expected.unit))
             reasons.append(
                 f"a first look at {len(look.features)} numbers for epsilon {float(look.epsilon):.3g}: equally full cells"
             )
             shapes = {**shapes, **look.shapes(statistics, rows, coins)}
         last = self.tables(left, counts, shapes, keep, selection is not None)
         why = (*reasons, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
-        return replace(last, reasons=why, stages=tuple(spent.items())).release(statistics, coins)
+        return replace(last, reasons=why, stages=tuple(spent)).release(statistics, coins)
 
     def _count_classes(
-        self, statistics: Statistics, coins: Coins, spent: dict[str, Fraction], reasons: list[str]
+        self, statistics: Statistics, coins: Coins, spent: list[Stage], reasons: list[str]
     ) -> NoisyClassCounts | None:
         if not self.class_epsilon:
             return None
@@ -345,7 +359,7 @@ class FitPlan:
         noise = samplers.discrete_laplace(coins, scale, len(self.declared.classes))
         exact = zip(statistics.class_counts, noise, strict=True)
         counts = NoisyClassCounts(tuple(int(count) + int(extra) for count, extra in exact), scale)
-        spent["class counts"] = self.class_epsilon
+        spent.append(self._class_stage)
         reasons.append(f"class counts for epsilon {float(self.class_epsilon):.3g}, noise {counts.deviation:.3g} in each")
         return counts
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_max_words
+from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import cost_ceiling, require_delta
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise, ReleasePart
@@ -110,7 +111,7 @@ class ReleasePlan:
     reasons: tuple[str, ...]
     class_counts: NoisyClassCounts | None = None  # of an earlier stage
     recount: bool = False  # class counts are released here too, although an earlier stage gave some
-    stages: tuple[tuple[str, Fraction], ...] = ()  # the other stages of the same release, and what each spends
+    stages: tuple[Stage, ...] = ()  # the other stages of the same fit
 
     # -- what is released ------------------------------------------------------------------------------------------------
 
@@ -179,6 +180,19 @@ class ReleasePlan:
         if isinstance(self.noise, Centred):
             return PrivacyCost(cost_ceiling(self.epsilon), self.noise.delta, self.unit, rho=self.noise.rho)
         return self.noise.price
+
+    @property
+    def stage(self) -> Stage:
+        """The release as the stage of a fit."""
+        return Stage(
+            name="tables" if any(item.kind != "classes" for item in self.items) else "class counts",
+            mechanism=self.mechanism,
+            epsilon=self.epsilon,
+            unit=self.unit,
+            sampler=self.noise.sampler,
+            delta=self.price.delta,
+            rho=self.price.rho,
+        )
 
     @property
     def planned_rows(self) -> int:

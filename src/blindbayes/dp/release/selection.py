@@ -27,6 +27,7 @@ import numpy as np
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.stage import Stage, selection_stage
 from blindbayes.dp.noise.exact_events import Integers, survives
 from blindbayes.dp.noise.knorm_histograms import _permutations
 from blindbayes.dp.release import stumps as rule
@@ -54,6 +55,10 @@ class FeatureSelection:
     keep: int
     epsilon: Fraction
     rows_per_unit: int
+
+    def stage(self, unit: str) -> Stage:
+        """Return the facts of this stage: scores are whole numbers throughout."""
+        return selection_stage("choice of features", self.epsilon, unit, floating_point=False)
 
     def scores(self, statistics: Statistics) -> list[int]:
         """Return how many rows the best rule on each feature alone gets right."""
@@ -102,6 +107,10 @@ class ModelSelection:
     def rate(self) -> Fraction:
         """Privacy loss rate of one selection, per row."""
         return self.epsilon / (self.steps * self.rows_per_unit)
+
+    def stage(self, unit: str) -> Stage:
+        """Return the facts of this stage: which class a model gives a row is decided by sums of floating-point logarithms."""
+        return selection_stage("last choice", self.epsilon, unit, floating_point=True)
 
     def scores(self, models: Sequence[Parameters], rows: CodedRows) -> list[int]:
         """Return how many rows each model gets right; rows whose class is unknown do not count."""
