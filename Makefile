@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 BUILT := $(VENV)/.kernels
 
@@ -21,11 +23,24 @@ help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 	@echo; echo "New here? CONTRIBUTING.md says what goes where; make test is what a change must pass."
 
-$(READY): requirements.lock pyproject.toml papers/pyproject.toml
+# What the package needs to run: enough for the demo. pip compiles nothing; a run writes the bytecode of what it imports.
+$(CORE): requirements-demo.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e papers
+	@echo "1/3 A virtual environment in $(VENV) (450 MB; about a minute altogether, once)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2/3 The libraries that blindbayes needs, by the hashes of requirements-demo.lock"
+	@$(PIP) install --no-compile --require-hashes -r requirements-demo.lock
+	@$(PIP) uninstall --yes setuptools
+	@echo "3/3 blindbayes itself, its kernels compiled for this processor"
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@find $(VENV)/lib -type d -regex '.*/\(\(numpy\|scipy\|pyarrow\)/.*tests\|pip/.*__pycache__\)' -prune -exec rm -r {} +  # 37 MB
+	@touch $@
+
+# What developers need as well.
+$(READY): $(CORE) requirements.lock papers/pyproject.toml
+	@echo "The libraries and tools of the tests, by the hashes of requirements.lock (1 GB more)"
+	@$(PIP) install --no-compile --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e papers
 	@touch $@
 
 $(BUILT): $(READY) $(wildcard src/blindbayes/crypto/kernels/*.[ch]) src/blindbayes/crypto/kernels/build.py
@@ -34,8 +49,8 @@ $(BUILT): $(READY) $(wildcard src/blindbayes/crypto/kernels/*.[ch]) src/blindbay
 
 setup: $(BUILT)  ## Make the virtual environment from the pinned lock
 
-demo: $(BUILT)  ## Three hospitals train one model without pooling a row
-	$(BIN)/blindbayes demo --out out/demo
+demo: $(CORE)  ## Three hospitals train one model without pooling a row
+	@$(BIN)/blindbayes demo --out out/demo
 
 test: $(BUILT) lint test-fast test-tenth guard-short  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests, costs
 
@@ -92,10 +107,12 @@ peers: $(BUILT)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined
 hooks: $(BUILT)  ## Run lint before every commit (installs a hook of pre-commit, which must be there)
 	pre-commit install
 
-lock: $(BUILT)  ## Renew requirements.lock (needs uv in the environment)
+lock: $(BUILT)  ## Renew the pinned locks (needs uv in the environment)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev --generate-hashes \
 		--no-emit-index-url --no-header --quiet --no-emit-package pyspark --no-emit-package blindbayes \
 		--no-emit-package blindbayes-papers --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra agent --group build --generate-hashes \
+		--no-emit-index-url --no-header --quiet --constraint requirements.lock --output-file requirements-demo.lock
 	echo 'pyspark>=4,<4.1' | $(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --quiet --output-file engines/spark.lock
 

@@ -1,4 +1,7 @@
-"""Compile the kernels for a wheel or an editable install. Without a compiler the package is pure Python."""
+"""Compile the kernels: all sets for a wheel, the fastest one for an editable install (`make` adds the others for tests).
+
+Without a compiler the package is pure Python.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ class KernelHook(BuildHookInterface[Any]):
         build = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(build)  # by its path: the package itself needs more than a build has
         try:
-            made = build.build(chosen=build.sets() if version == "standard" else build.native_sets())
+            chosen = build.sets() if version == "standard" else build.quick_sets()
+            if version != "standard" and build.is_current(chosen=chosen):
+                return
+            made = build.build(chosen=chosen)
         except build.Unbuildable as why:
             build.LIBRARY.unlink(missing_ok=True)
             self.app.display_warning(f"blindbayes: kernels are left out, numpy does the work: {why}")

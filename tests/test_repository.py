@@ -86,6 +86,24 @@ def test_make_help_lists_every_target() -> None:
     assert {line.split()[0] for line in shown.splitlines() if line[:1].islower()} == targets()
 
 
+def pins(name: str) -> dict[tuple[str, str], set[str]]:
+    """The hashes of every pinned version of a lock."""
+    found = re.findall(r"^(\S+?)==(\S+)[^\n]*\n((?:    --hash=\S+[^\n]*\n)+)", text(name), flags=re.MULTILINE)
+    return {(library, version): set(re.findall(r"sha256:[0-9a-f]{64}", hashes)) for library, version, hashes in found}
+
+
+def test_the_demo_installs_a_part_of_the_lock_without_the_tools_of_developers() -> None:
+    whole, part = pins("requirements.lock"), pins("requirements-demo.lock")
+    assert part
+    assert all(whole[pin] == hashes for pin, hashes in part.items())
+    names = {library for library, _ in part}
+    assert {"scikit-learn", "pyarrow", "grpcio", "hatchling"} <= names
+    assert not names & {"mypy", "playwright", "onnxruntime", "mkdocs", "pandas", "duckdb", "polars", "matplotlib", "pytest"}
+    planned = subprocess.run(["make", "-n", "-B", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "-r requirements-demo.lock" in planned
+    assert "-r requirements.lock" not in planned
+
+
 def test_every_slow_test_belongs_to_one_tenth_and_none_is_empty() -> None:
     names = [f"tests/a/test_b.py::test_{number}" for number in range(2000)]
     found = [tenth_of(name) for name in names]

@@ -53,10 +53,10 @@ def _table(
 
 
 def hospitals(rows: int = 6000, *, seed: int = 2008, sites: tuple[str, ...] = ("north", "south", "west")) -> Synthetic:
-    """Readmission within 30 days at several hospitals whose patients differ: each alone sees a biased part.
+    """Readmission within 30 days at several hospitals, each of which hardly sees some of the diagnoses.
 
-    The class-conditional distributions are the same everywhere; sites differ in size, in the share of readmissions and in how
-    often the laboratory value is missing.
+    A patient with a diagnosis is readmitted with the same probability everywhere. Sites differ in size, in which diagnoses
+    they treat (truth: `case mix`), hence in the share of readmissions, and in how often the laboratory value is missing.
     """
     codebook = Codebook(
         "readmitted",
@@ -72,22 +72,28 @@ def hospitals(rows: int = 6000, *, seed: int = 2008, sites: tuple[str, ...] = ("
         max_rows=10_000_000,
     )
     laws: dict[str, Law] = {
-        "admission": [[0.42, 0.50, 0.08], [0.20, 0.66, 0.14]],
-        "diagnosis": [[0.18, 0.14, 0.24, 0.16, 0.28], [0.29, 0.26, 0.08, 0.22, 0.15]],
-        "discharge": [[0.72, 0.18, 0.10], [0.48, 0.34, 0.18]],
-        "age": ((56.0, 68.0), (17.0, 13.0)),
-        "length_of_stay": ((4.5, 8.0), (3.0, 4.5)),
-        "hba1c": ((6.1, 7.4), (1.0, 1.5)),
+        "admission": [[0.42, 0.50, 0.08], [0.26, 0.60, 0.14]],
+        "diagnosis": [[0.04, 0.30, 0.36, 0.04, 0.26], [0.40, 0.06, 0.03, 0.45, 0.06]],
+        "discharge": [[0.72, 0.18, 0.10], [0.54, 0.30, 0.16]],
+        "age": ((56.0, 63.0), (17.0, 14.0)),
+        "length_of_stay": ((4.5, 6.0), (3.0, 4.0)),
+        "hba1c": ((6.1, 6.6), (1.0, 1.3)),
     }
+    case_mix = ((3.0, 0.3, 2.0, 0.02, 2.0), (0.02, 1.0, 0.2, 4.0, 0.3), (0.05, 4.0, 0.05, 0.05, 3.0))  # weights of diagnoses
+    whole = np.array([[0.7], [0.3]]) * np.array(laws["diagnosis"])  # class and diagnosis together, without a choice of patients
     generator = np.random.default_rng(seed)
-    shares = np.array([0.5, 0.3, 0.2, *([0.2] * max(0, len(sites) - 3))])[: len(sites)]
-    readmitted, missing = (0.14, 0.24, 0.35), (0.1, 0.25, 0.4)
+    shares, missing = np.array([0.55, 0.33, *[0.12] * max(1, len(sites) - 2)])[: len(sites)], (0.1, 0.25, 0.4)
     tables: dict[str, pa.Table] = {}
-    for index, site in enumerate(sites):
-        labels = (generator.random(round(rows * (shares / shares.sum())[index])) < readmitted[index % 3]).astype(np.int64)
-        tables[site] = _table(generator, codebook, labels, laws, missing[index % 3])
-    by_site = {site: readmitted[index % 3] for index, site in enumerate(sites)}
-    return Synthetic(tables, codebook, {"readmitted by site": by_site, **_truth(laws)})
+    readmitted: dict[str, float] = {}
+    for index, (site, share) in enumerate(zip(sites, shares / shares.sum(), strict=True)):
+        here = whole * np.array(case_mix[index % 3])
+        here /= here.sum()
+        labels = (generator.random(round(rows * share)) < here[1].sum()).astype(np.int64)
+        treated: Law = (here / here.sum(axis=1, keepdims=True)).tolist()
+        tables[site] = _table(generator, codebook, labels, laws | {"diagnosis": treated}, missing[index % 3])
+        readmitted[site] = float(here[1].sum())
+    mixes = {site: case_mix[index % 3] for index, site in enumerate(sites)}
+    return Synthetic(tables, codebook, {"readmitted by site": readmitted, "case mix": mixes, **_truth(laws)})
 
 
 def _truth(laws: Mapping[str, Law]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from blindbayes import Codebook, NaiveBayes
@@ -158,6 +159,36 @@ def test_hospital_tables_fit_their_codebook_and_add_up() -> None:
     assert sum(table.num_rows for table in made.tables.values()) == 3000
     assert all(check(table, made.codebook).ok for table in made.tables.values())
     assert len(hospitals(1000, sites=("a", "b", "c", "d", "e")).tables) == 5
+
+
+def test_every_hospital_gains_from_the_others_and_the_smallest_most() -> None:
+    """Over five seeds, on 9,000 new patients each; the generator is fixed by its seeds."""
+    gains: dict[str, list[float]] = {"north": [], "south": [], "west": []}
+    for seed in range(5):
+        made, new = hospitals(1500, seed=seed), pa.concat_tables(hospitals(9000, seed=seed + 77).tables.values())
+        asked, truth = new.drop_columns(["readmitted"]), new["readmitted"].to_pylist()
+        joint = NaiveBayes(made.codebook).fit(pa.concat_tables(made.tables.values())).score(asked, truth)
+        for site, table in made.tables.items():
+            gains[site].append(joint - NaiveBayes(made.codebook).fit(table).score(asked, truth))
+    means = {site: float(np.mean(each)) for site, each in gains.items()}
+    assert min(means.values()) > 0
+    assert max(means, key=lambda site: means[site]) == "west"
+    assert means["west"] > 0.06
+
+
+def test_a_diagnosis_means_the_same_at_every_hospital() -> None:
+    """Case mix chooses patients by diagnosis alone: the odds of readmission of a diagnosis agree with the truth, within five
+    standard errors of the logarithm, wherever a hospital has ten patients of either class."""
+    made = hospitals(60_000)
+    yes, no = (np.array(made.truth["tables"]["diagnosis"][at]) * share for at, share in ((1, 0.3), (0, 0.7)))
+    compared = 0
+    for table in made.tables.values():
+        counts = count(table, made.codebook).counts["diagnosis"].astype(float)
+        for at in np.flatnonzero(counts.min(axis=0) >= 10):
+            odds = np.log(counts[1, at] / counts[0, at]) - np.log(yes[at] / no[at])
+            assert abs(odds) < 5 * np.sqrt((1 / counts[:, at]).sum())
+            compared += 1
+    assert compared > 8
 
 
 def test_census_draws_from_its_truth() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -74,6 +75,13 @@ def test_the_hospitals(tmp_path: Path) -> None:
         one = CliRunner().invoke(report, ["verify", str(tmp_path / "demo" / kind / "release"), *cards, "--json"])
         assert list(json.loads(one.output)["signed by"]) == ["north", "south", "west"]
     assert facts["signed by"] == ["north", "south", "west"]
+    assert facts["gain"].startswith("west, the smallest, gains most: +")
+    page = (tmp_path / "demo" / "index.html").read_text()
+    links = re.findall(r'href="([^"]+)"', page)
+    assert len(links) > 10
+    assert all((tmp_path / "demo" / link).is_file() for link in links)
+    for part in ("West, the smallest, gains most", "Yes. The sum", "epsilon = 1", "AUC", "codebook draft your.csv"):
+        assert part in page
 
 
 @pytest.mark.slow

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +15,24 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
+from markupsafe import Markup
 from rich.table import Table
 
 from blindbayes.cli.options import JSON
 from blindbayes.cli.screen import Screen
+from blindbayes.data.encode import encode
 from blindbayes.errors import ConfigError, PeerLost
 from blindbayes.io.untrusted import read_json_table
+from blindbayes.report.plots import evaluation_plot
+from blindbayes.report.theme import render
+from blindbayes.statistics.evaluation import Evaluation, evaluate_rows
 
 if TYPE_CHECKING:
     from blindbayes.datasets import Synthetic
     from blindbayes.study.file import StudyFile
     from blindbayes.testing.loopback import Loopback
 
+_SCORE_BINS = 20  # as `study evaluate` has by default
 Outcomes = Mapping[str, Mapping[str, Any]]  # site -> how a run ended there
 
 
@@ -55,7 +62,8 @@ def command(as_json: bool, out: str | None, rows: int) -> None:
     from blindbayes.datasets import hospitals
 
     title, measure = "one model of readmission within 30 days", "accuracy on new patients"
-    story = Story("hospitals", title, measure, "They differ in size and in their patients", 1.0)
+    differ = "Each treats other patients and hardly sees some diagnoses, so each alone learns little about those"
+    story = Story("hospitals", title, measure, differ, 1.0)
     train_together(hospitals(rows), hospitals(9000, seed=77), story, as_json, fresh_folder(out))
 
 
@@ -77,28 +85,35 @@ def train_together(data: Synthetic, later: Synthetic, story: Story, as_json: boo
     from blindbayes import NaiveBayes
 
     begun = time.perf_counter()
-    test = pa.concat_tables(later.tables.values())
-    truth = test.column(data.codebook.target).to_pylist()
+    test = pa.concat_tables(later.tables.values()).combine_chunks()
+    columns = {name: test.column(name).combine_chunks() for name in test.column_names}
 
-    def accuracy(model: Any) -> float:
-        return float(model.score(test.drop_columns([data.codebook.target]), truth))
+    def evaluation(model: Any) -> Evaluation:
+        own = model.parameters_.codebook  # a private model may have its own cells
+        return evaluate_rows(model.parameters_, [encode(columns, own, training=True, labels=columns[own.target])], _SCORE_BINS)
 
     pooled = NaiveBayes(data.codebook).fit(pa.concat_tables(data.tables.values()))
-    with Screen(stderr=True, quiet=as_json).status(f"starting three {story.who} ...") as status:
-        joint, private = _run_sites(data, folder, story.epsilon, lambda text: status.update(text))
+    progress: Callable[[str], None] = (lambda _: None) if as_json else Screen(stderr=True).line
+    progress(f"Starting three {story.who}: one process each, with keys that the others have pinned ...")
+    joint, private = _run_sites(data, folder, story.epsilon, progress)
+    progress(f"Comparing the models on {test.num_rows:,} new rows ...")
     total = sum(table.num_rows for table in data.tables.values())
+    alone = {site: evaluation(NaiveBayes(data.codebook).fit(table)).accuracy for site, table in data.tables.items()}
+    good = evaluation(joint.model)
     lines = [
-        *(
-            (f"{site} alone", table.num_rows, accuracy(NaiveBayes(data.codebook).fit(table)))
-            for site, table in data.tables.items()
-        ),
-        ("joint, masked sum", total, accuracy(joint.model)),
-        ("pooled (not allowed)", total, accuracy(pooled)),
-        (f"joint, epsilon = {story.epsilon:g}", total, accuracy(private.model)),
+        *((f"{site} alone", table.num_rows, alone[site]) for site, table in data.tables.items()),
+        ("joint, masked sum", total, good.accuracy),
+        ("pooled (not allowed)", total, evaluation(pooled).accuracy),
+        (f"joint, epsilon = {story.epsilon:g}", total, evaluation(private.model).accuracy),
     ]
+    winner, smallest = min(alone, key=lambda site: alone[site]), min(data.tables, key=lambda site: data.tables[site].num_rows)
+    note = ", the smallest," if winner == smallest else ""
     facts = {
+        "gain": f"{winner}{note} gains most: {100 * (good.accuracy - alone[winner]):+.1f} points.",
         "accuracy": {name: round(score, 4) for name, _, score in lines},
         "joint equals pooled": joint.model.statistics_ == pooled.statistics_,
+        "cells": pooled.statistics_.words.size,
+        "evaluation": good.figures,
         "leakage": joint.leakage,
         "bytes": joint.bytes,
         "protocol seconds": joint.seconds,
@@ -106,37 +121,87 @@ def train_together(data: Synthetic, later: Synthetic, story: Story, as_json: boo
         "release": None if folder is None else str(folder),
         "signed by": list(joint.signed),
     }
+    if folder is not None:
+        _write_index(folder, story, facts, lines, good)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
         _show(story, lines, facts, list(data.tables))
 
 
+def _wire(leakage: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return for every role what it received and what it could open."""
+    rows = []
+    for party, view in leakage.items():
+        kinds = ", ".join(sorted({trust for trust, _ in view["received"].values()}))
+        count = sum(number for _, number in view["received"].values())
+        rows.append((party, f"{count} messages: {kinds}", ", ".join(view["opened"]) or "nothing"))
+    return rows
+
+
+def _program() -> str:
+    """Return the command as the reader can paste it: with its path, unless it is on the path of commands."""
+    return "blindbayes" if shutil.which("blindbayes") or Path(sys.argv[0]).name != "blindbayes" else sys.argv[0]
+
+
+def _verify_command(folder: Path, sites: Sequence[str]) -> str:
+    cards = " ".join(f"--card {folder / 'cards' / f'{site}.toml'}" for site in sites)
+    return f"{_program()} report verify {folder / 'exact' / 'release'} {cards}"
+
+
+def _write_index(
+    folder: Path, story: Story, facts: Mapping[str, Any], lines: list[tuple[str, int, float]], good: Evaluation
+) -> None:
+    """Write the page that opens the story, above the folders of the releases."""
+    sites = [name.removesuffix(" alone") for name, _, _ in lines if name.endswith(" alone")]
+    gains = [{"site": site, "rows": rows, "alone": score} for site, (_, rows, score) in zip(sites, lines, strict=False)]
+    usual = int(good.base_rate.argmax())
+    page = render(
+        "demo.html",
+        title=f"Three {story.who}, {story.title}",
+        story=story,
+        gain=facts["gain"],
+        gains=sorted(gains, key=lambda each: each["rows"]),
+        joint=good.accuracy,
+        private=lines[-1][2],
+        equal=facts["joint equals pooled"],
+        cells=f"{facts['cells']:,}",
+        wire=_wire(facts["leakage"]),
+        bytes=facts["bytes"],
+        evaluation=good,
+        usual=good.classes[usual],
+        base=float(good.base_rate[usual]),
+        plot=Markup(evaluation_plot(good)),  # noqa: S704 - it escapes every text
+        sites=sites,
+        first=sites[0],
+        verify=_verify_command(folder, sites),
+        program=_program(),
+    )
+    (folder / "index.html").write_text(page, encoding="utf-8")
+
+
 def _show(story: Story, lines: list[tuple[str, int, float]], facts: Mapping[str, Any], sites: list[str]) -> None:
     screen = Screen()
     screen.print(f"\n[bold]Three {story.who}, {story.title}[/]", highlight=False)
-    screen.line(f"Three processes, each with its own table, keys and policy. {story.differ}.\n")
+    screen.line(f"{story.differ}.\n")
     table = Table("trained by", "rows", story.measure)
     for name, count, score in lines:
         table.add_row(name, f"{count:,}", f"{score:.1%}")
     screen.print(table)
-    screen.line(f"joint statistics equal pooled ones, cell by cell: {'yes' if facts['joint equals pooled'] else 'NO'}\n")
+    screen.line(facts["gain"])
+    screen.line(f"Joint statistics equal pooled ones, cell by cell: {'yes' if facts['joint equals pooled'] else 'NO'}\n")
     leakage = Table("role", "received", "opened", title="Who learned what", title_justify="left")
-    for party, view in facts["leakage"].items():
-        kinds = ", ".join(sorted({trust for trust, _ in view["received"].values()}))
-        count = sum(number for _, number in view["received"].values())
-        leakage.add_row(party, f"{count} messages: {kinds}", ", ".join(view["opened"]) or "nothing")
+    for row in _wire(facts["leakage"]):
+        leakage.add_row(*row)
     screen.print(leakage)
     screen.line(f"{facts['bytes']:,} bytes sent; {facts['seconds']} s in total, including the start of the processes")
-    screen.line(f"the release folder, signed by {', '.join(facts['signed by'])} after each compared it with its own: verified")
+    screen.line(f"The release folder is signed by {', '.join(facts['signed by'])}, after each compared it with its own.")
     if facts["release"] is not None:
         folder = Path(facts["release"])
-        cards = " ".join(f"--card {folder / 'cards' / f'{site}.toml'}" for site in sites)
-        screen.line(f"  blindbayes report verify {folder / 'exact' / 'release'} {cards}")
-        screen.line(f"  {folder / 'exact' / 'release' / 'explain.html'}  (open it in a browser)")
-        screen.line("the releases of the single sites, with their leak reports:")
-        screen.line(f"  blindbayes report {' '.join(str(folder / 'exact' / site) for site in sites)}")
-        screen.line(f"  {folder / 'exact' / sites[0] / 'leakage.html'}  (open it in a browser)")
+        screen.line(f"\nOpen the story in a browser: {folder / 'index.html'}")
+        screen.line(f"Check the signatures yourself: {_verify_command(folder, sites)}")
+    screen.line("\nNext, with your own CSV, whose column `outcome` is to be predicted:")
+    screen.line(f"  {_program()} codebook draft your.csv --target outcome --out codebook.toml")
 
 
 @dataclass(frozen=True)
@@ -168,7 +233,7 @@ def _run_sites(data: Synthetic, folder: Path | None, epsilon: float, progress: C
                 ("exact", "exact sum", Privacy()),
                 ("private", f"epsilon = {epsilon:g}", Privacy(epsilon=epsilon)),
             ):
-                progress(f"running the study: {title} ...")
+                progress(f"Training together: {title} ...")
                 study = sites.make_study(data.codebook, title=title, protocol="masked_sum", privacy=privacy)
                 sites.approve(study)
                 ended = done(sites.run(study))
