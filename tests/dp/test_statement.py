@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
+import re
 from dataclasses import fields, replace
 from datetime import date
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+import jsonschema
+import numpy as np
+import pandas as pd
 import pytest
 
+from blindbayes import Codebook, Numeric, PrivateNaiveBayes
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
-from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement, _number
+from blindbayes.dp.accounting.stage import Stage
+from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement, _number, code_digest
 from blindbayes.dp.noise.mechanisms import make
 from blindbayes.errors import ConfigError
 
@@ -33,7 +43,9 @@ RECORD = Deployment(
 )
 
 
-@pytest.mark.parametrize("name", [item.name for item in fields(PrivacyStatement) if item.name != "rho"])
+@pytest.mark.parametrize(
+    "name", [item.name for item in fields(PrivacyStatement) if item.name not in ("rho", "sources", "stages")]
+)
 @pytest.mark.parametrize("gap", ["", "  ", None])
 def test_no_field_may_be_empty(name: str, gap: Any) -> None:
     with pytest.raises(ConfigError):
@@ -49,7 +61,15 @@ def test_no_field_of_a_deployment_may_be_empty(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"epsilon": float("inf")}, {"epsilon": 0.0}, {"delta": 1.0}, {"model": "Cloud"}, {"codebook": "abc"}, {"format": "x/2"}],
+    [
+        {"epsilon": float("inf")},
+        {"epsilon": 0.0},
+        {"delta": 1.0},
+        {"model": "Cloud"},
+        {"codebook": "abc"},
+        {"sources": "abc"},
+        {"format": "x/2"},
+    ],
 )
 def test_impossible_promises_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -75,6 +95,119 @@ def test_text_answers_every_question() -> None:
             assert value in STATEMENT.text
     assert "epsilon = 0.5, delta = 1e-06" in STATEMENT.text
     assert "factor of at most 1.65" in STATEMENT.text
+    for part in (STATEMENT.meaning, STATEMENT.substitution, STATEMENT.side_channels, *STATEMENT.stage_lines):
+        assert part in STATEMENT.text
+
+
+def _sentences(text: str) -> set[str]:
+    return set(re.split(r"(?<=[a-z0-9)]\.) |\n", text))
+
+
+CHANGES: dict[str, Any] = {
+    "unit": "one person with at most 3 records",
+    "adjacency": "remove",
+    "epsilon": 0.75,
+    "delta": 2e-6,
+    "rho": 0.123,
+    "stages": "other",
+    "codebook": "cd" * 32,
+    "sources": "ef" * 32,
+    "model": "Federated",
+}
+
+
+def test_every_sentence_hangs_on_a_field() -> None:
+    """Change one field after the other: every sentence changes with one, and every field changes one."""
+    fixed = _sentences(STATEMENT.text)
+    for item in fields(PrivacyStatement):
+        if item.name == "format":
+            continue
+        change = CHANGES.get(item.name, "Something else.")
+        stages = [
+            {
+                "name": "other",
+                "mechanism": "another",
+                "sampler": "dice",
+                "floating_point": True,
+                "timing": True,
+                "rho": None,
+            }
+            if item.name == "stages"
+            else {name: change for name in ("unit", "adjacency", "epsilon", "delta", "rho") if item.name == name}
+        ]
+        record = {**STATEMENT.to_dict(), **({} if item.name == "stages" else {item.name: change})}
+        record["stages"] = [{**STATEMENT.stages[0].to_dict(), **stages[0]}]
+        other = _sentences(PrivacyStatement.from_dict(record).text)
+        assert other - _sentences(STATEMENT.text), item.name
+        fixed &= other
+    assert not {line for line in fixed if line and not line.startswith("#")}
+
+
+def test_a_fit_by_rules_names_permute_and_flip_on_floating_point_scores() -> None:
+    """S1: such a statement said "knorm" and "No floating point" while 90% of epsilon went through permute-and-flip."""
+    rng = np.random.default_rng(3)
+    label = rng.random(80) < 0.5
+    frame = pd.DataFrame({"x": rng.normal(label * 2.0).clip(-5, 5), "y": np.where(label, "b", "a")})
+    book = Codebook("y", ("a", "b"), (Numeric("x", -5, 5, 0.01),), expected_rows=80)
+    statement = PrivateNaiveBayes(book, epsilon=1.0).fit(frame).statement_
+    choice = next(stage for stage in statement.stages if stage.name == "last choice")
+    assert (choice.mechanism, float(choice.epsilon), choice.floating_point, choice.timing) == (
+        "permute_and_flip",
+        0.9,
+        True,
+        True,
+    )
+    assert sum(stage.epsilon for stage in statement.stages) == 1
+    assert "No floating point" not in statement.text
+    assert "last choice: permute_and_flip, epsilon = 0.9" in statement.text
+    assert "(90% of epsilon)" in statement.text
+    assert "permute_and_flip" in json.dumps(statement.to_registry(RECORD))
+    assert statement.sources == code_digest()
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_bounds_on_attacks_are_those_of_the_worst_mechanism(epsilon: float, delta: float) -> None:
+    """Randomised response that fails with probability delta reaches the region (Kairouz, Oh, Viswanath 2015): no slack."""
+    stage = replace(STATEMENT.stages[0], epsilon=Fraction(str(epsilon)), delta=delta)
+    statement = replace(STATEMENT, epsilon=epsilon, delta=delta, stages=(stage,))
+    truth = (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))  # answers: known in, "in", "out", known out
+    lie = (1 - delta) / (1 + math.exp(epsilon))
+    inside, outside = (delta, truth, lie, 0.0), (0.0, lie, truth, delta)
+    assert statement.advantage == pytest.approx(sum(max(0.0, a - b) for a, b in zip(inside, outside, strict=True)), rel=1e-12)
+    corners = [(sum(outside[:cut]), sum(inside[:cut])) for cut in range(5)]
+    for false in (0.0, 0.001, 0.01, 0.1, 0.5, 1.0):
+        best = max(
+            a[1] + (b[1] - a[1]) * (false - a[0]) / (b[0] - a[0])
+            for a, b in itertools.pairwise(corners)
+            if a[0] <= false <= b[0] and b[0] > a[0]
+        )
+        assert statement.true_positives(false) == pytest.approx(best, rel=1e-9)
+    for units in (1, 2, 5):
+        assert statement.group(units)[0] == pytest.approx(units * epsilon)
+        assert statement.group(units)[1] == pytest.approx(min(1, sum(delta * math.exp(at * epsilon) for at in range(units))))
+
+
+def test_stages_must_add_up_and_protect_the_unit_of_the_release() -> None:
+    half = replace(STATEMENT.stages[0], epsilon=STATEMENT.stages[0].epsilon / 2)
+    for stages in ((), (half,), (replace(STATEMENT.stages[0], unit="one person"),)):
+        with pytest.raises(ConfigError):
+            replace(STATEMENT, stages=stages)
+
+
+def test_the_published_schema_takes_statements_and_nothing_less() -> None:
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "statement.schema.json").read_text())
+    record = json.loads(STATEMENT.to_json())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    check = jsonschema.Draft202012Validator(schema)
+    check.validate(record)
+    assert set(schema["required"]) == set(schema["properties"]) == {item.name for item in fields(PrivacyStatement)}
+    assert set(schema["properties"]["stages"]["items"]["required"]) == set(Stage.__slots__)
+    for name in record:
+        assert not check.is_valid({key: value for key, value in record.items() if key != name})
+        assert not check.is_valid({**record, name: "" if isinstance(record[name], str) else []})
+    assert not check.is_valid({**record, "extra": 1})
+    assert not check.is_valid({**record, "stages": [{**record["stages"][0], "epsilon": 0}]})
 
 
 def test_json_reads_back_and_refuses_gaps() -> None:

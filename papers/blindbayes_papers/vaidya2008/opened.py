@@ -108,9 +108,11 @@ class _Noise:
         )
         return PrivacyStatement.for_release(
             self,
-            sensitivity=f"One record moves at most {self.law.touched} numbers, each by at most its bound: its class count and "
-            "one count of each feature by 1; of a Gaussian feature the sum by the width of the grid, the square by its square. "
-            "Probabilities, means, deviations and the bit about the minimum are computed from noisy numbers",
+            sensitivity="One person's record changes only a few numbers, each by no more than a bound that is fixed before any "
+            f"table is read. The noise of the honest sites hides all of these changes at once. One record moves at most "
+            f"{self.law.touched} numbers, each by at most its bound: its class count and one count of each feature by 1; of a "
+            "Gaussian feature the sum by the width of the grid, the square by its square. Probabilities, means, deviations and "
+            "the bit about the minimum are computed from noisy numbers",
             codebook=study.codebook.sha256,
             data_domain=data_domain(study.codebook),
             tuning=study.privacy.tuning_note,

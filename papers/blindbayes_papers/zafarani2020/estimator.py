@@ -14,18 +14,13 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.sources import is_source
 from blindbayes.data.table import read_block
-from blindbayes.dp.accounting.statement import SIDE_CHANNELS, PrivacyStatement, Setting
+from blindbayes.dp.accounting.stage import Stage
+from blindbayes.dp.accounting.statement import PrivacyStatement, Setting
 from blindbayes.dp.release.private_fit import ALONE, data_domain, persons_domain
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes.inputs import require_alone
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
-
-SMOOTH_SIDE_CHANNELS = (
-    "Means, variances and the bounds on their sensitivity are computed in floating point, and a margin above its rounding is "
-    "added to every bound; they lie on a public grid before exact noise is added. The time to count, to find the bounds and to "
-    "draw noise of that width depends on the data and is not hidden."
-)
 
 
 class SmoothNaiveBayes(PrivateNaiveBayes):
@@ -113,11 +108,14 @@ class SmoothNaiveBayes(PrivateNaiveBayes):
 
 def statement(plan: ParameterPlan, composition: str | None, tuning: str | None, bounded: bool | None) -> PrivacyStatement:
     """Return the promise of a release; `bounded` says whether the rows of a person were (None: the unit is a record)."""
+    smooth = plan.name == "smooth"
     number, table = (float(each) for each in plan.budgets)
     sensitivity = (
-        f"each mean and variance has epsilon {number:g} of its own, by a "
-        f"{'smooth bound on its local' if plan.name == 'smooth' else 'bound on its global'} sensitivity; each histogram "
-        f"has epsilon {table:g}, one record moves one cell by 1"
+        "One row changes each parameter by no more than a bound, and noise is wide enough to hide that. Means, variances and "
+        "the bounds on their sensitivity are computed in floating point, with a margin above its rounding, and lie on a public "
+        f"grid before exact noise is added. Each mean and variance has epsilon {number:g} of its own, by a "
+        f"{'smooth bound on its local' if smooth else 'bound on its global'} sensitivity; each histogram "
+        f"has epsilon {table:g}, one record moves one cell by 1."
     )
     return PrivacyStatement.for_release(
         plan,
@@ -125,8 +123,8 @@ def statement(plan: ParameterPlan, composition: str | None, tuning: str | None, 
         codebook=plan.codebook.sha256,
         data_domain=data_domain(plan.codebook) + persons_domain(plan.rows_per_unit, bounded),
         tuning=tuning,
-        setting=Setting(
-            composition=composition or ALONE,
-            side_channels=SMOOTH_SIDE_CHANNELS if plan.name == "smooth" else SIDE_CHANNELS,
-        ),
+        setting=Setting(composition=composition or ALONE),
+        stages=[
+            Stage.for_release("every parameter", plan.name, plan.price, plan.sampler, floating_point=smooth, timing=smooth)
+        ],
     )

@@ -157,7 +157,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         statistics, rows = self._count(X, y, plan)
         balance = self._charge(plan, codebook)
         outcome = plan.fit(statistics, rows, Coins.system(), self.alpha)
-        statement = plan.statement(balance, self.tuning_note, self._bounded(X))
+        statement = plan.statement(outcome.stages, balance, self.tuning_note, self._bounded(X))
         self.privacy_ = {**plan.describe(), "statement": statement.to_dict(), **outcome.facts()}
         return self._publish(outcome.parameters, outcome.noisy.statistics)
 

@@ -70,7 +70,8 @@ def test_the_statement_of_smooth_does_not_deny_its_floating_point() -> None:
     """Means and their sensitivity are floats; the statement said that there were none."""
     smooth, joint = (kind(BOOK, epsilon=1.0).fit(ROWS, LABELS).statement_ for kind in (SmoothNaiveBayes, PrivateNaiveBayes))
     assert "No floating point" not in smooth.side_channels
-    assert "No floating point" in joint.side_channels
+    assert [(stage.mechanism, stage.floating_point, stage.timing) for stage in smooth.stages] == [("smooth", True, True)]
+    assert ("No floating point" in joint.side_channels) == (not any(stage.floating_point for stage in joint.stages))
 
 
 @BOTH

@@ -10,8 +10,10 @@ from fractions import Fraction
 from typing import Any
 
 from blindbayes.dp.accounting.sensitivity import ADJACENCY
-from blindbayes.dp.noise.exact_events import cost_ceiling
+from blindbayes.dp.noise.exact_events import as_decimal, cost_ceiling
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.errors import ConfigError
+from blindbayes.io.untrusted import well_formed
 
 PERMUTE_AND_FLIP = "permute_and_flip"
 
@@ -24,6 +26,7 @@ class Stage:
     mechanism: str
     epsilon: Fraction
     unit: str
+    sensitivity: str  # what one row moves, in one sentence
     sampler: str
     delta: float = 0.0
     rho: float | None = None  # zero-concentrated price, if the mechanism has a form of its own
@@ -34,21 +37,50 @@ class Stage:
     def __post_init__(self) -> None:
         if self.epsilon <= 0 or not 0 <= self.delta < 1:
             raise ConfigError(f"stage {self.name!r}: epsilon is above zero, and delta from 0 to below 1")
-        if not all(text.strip() for text in (self.name, self.mechanism, self.unit, self.sampler, self.adjacency)):
-            raise ConfigError("a stage names itself, its mechanism, its sampler, its unit and its adjacency")
+        if not all(text.strip() for text in (self.name, self.mechanism, self.unit, self.sensitivity, self.sampler)):
+            raise ConfigError("a stage names itself, its mechanism, its unit, its sensitivity and its sampler")
+
+    @classmethod
+    def for_release(cls, name: str, mechanism: str, price: PrivacyCost, sampler: str, **flags: bool) -> Stage:
+        """Return a stage with the price of one mechanism. `flags` are `floating_point` and `timing`."""
+        return cls(
+            name=name,
+            mechanism=mechanism,
+            epsilon=as_decimal(price.epsilon),
+            unit=price.unit,
+            sensitivity="all of it: see the section on sensitivity",
+            sampler=sampler,
+            delta=price.delta,
+            rho=price.rho,
+            adjacency=price.adjacency,
+            **flags,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts for the statement."""
         return {name: getattr(self, name) for name in self.__slots__} | {"epsilon": cost_ceiling(self.epsilon)}
 
+    @classmethod
+    def from_dict(cls, record: Any) -> Stage:
+        """Parse `to_dict`, which may come from an untrusted file. Raises `ConfigError`."""
+        if not isinstance(record, dict) or set(record) != set(cls.__slots__):
+            raise ConfigError("privacy statement: fields of a stage are missing or unknown")
+        with well_formed("a stage of the privacy statement", error=ConfigError):
+            flags = [record[name] for name in ("floating_point", "timing")]
+            numbers = [record[name] for name in ("epsilon", "delta")] + ([] if record["rho"] is None else [record["rho"]])
+            if not all(isinstance(flag, bool) for flag in flags) or not all(type(each) in (int, float) for each in numbers):
+                raise ConfigError("privacy statement: a stage has an epsilon, a delta, a rho, and two flags")
+            return cls(**{**record, "epsilon": as_decimal(record["epsilon"])})
 
-def selection_stage(name: str, epsilon: Fraction, unit: str, *, floating_point: bool) -> Stage:
+
+def selection_stage(name: str, epsilon: Fraction, unit: str, sensitivity: str, *, floating_point: bool) -> Stage:
     """Return the stage of a private selection; `floating_point` says whether scores are compared likelihoods.  [choosing]"""
     return Stage(
         name=name,
         mechanism=PERMUTE_AND_FLIP,
         epsilon=epsilon,
         unit=unit,
+        sensitivity=sensitivity,
         sampler="permute and flip: a uniform order, and exact coins of probability e^-(rate x rows behind the best)",
         floating_point=floating_point,
         timing=True,

@@ -1,29 +1,40 @@
-"""The privacy statement: the guarantee of a release, and its limits.
+"""The privacy statement: the guarantee of a release, what was done stage by stage, and its limits.
 
-It answers the questions that NIST SP 800-226 asks of a differential privacy guarantee, and is written as text, as JSON and as
-a record of the OpenDP Deployments Registry. A statement with an empty field cannot be made: an unanswered question is a gap
-in the promise, not a matter of layout.
+Its sections follow the pyramid of NIST SP 800-226 from the privacy parameters down to the collection of the data. It is one
+record; the text for officers, the JSON for machines (docs/statement.schema.json) and the draft for the OpenDP Deployments
+Registry are made from it. A statement with an empty field cannot be made: an unanswered question is a gap in the promise.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Literal, Protocol, get_args
 
+from blindbayes import __version__
 from blindbayes.dp.accounting.sensitivity import Sensitivity
+from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise.exact_events import LARGEST_BUDGET
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import read_json, well_formed
 
-FORMAT = "blindbayes.statement/1"
+FORMAT = "blindbayes.statement/2"
 Model = Literal["Central", "Federated", "Local", "Shuffle"]
 Variant = Literal["Pure DP", "Approximate DP"]
 Sector = Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"]
+GROUPS = (2, 5, 10)
+"""Numbers of units for which the statement says what is promised to all of them together."""
+FALSE_ALARMS = (0.001, 0.01, 0.1)
+"""False-positive rates at which the statement bounds what an attack can find."""
 
 NOT_PROTECTED = (
     "Facts that hold of a group and do not hang on one unit (that is what the release is for). Whatever the codebook says: "
@@ -40,8 +51,6 @@ NO_TUNING = (
     "private results, a score of a fold for example, would need budget of its own."
 )
 DECLARED_TUNING = "Declared by those who hold the tables, not checked: {}"
-
-
 POST_PROCESSING = (
     "Negative counts are raised to zero, counts smoothed, variances kept above a floor and shrunk; all from the noisy "
     "integers and public facts, so that no privacy is spent."
@@ -50,15 +59,59 @@ ONE_RELEASE = (
     "One joint release of all statistics, at the price above. Other releases from the same table add to it; the holder's "
     "ledger lists them."
 )
-SIDE_CHANNELS = (
-    "No floating point: statistics are exact integers, noise is integer noise, and only noisy integers are divided. The time "
-    "and memory of the noise do not depend on the data; the time to count the table does and is not hidden."
+CENTRAL_ACCESS = (
+    "The process that made the release read the table in clear, and so could whoever may run processes or read files there; "
+    "this software neither encrypts the table nor controls access to it. It keeps no copy of the rows and writes no exact "
+    "count to the model, its documents or the ledger. How long the table itself is kept is its holder's decision."
+)
+COLLECTION = (
+    "Not covered: how the data were collected, what was asked of the people, and who holds copies made before this software "
+    "read the table. Differential privacy bounds what the release adds to what is known, not what collecting it exposed."
+)
+CENTRAL_RANDOMNESS = (
+    "Noise is drawn from the operating system's generator (os.urandom). The promise is proved for uniform random bits; that "
+    "this generator cannot be told from them is a computational assumption, the only one."
+)
+FEDERATED_ACCESS = (
+    "Each site's process reads its own table in clear, and no other site reads it; who may run processes or read files at a "
+    "site can read that table too, and the run's journal, which holds the coins of the site's noise so that a run can resume "
+    "after a crash. This software does not control access to a site's machine. How long tables and journals are kept is the "
+    "site's decision."
+)
+FEDERATED_RANDOMNESS = (
+    "Each party draws its own noise from coins that the operating system's generator (os.urandom) seeds and AES-256-CTR "
+    "expands. The promise is proved for uniform random bits; that these cannot be told from them is a computational "
+    "assumption, and so is what the trust model says of cryptography."
+)
+UTILITY = (
+    "Noise widens every estimate; explain.html gives each number the interval that noise allows. Small classes and rare values "
+    "suffer most: their noise is as large as that of common ones, and their counts are smaller, so that the model may serve "
+    "small groups worse. Accuracy must be measured on rows that did not train it."
 )
 
 
 def tuning_words(tuning: str | None) -> str:
     """Describe how settings were chosen: assumed, or as declared; never checked."""
     return NO_TUNING if tuning is None else DECLARED_TUNING.format(" ".join(tuning.split()) or "nothing")
+
+
+@lru_cache(maxsize=1)
+def code_digest() -> str:
+    """Return the SHA-256 of the sources that plan, draw and account for noise, by name and content."""
+    digest = hashlib.sha256()
+
+    def add(folder: Traversable, path: str) -> None:
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+            if entry.is_dir():
+                add(entry, f"{path}/{entry.name}")
+            elif entry.name.endswith(".py"):
+                content = entry.read_bytes()
+                digest.update(f"{path}/{entry.name} {len(content)}\n".encode() + content)
+
+    add(files("blindbayes.dp"), "dp")
+    coins = files("blindbayes.crypto").joinpath("coins.py").read_bytes()
+    digest.update(f"crypto/coins.py {len(coins)}\n".encode() + coins)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +122,17 @@ class Setting:
     trust_model: str = CENTRAL_TRUST
     not_protected: str = NOT_PROTECTED
     post_processing: str = POST_PROCESSING
-    side_channels: str = SIDE_CHANNELS
     model: Model = "Central"
+
+    @property
+    def randomness(self) -> str:
+        """The generator, and what is computational."""
+        return CENTRAL_RANDOMNESS if self.model == "Central" else FEDERATED_RANDOMNESS
+
+    @property
+    def access(self) -> str:
+        """Access to the tables, and what is kept of them."""
+        return CENTRAL_ACCESS if self.model == "Central" else FEDERATED_ACCESS
 
 
 class Releasing(Protocol):
@@ -92,22 +154,28 @@ class PrivacyStatement:
     adjacency: str
     epsilon: float
     delta: float
-    rho: float | None  # None where the mechanism has no zero-concentrated form
-    mechanism: str
+    rho: float | None  # None where no zero-concentrated bound is stated
+    stages: tuple[Stage, ...]  # what was done, in order; their prices add up to epsilon and delta
     sensitivity: str
-    sampler: str
     composition: str
     not_protected: str
     trust_model: str
     tuning: str
     post_processing: str
-    side_channels: str
+    randomness: str
+    access: str
     data_domain: str
     codebook: str
     model: Model = "Central"
+    collection: str = COLLECTION
+    utility: str = UTILITY
+    software: str = f"blindbayes {__version__}"
+    sources: str = ""  # SHA-256 of the sources that drew the noise
     format: str = FORMAT
 
     def __post_init__(self) -> None:
+        if not self.sources:
+            object.__setattr__(self, "sources", code_digest())
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, str) and not value.strip():
@@ -120,15 +188,30 @@ class PrivacyStatement:
             raise ConfigError("privacy statement: delta must lie between 0 and 1")
         if self.model not in get_args(Model):
             raise ConfigError(f"privacy statement: model is one of {', '.join(get_args(Model))}")
-        if not re.fullmatch(r"[0-9a-f]{64}", self.codebook):
-            raise ConfigError("privacy statement: codebook is the SHA-256 of the codebook")
+        if not all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in (self.codebook, self.sources)):
+            raise ConfigError("privacy statement: codebook and sources are SHA-256 digests")
         if self.format != FORMAT:
             raise ConfigError("privacy statement: this version is not known")
+        self._require_stages()
+
+    def _require_stages(self) -> None:
+        if not self.stages:
+            raise ConfigError("privacy statement: stages are missing; a statement with a gap promises nothing")
+        if any((stage.unit, stage.adjacency) != (self.unit, self.adjacency) for stage in self.stages):
+            raise ConfigError("privacy statement: a stage protects another unit than the release")
+        epsilon, delta = (sum(float(getattr(stage, name)) for stage in self.stages) for name in ("epsilon", "delta"))
+        if not (math.isclose(epsilon, self.epsilon, rel_tol=1e-9) and math.isclose(delta, self.delta, rel_tol=1e-9)):
+            raise ConfigError("privacy statement: the prices of the stages do not add up to epsilon and delta")
 
     @property
     def variant(self) -> Variant:
         """The registry's name of the guarantee."""
         return "Approximate DP" if self.delta else "Pure DP"
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanisms of all stages."""
+        return ", ".join(dict.fromkeys(stage.mechanism for stage in self.stages))
 
     @classmethod
     def for_release(
@@ -140,67 +223,140 @@ class PrivacyStatement:
         data_domain: str,
         tuning: str | None = None,
         setting: Setting | None = None,
+        stages: Sequence[Stage] = (),
     ) -> PrivacyStatement:
-        """Return the statement of one release by a mechanism; what the mechanism knows is filled in."""
+        """Return the statement of one release. Without `stages` the mechanism is the only one."""
         price = mechanism.price
         setting = setting or Setting()
         if isinstance(sensitivity, Sensitivity):
-            sensitivity = (
-                f"{sensitivity.unit} moves at most {sensitivity.rows_per_unit} cell(s) in each of {len(sensitivity.blocks)} "
-                f"blocks ({sensitivity.size} integers): L1 {sensitivity.l1}, squared L2 {sensitivity.l2_squared}, "
-                f"largest cell {sensitivity.linf}"
-            )
+            sensitivity = sensitivity_words(sensitivity)
+        if not stages:
+            stages = (Stage.for_release("release", mechanism.name, price, mechanism.sampler),)
         return cls(
             unit=price.unit,
             adjacency=price.adjacency,
             epsilon=price.epsilon,
             delta=price.delta,
             rho=price.rho,
-            mechanism=mechanism.name,
+            stages=tuple(stages),
             sensitivity=sensitivity,
-            sampler=mechanism.sampler,
             composition=setting.composition,
             not_protected=setting.not_protected,
             trust_model=setting.trust_model,
             tuning=tuning_words(tuning),
             post_processing=setting.post_processing,
-            side_channels=setting.side_channels,
+            randomness=setting.randomness,
+            access=setting.access,
             data_domain=data_domain,
             codebook=codebook,
             model=setting.model,
         )
+
+    # -- what epsilon means ----------------------------------------------------------------------------------------------
+
+    def group(self, units: int) -> tuple[float, float]:
+        """Return the epsilon and delta that hold for this number of units together."""
+        cost = PrivacyCost(self.epsilon, self.delta, self.unit, self.adjacency).group(units)
+        return cost.epsilon, cost.delta
+
+    def true_positives(self, false_positives: float) -> float:
+        """Return the largest true-positive rate of any attack on membership at this false-positive rate."""
+        odds = self.odds
+        return min(1.0, odds * false_positives + self.delta, 1 - (1 - self.delta - false_positives) / odds)
+
+    @property
+    def odds(self) -> float:
+        """The largest factor by which one unit changes the odds of anything, but for a chance of delta."""
+        return math.exp(min(self.epsilon, 700.0))  # beyond that no float holds it
+
+    @property
+    def advantage(self) -> float:
+        """The largest difference of true- and false-positive rate of any attack on membership."""
+        return min(1.0, math.tanh(self.epsilon / 2) + 2 * self.delta / (self.odds + 1))
+
+    @property
+    def meaning(self) -> str:
+        """The meaning of epsilon and delta: odds, bounds on attacks, groups of units."""
+        but = f", but for a chance of at most {self.delta:g}" if self.delta else ""
+        caught = "; ".join(f"{rate:g}: at most {self.true_positives(rate):.3g}" for rate in FALSE_ALARMS)
+        groups = "; ".join(f"{units}: {_parameters(*self.group(units))}" for units in GROUPS)
+        return (
+            f"The odds of whatever a reader concludes change by a factor of at most {self.odds:.3g} through {self.unit}{but}. "
+            "Whoever guesses from the release whether a given unit was in the table, knowing all the others, is right more "
+            f"often than by chance by at most {self.advantage:.3g} (true-positive less false-positive rate). True-positive "
+            f"rate by false-positive rate: {caught}. For groups of units together: {groups}."
+        )
+
+    @property
+    def substitution(self) -> str:
+        """The promise if one unit is exchanged for another (bounded differential privacy)."""
+        return f"Exchanging one for another in place (substitute, bounded) is two such steps: {_parameters(*self.group(2))}."
+
+    @property
+    def side_channels(self) -> str:
+        """Floating point and time, as the stages say."""
+        floating = [stage.name for stage in self.stages if stage.floating_point]
+        timed = [stage.name for stage in self.stages if stage.timing]
+        number = (
+            "No floating point: statistics are exact integers, noise is integer noise, and only noisy integers are divided."
+        )
+        if floating:
+            number = (
+                f"Floating point takes part before noise in: {', '.join(floating)}. There every row's part is computed from "
+                "that row and public numbers alone and ends as an integer, so rounding cannot depend on another row. Other "
+                "statistics are exact integers, and all noise and coins are drawn in exact arithmetic."
+            )
+        if not timed:
+            return (
+                f"{number} The time and memory of the noise do not depend on the data; the time to count the table does and is "
+                "not hidden."
+            )
+        return (
+            f"{number} The time of these stages depends on the data: {', '.join(timed)}; so does the time to count the table. "
+            "Neither is hidden: readers of the release must not be able to time the run."
+        )
+
+    @property
+    def stage_lines(self) -> list[str]:
+        """One line per stage: name, mechanism, price and part of epsilon, unit, neighbours, sampler, floating point, time."""
+        return [
+            f"{stage.name}: {stage.mechanism}, {_parameters(float(stage.epsilon), stage.delta, stage.rho)} "
+            f"({float(stage.epsilon) / self.epsilon:.0%} of epsilon), {stage.adjacency} {stage.unit}. Sampler: "
+            f"{stage.sampler}. {'Floating-point scores' if stage.floating_point else 'Integers only'}; the time of the draw "
+            f"{'depends on the data' if stage.timing else 'does not depend on the data'}."
+            for stage in self.stages
+        ]
 
     # -- forms -----------------------------------------------------------------------------------------------------------
 
     @property
     def text(self) -> str:
         """Plain text with one heading per question (valid Markdown)."""
-        guarantee = f"epsilon = {self.epsilon:g}, delta = {self.delta:g}" + (f", rho = {self.rho:g} (zCDP)" if self.rho else "")
-        odds = math.exp(min(self.epsilon, 700.0))  # beyond that no float holds it
+        guarantee = _parameters(self.epsilon, self.delta, self.rho)
         sections = (
             ("What is promised", f"({guarantee})-differential privacy ({self.variant}), {self.model.lower()} model."),
-            ("Who is protected", f"{self.unit}; neighbouring tables: {self.adjacency} {self.unit}."),
-            (
-                "What that means",
-                f"The odds of whatever a reader concludes change by a factor of at most {odds:.3g} through {self.unit}"
-                + (f", but for a chance of at most {self.delta:g}." if self.delta else "."),
-            ),
+            ("Unit of privacy", f"{self.unit}; neighbouring tables: {self.adjacency} {self.unit}. {self.substitution}"),
+            ("What that means", self.meaning),
             ("Which tables", self.data_domain),
             ("Sensitivity", self.sensitivity),
-            ("Mechanism", self.mechanism),
-            ("Sampler", self.sampler),
-            ("Composition", self.composition),
+            ("Mechanisms, stage by stage", "\n".join(f"- {line}" for line in self.stage_lines)),
+            ("Composition and ledger", self.composition),
             ("Post-processing", self.post_processing),
+            ("Utility and bias", self.utility),
             ("Tuning", self.tuning),
-            ("Trust", self.trust_model),
-            ("Side channels", self.side_channels),
+            ("Trust model", self.trust_model),
+            ("Randomness, and what is computational", self.randomness),
+            ("Implementation and side channels", self.side_channels),
+            ("Software", f"{self.software}; SHA-256 of the sources that drew the noise: {self.sources}"),
+            ("Data security and access control", self.access),
+            ("Data collection exposure", self.collection),
             ("Not protected", self.not_protected),
             ("Codebook", f"SHA-256 {self.codebook}"),
         )
         return "# Privacy statement\n\n" + "\n\n".join(f"## {title}\n\n{body}" for title, body in sections) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "stages": [stage.to_dict() for stage in self.stages]}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True, allow_nan=False) + "\n"
@@ -217,7 +373,9 @@ class PrivacyStatement:
         if not isinstance(record, dict) or set(record) != names:
             raise ConfigError("privacy statement: fields are missing or unknown")
         with well_formed("the privacy statement", error=ConfigError):
-            made = cls(**record)
+            if not isinstance(record["stages"], list | tuple):
+                raise ConfigError("privacy statement: stages are a list")
+            made = cls(**{**record, "stages": tuple(Stage.from_dict(stage) for stage in record["stages"])})
             made.text  # noqa: B018 - every field is used, and so of its kind
         return made
 
@@ -250,9 +408,9 @@ class PrivacyStatement:
                 },
                 "privacy_loss": {
                     "privacy_unit": self.unit,
-                    "privacy_unit_details": f"{self.adjacency} {self.unit}. {self.sensitivity}.",
+                    "privacy_unit_details": f"{self.adjacency} {self.unit}. {self.substitution} {self.sensitivity}",
                     "privacy_parameters": parameters,
-                    "privacy_parameters_details": f"Codebook SHA-256 {self.codebook}.",
+                    "privacy_parameters_details": f"{self.meaning} Codebook SHA-256 {self.codebook}.",
                 },
                 "deployment_model": {
                     "model_name": self.model,
@@ -266,10 +424,14 @@ class PrivacyStatement:
                 "accounting": {"post_processing": self.post_processing, "composition": self.composition},
                 "implementation": {
                     "preprocessing_and_hyperparameter_tuning": self.tuning,
-                    "mechanisms": f"{self.mechanism}. {self.sampler}. {self.side_channels}",
+                    "mechanisms": " ".join([*self.stage_lines, self.randomness, self.side_channels]),
                     "justification": deployment.justification,
                 },
-                "administrative": {"sources": deployment.sources, "registry_authors": list(deployment.authors)},
+                "administrative": {
+                    "sources": deployment.sources,
+                    "notes": f"{self.software}, sources SHA-256 {self.sources}. {self.access} {self.utility}",
+                    "registry_authors": list(deployment.authors),
+                },
             },
         }
 
@@ -308,6 +470,20 @@ class Deployment:
         """The record's stable name, made as the registry makes it: name, curators, year."""
         words = f"{self.name} {' '.join(self.curators)} {self.published.year}".lower()
         return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+
+
+def sensitivity_words(sensitivity: Sensitivity) -> str:
+    """Describe a sensitivity: two plain sentences, then the bounds."""
+    return (
+        f"If {sensitivity.unit} is added or removed, only a few of the released numbers change, each by no more than a bound "
+        "that is fixed before the table is read. Noise is chosen to hide all of these changes at once. At most "
+        f"{sensitivity.rows_per_unit} cell(s) in each of {len(sensitivity.blocks)} blocks ({sensitivity.size} integers): L1 "
+        f"{sensitivity.l1}, squared L2 {sensitivity.l2_squared}, largest cell {sensitivity.linf}."
+    )
+
+
+def _parameters(epsilon: float, delta: float, rho: float | None = None) -> str:
+    return f"epsilon = {epsilon:.6g}, delta = {delta:.6g}" + (f", rho = {rho:.6g} (zCDP)" if rho else "")
 
 
 def _yaml(value: dict[str, Any], depth: int) -> list[str]:

@@ -208,9 +208,11 @@ class ColumnNoise:
         """Return the guarantee."""
         return PrivacyStatement.for_release(
             self,
-            sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} tables, by at most the cell's "
-            "bound (1 for a count). Whatever a table holds, every record has a cell in each: a value that is missing or not "
-            "listed has a cell of its own, or counts as the first value of a column that the party itself fills",
+            sensitivity="One person's record changes only a few of the counts, each by no more than a bound that is fixed "
+            "before any table is read. Each party's own noise is large enough to hide all of these changes at once. One record "
+            f"moves at most one cell in each of {len(self.tables.items)} tables, by at most the cell's bound (1 for a count). "
+            "Whatever a table holds, every record has a cell in each: a value that is missing or not listed has a cell of its "
+            "own, or counts as the first value of a column that the party itself fills.",
             codebook=self.declared.sha256,
             data_domain=data_domain(self.declared),
             setting=Setting(
@@ -271,17 +273,6 @@ OUTSIDE: Mapping[Join, str] = {
     "left": f"{_JOINED} {_CHANGED}",
     "inner": f"{_JOINED} {_EITHER}",
 }
-POST_PROCESSING = (
-    "Noisy counts are held to 0 and to the number of rows, sums to what so many values within the declared bounds can have, "
-    "smoothed and turned into shares of logarithms, all inside the circuit: nothing noisy is opened either."
-)
-SIDE_CHANNELS = (
-    "No floating point before noise: counts are exact integers in shares, noise is integer noise. Noise is in a "
-    "party's share before any count is cut out of it, so whatever another enters, what is cut has noise. "
-    "The time of reading a table is not hidden."
-)
-
-
 # -- inside ------------------------------------------------------------------------------------------------------------------
 
 

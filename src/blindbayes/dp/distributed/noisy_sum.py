@@ -180,8 +180,10 @@ class NoisySum:
         site = "" if self.noise.unit == "party" else f" {WHOLE_SITE}"
         return PrivacyStatement.for_release(
             self,
-            sensitivity=f"One record moves at most one cell in each of {len(self.tables.items)} released tables, by at most "
-            "the cell's bound (1 for a count)",
+            sensitivity="One person's record changes only a few of the numbers in the sum, each by no more than a bound that "
+            "is fixed before any table is read. The noise of the honest sites together hides all of these changes at once. One "
+            f"record moves at most one cell in each of {len(self.tables.items)} released tables, by at most the cell's bound "
+            "(1 for a count).",
             codebook=self.tables.declared.sha256,
             data_domain=data_domain(self.tables.declared),
             tuning=tuning,

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import ADJACENCY, IntVector, Sensitivity
 from blindbayes.dp.noise import gaussian, samplers
-from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling
+from blindbayes.dp.noise.exact_events import Number, as_decimal, budget_floor, cost_ceiling
 from blindbayes.errors import ConfigError, DataError
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +42,17 @@ class PrivacyCost:
     unit: str
     adjacency: str = ADJACENCY
     rho: float | None = None
+
+    def group(self, units: int) -> PrivacyCost:
+        """Return the privacy loss for this number of units together.  [group]"""
+        if units < 1:
+            raise ConfigError("a group has at least one unit")
+        delta = self.delta
+        if delta and units > 1:
+            growth = math.expm1(min(units * self.epsilon, 700.0)) / math.expm1(self.epsilon)
+            delta = min(1.0, delta * growth)
+        rho = None if self.rho is None else units * units * self.rho
+        return PrivacyCost(cost_ceiling(units * as_decimal(self.epsilon)), delta, self.unit, self.adjacency, rho)
 
     def __str__(self) -> str:
         delta = f", delta = {self.delta:g}" if self.delta else ""

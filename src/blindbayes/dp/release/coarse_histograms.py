@@ -42,7 +42,14 @@ class CoarseHistograms:
 
     def stage(self, unit: str) -> Stage:
         """Return the facts of this stage."""
-        return Stage(name="first look", mechanism="knorm", epsilon=self.epsilon, unit=unit, sampler=self.noise.sampler)
+        return Stage(
+            name="first look",
+            mechanism="knorm",
+            epsilon=self.epsilon,
+            unit=unit,
+            sensitivity="one row moves one cell of each number's histogram by 1",
+            sampler=self.noise.sampler,
+        )
 
     def tables(self, statistics: Statistics) -> list[npt.NDArray[Any]]:
         """Return the exact counts that noise is added to: (1, cells), with a last cell for rows without a value."""

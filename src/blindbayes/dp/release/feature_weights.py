@@ -179,6 +179,7 @@ class FeatureWeights:
             mechanism="knorm",
             epsilon=self.epsilon,
             unit=unit,
+            sensitivity="one row moves each entry of a gradient, an integer, by at most its bound",
             sampler=Classwise.sampler,
             floating_point=True,
         )

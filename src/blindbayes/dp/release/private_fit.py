@@ -56,6 +56,12 @@ from blindbayes.statistics.parameters import Parameters
 Rows: TypeAlias = CodedRows | Callable[[], CodedRows] | None
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
 
+SENSITIVITY = (
+    "One row more or less changes each number that is released, and each score that decides a choice, by no more than a bound "
+    "that was fixed before the table was read. Noise, or the chance of another choice, is large enough to hide all of these "
+    "changes at once, for all rows of the unit; the prices of the stages add up."
+)
+
 
 def plan_fit(
     codebook: Codebook,
@@ -260,6 +266,7 @@ class FitPlan:
             mechanism=DiscreteLaplace.name,
             epsilon=self.class_epsilon,
             unit=self.expected.unit,
+            sensitivity="one row moves one count by 1",
             sampler=DiscreteLaplace.sampler,
         )
 
@@ -459,30 +466,25 @@ class FitPlan:
         return f"no last choice of how far the model is believed: {why}"
 
     def statement(
-        self, composition: str | None = None, tuning: str | None = None, bounded: bool | None = None
+        self,
+        stages: Sequence[Stage],
+        composition: str | None = None,
+        tuning: str | None = None,
+        bounded: bool | None = None,
     ) -> PrivacyStatement:
-        """Return the guarantee.
+        """Return the guarantee of a fit that had these stages.
 
         `composition` says what else the ledger holds, `tuning` how settings were chosen, and `bounded` whether the rows of a
         person were (None: the unit is a record).
         """
-        sensitivity = (
-            f"{self.expected.unit} touches one class count, in a first look at the numbers (where one is taken) one cell of "
-            "each, and in each released table one cell of one class; in every stage noise is calibrated to all of them moving "
-            "at once; features, how far the model is believed, and rules that mend it or take its place, are chosen (where "
-            "they are) by scores that a record moves by at most one; a gradient by which features are weighed (where they are) "
-            "has one number per feature and class, each moved at most by its bound; and the epsilons of the stages add up to "
-            "the price"
-        )
         return PrivacyStatement.for_release(
             self,
-            sensitivity=sensitivity,
+            sensitivity=SENSITIVITY,
             codebook=self.declared.sha256,
             data_domain=data_domain(self.declared) + persons_domain(self.expected.rows_per_unit, bounded),
             tuning=tuning,
-            setting=Setting(
-                composition=composition or ALONE,
-            ),
+            setting=Setting(composition=composition or ALONE),
+            stages=stages,
         )
 
 

@@ -189,6 +189,7 @@ class ReleasePlan:
             mechanism=self.mechanism,
             epsilon=self.epsilon,
             unit=self.unit,
+            sensitivity="in one class one row moves one cell of each table by 1, or a sum by its declared bound",
             sampler=self.noise.sampler,
             delta=self.price.delta,
             rho=self.price.rho,

@@ -58,7 +58,8 @@ class FeatureSelection:
 
     def stage(self, unit: str) -> Stage:
         """Return the facts of this stage: scores are whole numbers throughout."""
-        return selection_stage("choice of features", self.epsilon, unit, floating_point=False)
+        moved = "one row raises every score, a number of rows, by 0 or 1"
+        return selection_stage("choice of features", self.epsilon, unit, moved, floating_point=False)
 
     def scores(self, statistics: Statistics) -> list[int]:
         """Return how many rows the best rule on each feature alone gets right."""
@@ -110,7 +111,8 @@ class ModelSelection:
 
     def stage(self, unit: str) -> Stage:
         """Return the facts of this stage: which class a model gives a row is decided by sums of floating-point logarithms."""
-        return selection_stage("last choice", self.epsilon, unit, floating_point=True)
+        moved = "one row raises every score, the number of rows that a model gets right, by 0 or 1"
+        return selection_stage("last choice", self.epsilon, unit, moved, floating_point=True)
 
     def scores(self, models: Sequence[Parameters], rows: CodedRows) -> list[int]:
         """Return how many rows each model gets right; rows whose class is unknown do not count."""
