@@ -108,6 +108,9 @@ CASES = {
     "noisy sum": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0))),
     "a whole party": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0, unit="party", party_rows=40))),
     "ratios in shares": Case(by_rows, rows_study(protocol="private_ratio", hosts={}, options={"queries": 100})),
+    "ratios in shares of all": Case(
+        by_rows, rows_study(protocol="private_ratio", hosts={}, options={"queries": 100, "computing": 3})
+    ),
     "noisy ratios": Case(
         by_rows, rows_study(protocol="opened_ratio", hosts={}, privacy=Privacy(epsilon=1.0), options={"opening": "noisy"})
     ),

@@ -96,19 +96,23 @@ def test_sums_of_the_papers_are_the_pooled_model(rows_net: Loopback, protocol: s
         assert model.statistics_ == POOLED.statistics_
 
 
+@pytest.mark.parametrize("computing", [2, 3])
 def test_protocol_3_in_shares_classifies_any_sites_instances_as_pooled_training_does(
-    rows_net: Loopback, tmp_path: Path
+    rows_net: Loopback, tmp_path: Path, computing: int
 ) -> None:
-    study = rows_net.make_study(BOOK, protocol="private_ratio", deadlines=QUICK, options={"queries": 200})
+    """With three computing sites nobody is trusted: section 4.5.1."""
+    options = {"queries": 200, "computing": computing}
+    study = rows_net.make_study(BOOK, protocol="private_ratio", deadlines=QUICK, options=options)
     releases = run(rows_net, study)
     model = releases["north"].name
     assert not models(releases)
     held = RowModel.load({name: site.home.folder / "shares" / f"{model}.share" for name, site in rows_net.sites.items()})
     assert held.statistics() == POOLED.statistics_
+    assert sum(bool(share.tables) for share in held.shares.values()) == computing
     instances = people(1000)[900:960]
     instances[FEATURES].to_csv(tmp_path / "new.csv", index=False)
     expected = POOLED.predict(instances[FEATURES])
-    for asker in ("south", "west"):  # one that does not compute, one that does
+    for asker in ("south", "west"):  # of two computing sites, one that does not compute and one that does
         asked: dict[str, dict[str, Any]] = {name: {"count": 60, "to": asker} for name in NAMES}
         asked[asker] = {"rows": str(tmp_path / "new.csv"), "to": asker}
         ended = rows_net.predict(study, model, f"by {asker}", asked)

@@ -135,7 +135,7 @@ def test_priors_in_shares_are_those_of_debiased_counts():
     guard, counts = Guard(odds=RandomisedLabels.make(1.0, 2).odds), [700, 300]
     plan = ScoreLayout(BOOK.with_features([Categorical("job", ("a", "b"), optional=True)]), 1000, 1.0, guard)
     bits = plan.guard.count_bits(plan.rows)
-    logs = c.from_bits(on_counts._logs(Plain(), c.to_bits(counts, bits), c.to_bits([0, 0], bits), plan))
+    logs = c.from_bits(on_counts.log_counts(Plain(), (c.to_bits(counts, bits), c.to_bits([0, 0], bits)), plan))
     expected = np.log(plan.guard.debiased(np.array(counts)).astype(float))
     assert np.allclose(np.array(logs) / 2**plan.fraction, expected, atol=1e-6)
 

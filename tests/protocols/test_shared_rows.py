@@ -1,5 +1,6 @@
 """private_ratio: shares of everybody's counts, of which a model classifies as pooled training does."""
 
+import functools
 import tomllib
 from pathlib import Path
 
@@ -7,11 +8,14 @@ import numpy as np
 import pytest
 
 import blindbayes.protocols.shared_rows as package
-from blindbayes.codebook import Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.crypto import limbs as lm
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, ProtocolError
 from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
+from blindbayes.protocols.shared_rows.joint import model_circuit
 from blindbayes.protocols.shared_rows.messages import MaskSent, VectorMasked
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, classify, connect, train
+from blindbayes.protocols.shared_training.shared_model import plain_tables
 from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled
 from blindbayes.statistics.parameters import estimate
 from blindbayes.wire.transcript import Keep
@@ -27,13 +31,16 @@ def trained(rows, own, seed=""):
     return run_in_memory({name: train(runs[name], rows, rows.vector(own[name]), coins(name + seed)) for name in rows.parties})
 
 
+def total_of(outcome):
+    return np.sum([made.sums for made in outcome.outputs.values() if made.sums is not None], axis=0, dtype=np.uint64)
+
+
 @pytest.mark.parametrize("names", [("first", "last"), NAMES, ("first", "p", "q", "r", "s", "last")])
 def test_shares_add_up_to_everybodys_counts_and_nothing_is_opened(names):
     _, own, total = mixed(names)
     rows = SharedRowsSetup(MIXED, names)
     outcome = trained(rows, own)
-    mine, theirs = outcome.outputs["first"], outcome.outputs["last"]
-    assert rows.statistics(mine.sums["last"] + theirs.sums["first"]) == total
+    assert rows.statistics(total_of(outcome)) == total
     assert all(opened == () for opened in outcome.opened.values())
     assert SPEC["opened"] == []
     garbled_pieces = sum(entry.kind is ModelGarbled for entry in outcome.transcript.entries) // 2
@@ -41,30 +48,106 @@ def test_shares_add_up_to_everybodys_counts_and_nothing_is_opened(names):
     assert outcome.cost.rounds == eval(SPEC["rounds"], {}, {"n": len(names)})
     assert all(outcome.outputs[name].tables == {} for name in names[1:-1])
     again = trained(rows, own, seed="2").outputs["last"]
-    for name, table in theirs.tables["first"].items():
-        assert not set(table[:, 1:].ravel()) & set(again.tables["first"][name][:, 1:].ravel())
+    for name, table in outcome.outputs["last"].tables.items():
+        assert not set(table[:, 1:].ravel()) & set(again.tables[name][:, 1:].ravel())
 
 
-@pytest.mark.parametrize("asker", NAMES)
-def test_any_party_may_ask_and_gets_the_class_of_pooled_training(asker):
+MANY = ("first", "second", "third", "fourth", "last", "north")
+
+
+@pytest.mark.parametrize(("k", "n"), [(3, 4), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((3, 3), (5, 5)))])
+def test_any_number_of_parties_holds_the_tables_that_two_would(k, n):
+    """The shares add up, bit for bit, to what the plain circuit computes; cost and openings are those of SPEC.md."""
+    names = MANY[:n]
+    _, own, total = mixed(names)
+    rows = SharedRowsSetup(MIXED, names, computes=k)
+    outcome = trained(rows, own)
+    assert rows.statistics(total_of(outcome)) == total
+    assert all(opened == () for opened in outcome.opened.values())
+    plan, layout = rows.plan, rows.layout
+    words = total_of(outcome).reshape(plan.classes, -1)
+    nobody = np.array([layout.rows, 0, 0])
+    expected, _ = plain_tables(np.ascontiguousarray(words[:, :-1]), nobody, layout, plan)
+    holders = [made for name, made in outcome.outputs.items() if name in rows.computing]
+    assert len(holders) == k
+    for name, table in expected.items():
+        parts = [made.tables[name] for made in holders]
+        assert np.array_equal(lm.cut(functools.reduce(lm.add, parts), plan.bits), lm.cut(table, plan.bits))
+        assert all(len(np.unique(part[:, 1:])) == part[:, 1:].size for part in parts)  # no mask serves two entries
+    assert all(outcome.outputs[name].tables == {} for name in names if name not in rows.computing)
+    circuit = model_circuit(k, layout, plan)
+    known = {"n": n, "k": k, "layers": circuit.depth, "batches": 1}
+    assert outcome.cost.rounds == eval(SPEC["many"]["rounds"], {}, known)
+    assert outcome.cost.messages == eval(SPEC["many"]["messages"], {}, known)
+    per_gate = outcome.cost.bytes / (circuit.and_count * k * (k - 1))
+    assert 4.37 < per_gate < 4.6  # as on the page of joint_circuit; setup and heads of messages are the rest
+
+
+def test_cost_grows_with_cells_by_gates_and_not_by_rounds():
+    def circuit(values, k=3):
+        book = Codebook("y", ("a", "b"), (Categorical("v", tuple(map(str, range(values)))),), max_rows=4000)
+        rows = SharedRowsSetup(book, MANY[:k], computes=k)
+        return model_circuit(k, rows.layout, rows.plan)
+
+    few, many = circuit(20), circuit(400)
+    assert many.depth <= few.depth + 9  # the denominator has more terms
+    assert 15 < many.and_count / few.and_count < 25
+    assert 1200 < many.and_count / 804 < 1300  # per cell, denominator or prior, with 3 parties
+    assert circuit(20, 5).and_count < 1.15 * few.and_count  # masks of two more parties
+
+
+def test_a_coalition_of_all_computing_parties_but_one_holds_nothing_of_a_sum():
+    """Attack: first and last add up their shares. With two computing parties they read every count, with three noise."""
+    names = ("first", "honest", "last")
+    _, own, total = mixed(names)
+    _, other, _ = mixed(names, rows=40)
+
+    def coalition(computes, honest):
+        rows = SharedRowsSetup(MIXED, names, computes=computes)
+        outputs = trained(rows, own | {"honest": honest}).outputs
+        return rows, outputs["first"], outputs["last"]
+
+    rows, first, last = coalition(2, own["honest"])
+    assert rows.statistics(first.sums + last.sums) == total
+    _, first, last = coalition(3, own["honest"])
+    _, first_then, last_then = coalition(3, other["honest"])  # the same coins, another table
+    assert np.array_equal(first.sums, first_then.sums)
+    assert np.array_equal(last.sums, last_then.sums)
+    for name, table in first.tables.items():
+        assert np.array_equal(table, first_then.tables[name])  # minus its own masks
+        moved = last.tables[name] != last_then.tables[name]
+        assert name == "y" or moved[:, 1:].any()  # what the last one opened is under the masks of all others
+    seen = np.concatenate([table[:, 1:].ravel() for table in last.tables.values()])
+    bits = np.unpackbits((seen & np.uint64(2**32 - 1)).astype("<u4").view(np.uint8))
+    assert abs(bits.mean() - 0.5) * 2 * np.sqrt(bits.size) < 6  # alpha = 2e-9
+    plain = np.concatenate([lm.add(table, first.tables[name])[:, 1:].ravel() for name, table in last.tables.items()])
+    assert not set(seen) & set(plain)
+
+
+@functools.cache
+def ready(k):
     blocks, own, total = mixed()
-    rows = SharedRowsSetup(MIXED, NAMES)
-    tables = {name: made.tables for name, made in trained(rows, own).outputs.items()}
-    block, runs = blocks["north"], local_runs(NAMES, coins=coins("ask"))
-    query = rows.query(block.rows, asker)
+    rows = SharedRowsSetup(MIXED, NAMES, computes=k)
+    return rows, next(iter(blocks.values())), total, {name: made.tables for name, made in trained(rows, own).outputs.items()}
+
+
+@pytest.mark.parametrize(("k", "asker"), [*((2, name) for name in NAMES), (3, "first"), (3, "south"), (3, "last")])
+def test_any_party_may_ask_and_gets_the_class_of_pooled_training(k, asker):
+    names, (rows, block, total, tables) = NAMES, ready(k)
+    runs = local_runs(names, coins=coins("ask"))
 
     def role(name):
-        links = yield from connect(runs[name], rows, block.rows, asker, coins("links" + name))
-        own_tables = next(iter(tables[name].values()), {})
-        own_columns = block.columns if name == asker else {}
-        return (yield from classify(runs[name], rows, query, own_tables, own_columns, links, coins("ask" + name)))
+        mesh = yield from connect(runs[name], rows, block.rows, asker, coins("links" + name))
+        columns = block.columns if name == asker else {}
+        own = tables[name]
+        return (yield from classify(runs[name], rows, block.rows, asker, own, columns, mesh, coins("ask" + name)))
 
-    outcome = run_in_memory({name: role(name) for name in NAMES})
+    outcome = run_in_memory({name: role(name) for name in names})
     scores = estimate(total).joint_log_likelihood(block)
     near = near_tie(rows.plan, scores)
     assert not near.any()
     assert (outcome.outputs[asker] == scores.argmax(axis=1)).all()
-    for name in NAMES:
+    for name in names:
         assert (name == asker) == (outcome.outputs[name] is not None) == (outcome.opened[name] == ("class",))
 
 
@@ -72,10 +155,13 @@ def test_what_a_model_in_shares_refuses():
     with pytest.raises(ConfigError, match="two parties"):
         SharedRowsSetup(MIXED, ("alone",))
     with pytest.raises(ConfigError, match="no party"):
-        SharedRowsSetup(MIXED, NAMES).query(1, "stranger")
+        SharedRowsSetup(MIXED, NAMES).comparing("stranger")
     with pytest.raises(ConfigError, match="variance_floor"):
         _ = SharedRowsSetup(Codebook("y", ("a", "b"), (Numeric("x", 0, 1, 0.1),)), NAMES).plan
-    rows = SharedRowsSetup(MIXED, NAMES)
+    for computes in (1, 5):
+        with pytest.raises(ConfigError, match="2 to 4 can compute"):
+            SharedRowsSetup(MIXED, NAMES, computes=computes)
+    rows = SharedRowsSetup(MIXED, NAMES, computes=3)
     assert SharedRowsSetup.from_dict(rows.to_dict()) == rows
     with pytest.raises(ConfigError, match="several parties"):
         SharedRowsSetup.from_dict({"codebook": ""})

@@ -61,6 +61,23 @@ def test_the_model_stays_in_shares_that_classify_as_pooled_training_does(tmp_pat
         again.predict(X[:5], to="south")
 
 
+def test_no_pair_is_named_where_all_parties_compute() -> None:
+    options = {"queries": 1000, "computing": 3}
+    result = RowStudy(BOOK, protocol="private_ratio", options=options).simulate(TABLES, coins=coins("study"))
+    model = result.model
+    assert all(share.tables for share in model.shares.values())
+    assert model.statistics() == POOLED.statistics_
+    assert "safe while one of them is honest" in result.statement
+    assert "must not collude" not in result.statement
+    assert result.report.unforeseen == ()
+    near = near_tie(model.rows.plan, POOLED.predict_joint_log_proba(X))[:100]
+    asked = model.classify(X[:100], to="south", coins=coins("ask"))
+    assert (asked.labels == POOLED.predict(X[:100]))[~near].all()
+    for computing, match in ((1, "at least 2"), (4, "2 to 3 can compute")):
+        with pytest.raises(ConfigError, match=match):
+            RowStudy(BOOK, protocol="private_ratio", options={"computing": computing}).simulate(TABLES)
+
+
 def test_a_table_above_its_part_of_max_rows_is_refused() -> None:
     """Nobody sees the total, so nobody could see that it overflowed."""
     book = msgspec.structs.replace(BOOK, max_rows=1400)  # 466 rows each, and west has 500

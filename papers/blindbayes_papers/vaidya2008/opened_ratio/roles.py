@@ -19,7 +19,7 @@ from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive, receive_marked
-from blindbayes.protocols.shared_rows.split import collect_masked, collect_masks, deal, others
+from blindbayes.protocols.shared_rows.split import collect, deal, others
 from blindbayes.protocols.shared_training.shared_model.score_layout import dyadic
 from blindbayes.protocols.two_party.garbled import receive_step, send_step
 from blindbayes.protocols.two_party.transfer import roles as transfer
@@ -272,7 +272,7 @@ def contributor(
 ) -> Role[list[int]]:
     """A party that does not compute: it splits its vector, and later hears what is opened."""
     _require_vector(vector, ratios)
-    yield from deal(vector, first, second, coins)  # step 1
+    yield from deal(vector, (first, second), coins)  # step 1
     message = yield from receive(second, RatiosTold)  # step 6
     if len(message.ratios) not in (0, ratios.lanes):
         raise PeerProtocolError("the received probabilities have the wrong length", party=second)
@@ -285,7 +285,7 @@ def contributor(
 def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: str, coins: Coins) -> Role[list[int]]:
     """The garbler. Returns the opened probabilities."""
     _require_vector(vector, ratios)
-    share = yield from collect_masks(run, vector, second)
+    share = yield from collect(run, vector, (run.me, second))
     ot_sender = yield from transfer.ot_sender(run, second, coins)
     session = yield from transfer.agree(run, second, "opened_ratio", ratios.facts(), coins)  # step 2
     return (yield from _garble(ratios, share, second, ot_sender, session))
@@ -294,7 +294,7 @@ def first_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, second: s
 def second_party(run: Run, ratios: PrivateRatioSetup, vector: U64Array, first: str, coins: Coins) -> Role[list[int]]:
     """Run the evaluator. Return the opened probabilities, which it sends to the others."""
     _require_vector(vector, ratios)
-    share = yield from collect_masked(run, vector, first)
+    share = yield from collect(run, vector, (first, run.me))
     ot_receiver = yield from transfer.ot_receiver(run, first, coins)
     session = yield from transfer.agree(run, first, "opened_ratio", ratios.facts(), coins)  # step 2
     return (yield from _evaluate(run, ratios, share, first, ot_receiver, session))
@@ -337,7 +337,7 @@ def _evaluate(
     bit = evaluator.read(small[None], tags)
     yield Send(other, LabelsReturned(mark(session, LabelsReturned, 0), evaluator.skip_read(small[None])))
     if bit.any():
-        for name in others(run, other):
+        for name in others(run, (other,)):
             yield Send(name, RatiosTold(NONE_OPENED))
     yield from _require_minimum(bit)
     tags = yield from receive_step(other, evaluator, RatiosGarbled, session)
@@ -346,7 +346,7 @@ def _evaluate(
     evaluator.require_finished()
     values = c.from_bits(evaluator.read(out, tags))
     yield Send(other, LabelsReturned(mark(session, LabelsReturned, 1), evaluator.skip_read(out)))
-    for name in others(run, other):  # step 6
+    for name in others(run, (other,)):  # step 6
         yield Send(name, RatiosTold(np.array(values, dtype=np.uint64)))
     return (yield from open_value(ratios.label, values))
 

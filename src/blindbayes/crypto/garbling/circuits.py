@@ -143,6 +143,13 @@ def is_zero(g: Gates, number: Number) -> Wires:
     return result
 
 
+def add_up(g: Gates, numbers: Sequence[Number], bits: int) -> Number:
+    """Return the sum of numbers modulo 2^bits. For two bits - 1 AND, and about bits more for each other one."""
+    if len(numbers) == 2:
+        return add(g, *numbers, bits=bits)
+    return add_many(g, [(0, number) for number in numbers], bits)
+
+
 # -- multiply, divide ----------------------------------------------------------------------------------------------------
 
 

@@ -1,13 +1,13 @@
-"""A model of everybody's rows that two of the parties hold in shares, and classification with it. See SPEC.md.
+"""A model of everybody's rows that two or more of the parties hold in shares, and classification with it. See SPEC.md.
 
-The total of the parties' counts is in shares of the two computing parties after step 1; `shared_model` makes shares of score
-tables of it, and `shared_argmax` classifies with these.
+The total of the parties' counts is in shares of the computing parties after step 1. `shared_model` makes shares of score tables
+of it, garbled between two and by `joint_circuit` among more. Any party looks its values up in all of these; then all compare.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,15 +19,18 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
-from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.io.untrusted import read_json_table, well_formed
-from blindbayes.protocols.core import Role, Run
+from blindbayes.protocols import joint_circuit
+from blindbayes.protocols.core import Role, Run, open_value
+from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.private_join.sums import counts as on_counts
-from blindbayes.protocols.shared_inference import roles as shared_argmax
+from blindbayes.protocols.shared_inference.compare_all import compare
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_up, serve
-from blindbayes.protocols.shared_rows.split import collect_masked, collect_masks, deal
+from blindbayes.protocols.shared_inference.roles import LABEL
+from blindbayes.protocols.shared_rows.joint import Shape, joint_tables
+from blindbayes.protocols.shared_rows.split import collect, deal
 from blindbayes.protocols.shared_training import shared_model
 from blindbayes.protocols.shared_training.class_sums import RowLayout
 from blindbayes.protocols.shared_training.class_sums.layout import HistogramFields
@@ -43,22 +46,26 @@ _LIMB = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class SharedRowsSetup:
-    """The public facts: the parties, of which the first and the last compute, and the codebook."""
+    """The public facts: the parties, of which the first ones and the last compute, and the codebook."""
 
     codebook: Codebook
     parties: tuple[str, ...]
     alpha: float = 1.0
     training: str = ""  # which run made the shares: shares of two runs do not fit together
+    computes: int = 2  # how many of the parties compute
 
     def __post_init__(self) -> None:
         if len(self.parties) < 2:
             raise ConfigError("private_ratio needs at least two parties")
         if self.codebook.max_rows >= 1 << 31:
             raise ConfigError("a model in shares takes a max_rows below 2^31")
+        if not 2 <= self.computes <= len(self.parties):
+            raise ConfigError(f"of {len(self.parties)} parties 2 to {len(self.parties)} can compute, not {self.computes}")
 
     @property
-    def computing(self) -> tuple[str, str]:
-        return self.parties[0], self.parties[-1]
+    def computing(self) -> tuple[str, ...]:
+        """The parties that hold the model: safe while one of them is honest."""
+        return *self.parties[: self.computes - 1], self.parties[-1]
 
     @cached_property
     def _book(self) -> Codebook:
@@ -104,19 +111,20 @@ class SharedRowsSetup:
         decoded = self.layout.decode(np.ascontiguousarray(words[:, :-1]), counts)
         return Statistics.from_names(self.codebook, names_of(self.codebook, counts, decoded))
 
-    def query(self, count: int, asker: str) -> SharedArgmaxSetup:
-        """Return the public facts of a batch of one party's instances, whose classes it alone learns."""
+    def comparing(self, asker: str) -> tuple[str, ...]:
+        """Return who takes part in the classification of one party's instances."""
         if asker not in self.parties:
             raise ConfigError(f"{asker!r} is no party of the model")
-        first, second = self.computing
-        names = tuple(self.codebook.names)
-        holder = second if asker == first else first
-        holders = (asker,) if asker in self.computing else (asker, second)
-        return SharedArgmaxSetup(self.plan, count, holder, holders, {asker: names}, (asker,))
+        return tuple(name for name in self.parties if name in (*self.computing, asker))
+
+    def look_up(self, count: int, asker: str, server: str) -> SharedArgmaxSetup:
+        """Return the public facts of one party's look-ups in another's tables."""
+        return SharedArgmaxSetup(self.plan, count, server, (asker,), {asker: tuple(self.codebook.names)}, (asker,))
 
     def to_dict(self) -> dict[str, Any]:
         book = self.codebook.canonical().decode()
-        return {"rows_of": list(self.parties), "codebook": book, "alpha": self.alpha, "training": self.training}
+        facts = {"rows_of": list(self.parties), "codebook": book, "alpha": self.alpha, "training": self.training}
+        return facts | {"computes": self.computes}
 
     @classmethod
     @well_formed("the share file")
@@ -124,11 +132,11 @@ class SharedRowsSetup:
         if "rows_of" not in public:
             raise ConfigError("the share is not of a model of rows that several parties hold")
         book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
-        return cls(book, tuple(public["rows_of"]), public["alpha"], public["training"])
+        return cls(book, tuple(public["rows_of"]), public["alpha"], public["training"], public.get("computes", 2))
 
     def facts(self) -> bytes:
         """Return the bytes that all parties must agree on."""
-        return repr((self.codebook.sha256, self.parties, self.alpha, self.training)).encode()
+        return repr((self.codebook.sha256, self.parties, self.alpha, self.training, self.computes)).encode()
 
 
 @dataclass(slots=True)
@@ -136,102 +144,92 @@ class SharedTables:
     """The result of training at one party; a party that does not compute keeps nothing but the run's name."""
 
     training: str
-    tables: dict[str, dict[str, Limbs]] = field(default_factory=dict, repr=False)  # under the other's name, as score tables
-    sums: dict[str, U64Array] = field(default_factory=dict, repr=False)
+    tables: dict[str, Limbs] = field(default_factory=dict, repr=False)
+    sums: U64Array | None = field(default=None, repr=False)
 
 
 def train(run: Run, rows: SharedRowsSetup, vector: U64Array, coins: Coins) -> Role[SharedTables]:
     """Run any party's role in training. Step numbers as in SPEC.md."""
     if vector.dtype != np.uint64 or vector.shape != (rows.length,):
         raise LocalProtocolError("a vector has one word per word of the layout and class")
-    made = SharedTables(training_name(run))
-    first, second = rows.computing
-    if run.me not in rows.computing:
-        yield from deal(vector, first, second, coins)  # step 1
+    made, computing = SharedTables(training_name(run)), rows.computing
+    if run.me not in computing:
+        yield from deal(vector, computing, coins)  # step 1
         return made
-    is_first, plan, layout = run.me == first, rows.plan, rows.layout
-    other = second if is_first else first
-    share = yield from (collect_masks if is_first else collect_masked)(run, vector, other)
-    words = share.reshape(plan.classes, -1)
-    sums, counts = np.ascontiguousarray(words[:, :-1]), np.ascontiguousarray(words[:, -1])
-    session_facts = rows.facts()
-    yield from transfer.agree(run, other, "private_ratio", session_facts, coins)  # step 2
-    if is_first:
+    made.sums = yield from collect(run, vector, computing)
+    words, part = made.sums.reshape(rows.plan.classes, -1), replace(run, parties=computing)
+    share = np.ascontiguousarray(words[:, :-1]), np.ascontiguousarray(words[:, -1])
+    make = _garbled_tables if rows.computes == 2 else joint_tables
+    made.tables = yield from make(part, rows.facts(), (rows.layout, rows.plan), share, coins)
+    return made
+
+
+def _garbled_tables(
+    run: Run, facts: bytes, shape: Shape, share: tuple[U64Array, U64Array], coins: Coins
+) -> Role[dict[str, Limbs]]:
+    (layout, plan), (sums, counts), (first, second) = shape, share, run.parties
+    other = second if run.me == first else first
+    yield from transfer.agree(run, other, "private_ratio", facts, coins)  # step 2
+    if run.me == first:
         planter = yield from transfer.ot_receiver(run, other, coins)
         both = (yield from transfer.ot_sender(run, other, coins)), planter
         nobody = np.zeros(plan.classes, dtype=np.int64)  # every denominator is a sum of counters: these are not used
         nobody[0] = layout.rows
         tables = yield from shared_model.class_holder(run, other, sums, nobody, (layout, plan), both, coins)  # step 3
-        tables[rows.codebook.target] = yield from on_counts.prior_class_holder(run, other, counts, plan, both, coins)
+        tables[plan.codebook.target] = yield from on_counts.prior_class_holder(run, other, counts, plan, both, coins)
     else:
         keeper = yield from transfer.ot_sender(run, other, coins)
         both = keeper, (yield from transfer.ot_receiver(run, other, coins))
         tables = yield from shared_model.attribute_holder(run, other, sums, (layout, plan), both, coins)
-        tables[rows.codebook.target] = yield from on_counts.prior_attribute_holder(run, other, counts, plan, both, coins)
-    made.tables[other], made.sums[other] = tables, share
-    return made
+        tables[plan.codebook.target] = yield from on_counts.prior_attribute_holder(run, other, counts, plan, both, coins)
+    return tables
 
 
-@dataclass(slots=True)
-class RowLinks:
-    """One party's transfers for the classifications that one party asks for: as sender and as chooser, by peer."""
-
-    ot_senders: dict[str, OtSender] = field(default_factory=dict, repr=False)
-    ot_receivers: dict[str, OtReceiver] = field(default_factory=dict, repr=False)
-
-
-def connect(run: Run, rows: SharedRowsSetup, count: int, asker: str, coins: Coins) -> Role[RowLinks]:
+def connect(run: Run, rows: SharedRowsSetup, count: int, asker: str, coins: Coins) -> Role[Mesh]:
     """Agree on the public facts of a classification and set up its transfers.
 
-    A party that neither asks nor computes agrees with both computing parties, since it charges its budget for the instances.
+    A party that neither asks nor computes agrees with all computing parties, since it charges its budget for the instances.
     """
-    query, links = rows.query(count, asker), RowLinks()
-    pairs = [(query.class_holder, holder) for holder in query.holders]
-    if len(query.holders) > 1:
-        pairs.append((query.holders[1], asker))  # the asker looks up in both computing parties' tables
+    comparing = rows.comparing(asker)
     others = rows.parties if run.me in rows.computing else rows.computing
     met = {other: "classification" for other in others if other != run.me}
     yield from transfer.agree_all(run, met, rows.facts() + repr((count, asker)).encode(), coins)
-    for sender, chooser in pairs:
-        if run.me not in (sender, chooser):
-            continue
-        if run.me == sender:
-            links.ot_senders[chooser] = yield from transfer.ot_sender(run, chooser, coins)
-        else:
-            links.ot_receivers[sender] = yield from transfer.ot_receiver(run, sender, coins)
-    return links
+    if run.me not in comparing:
+        return Mesh()
+    return (yield from joint_circuit.connect(replace(run, parties=comparing), coins))
 
 
 def classify(
     run: Run,
     rows: SharedRowsSetup,
-    query: SharedArgmaxSetup,
+    count: int,
+    asker: str,
     tables: Mapping[str, Limbs],
     columns: Mapping[str, IntArray],
-    links: RowLinks,
+    mesh: Mesh,
     coins: Coins,
 ) -> Role[IntArray | None]:
     """Run any party's role in the classification of a batch: `tables` of a computing party, `columns` of the asker."""
-    asker, holder = query.holders[0], query.class_holder
-    if run.me not in (holder, *query.holders):
+    comparing, plan = rows.comparing(asker), rows.plan
+    if run.me not in comparing:
         return None
-    scores = np.zeros((query.count, query.plan.classes - 1, query.plan.limbs), dtype=np.uint64)
-    if tables:
-        scores = lm.add(scores, np.broadcast_to(tables[rows.codebook.target][0, 1][None], scores.shape))
+    part = replace(run, parties=comparing)
+    scores = np.zeros((count, plan.classes - 1, plan.limbs), dtype=np.uint64)
     own = {name: tables[name] for name in rows.codebook.names} if tables else {}
-    if run.me == asker and own:
-        scores = lm.add(scores, shared_model.score(own, columns, query.plan, query.count))
-    if len(query.holders) > 1 and run.me != holder:  # the asker holds no share: it looks up in the other one too
-        other = query.holders[1]
-        back = SharedArgmaxSetup(query.plan, query.count, other, (asker,), query.shared, (asker,))
-        peer = other if run.me == asker else asker
-        session = yield from transfer.agree(run, peer, "private_ratio look-up", back.facts(), coins)
-        hash_ = TweakedHash(session)
-        if run.me == asker:
-            own_scores = yield from look_up(back, columns, asker, hash_, links.ot_receivers[other].session(session))
-        else:
-            own_scores = yield from serve(back, asker, own, hash_, links.ot_senders[asker].session(session))
-        scores = lm.add(scores, own_scores)
-    if run.me == holder:
-        return (yield from shared_argmax.class_holder(run, query, scores, {asker: own}, links.ot_senders, coins))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receivers[holder], coins))
+    if own:
+        scores = lm.add(scores, np.broadcast_to(tables[rows.codebook.target][0, 1][None], scores.shape))
+    facts = rows.facts() + repr((count, asker)).encode()
+    sessions = yield from transfer.agree_all(part, dict.fromkeys(part.others, "private_ratio batch"), facts, coins)
+    if run.me != asker:
+        query, session = rows.look_up(count, asker, run.me), sessions[asker]
+        served = serve(query, asker, own, TweakedHash(session), mesh.ot_senders[asker].session(session))
+        scores = lm.add(scores, (yield from served))
+    else:
+        if own:
+            scores = lm.add(scores, shared_model.score(own, columns, plan, count))
+        for server, receiver in mesh.ot_receivers.items():
+            query, session = rows.look_up(count, asker, server), sessions[server]
+            looked = look_up(query, columns, asker, TweakedHash(session), receiver.session(session))
+            scores = lm.add(scores, (yield from looked))
+    classes = yield from compare(part, scores, plan.bits, sessions, mesh, (asker,), coins)
+    return None if classes is None else (yield from open_value(LABEL, classes))

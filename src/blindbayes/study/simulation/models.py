@@ -252,7 +252,7 @@ class LeftJoinedModel(HiddenScores):
 
 
 class RowModel(JointModel):
-    """A model of rows that several parties hold, in shares of two of them.
+    """A model of rows that several parties hold, in shares of some of them.
 
     Any party may ask for the class of an instance of its own; it alone learns it.
     """
@@ -291,10 +291,10 @@ class RowModel(JointModel):
 
     def statistics(self) -> Statistics:
         """Simulation only: return the exact statistics of everybody's rows."""
-        first, second = self.rows.computing
         for share in self.shares.values():
             share.require_alive()
-        return self.rows.statistics(self.shares[first].sums[second] + self.shares[second].sums[first])
+        sums = [words for share in self.shares.values() for words in share.sums.values()]
+        return self.rows.statistics(np.sum(sums, axis=0, dtype=np.uint64))
 
     def combine(self) -> estimators.NaiveBayes:
         return estimators.NaiveBayes.from_statistics(self.statistics(), alpha=self.rows.alpha)

@@ -24,7 +24,7 @@ from blindbayes.protocols.private_join import joined as joined_roles
 from blindbayes.protocols.private_join.joined import JoinSetup, Links
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
 from blindbayes.protocols.shared_rows import shares
-from blindbayes.protocols.shared_rows.shares import RowLinks, SharedRowsSetup
+from blindbayes.protocols.shared_rows.shares import SharedRowsSetup
 from blindbayes.protocols.shared_training import columns as column_roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.protocols.two_party.transfer import roles as transfer
@@ -85,7 +85,6 @@ class LinedUpScoring(Scoring):
     def __init__(self, share: ModelShare, columns: BatchColumns, source: ColumnSource | int) -> None:
         share.require_alive()
         self.share, self.party = share, share.party
-        self._query(1)  # a wrong name is noticed here
         self._table: CheckedTable | None = None
         if isinstance(source, int):
             if columns.owners[self.party]:
@@ -96,9 +95,6 @@ class LinedUpScoring(Scoring):
             self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
-
-    def _queries(self) -> Iterator[SharedArgmaxSetup]:
-        return (self._query(min(BATCH, self.count - low)) for low in range(0, self.count, BATCH))
 
     def digest(self, key: bytes) -> bytes:
         return bytes(32) if self._table is None else self._table.digest(key)
@@ -121,16 +117,27 @@ class LinedUpScoring(Scoring):
             yield CodedRows(None, {}, min(BATCH, self.count - low))
 
     @abstractmethod
-    def _query(self, rows: int) -> SharedArgmaxSetup:
-        """Return the setup of one batch."""
-
-    @abstractmethod
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Any]]:
         """Agree on what is public about this classification, then set up the transfers; return the sessions and links."""
 
     @abstractmethod
     def _batch(self, run: Run, block: CodedRows, links: Any, coins: Coins) -> Role[Classes | None]:
         """Return the classes of one batch, for a learner."""
+
+
+class ArgmaxScoring(LinedUpScoring):
+    """Classification by shared_argmax."""
+
+    def __init__(self, share: ModelShare, columns: BatchColumns, source: ColumnSource | int) -> None:
+        self._query(1)  # a wrong name is noticed here
+        super().__init__(share, columns, source)
+
+    def _queries(self) -> Iterator[SharedArgmaxSetup]:
+        return (self._query(min(BATCH, self.count - low)) for low in range(0, self.count, BATCH))
+
+    @abstractmethod
+    def _query(self, rows: int) -> SharedArgmaxSetup:
+        """Return the setup of one batch."""
 
 
 @dataclass(slots=True)
@@ -142,7 +149,7 @@ class Transfers:
     mesh: Mesh | None = field(default=None, repr=False)
 
 
-class ColumnScoring(LinedUpScoring):
+class ColumnScoring(ArgmaxScoring):
     """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
 
     def __init__(
@@ -205,7 +212,7 @@ class ColumnScoring(LinedUpScoring):
         return scores
 
 
-class JoinedScoring(LinedUpScoring):
+class JoinedScoring(ArgmaxScoring):
     """With a model over an inner join: both sides' scores are shares."""
 
     def __init__(self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str) -> None:
@@ -255,28 +262,21 @@ class RowsAsked:
         names = tuple(self.rows.codebook.names)
         return {party: names if party == self.asker else () for party in self.rows.parties}
 
-    def query(self, count: int) -> SharedArgmaxSetup:
-        """Return the setup of a batch, whose classes go to the party that asks."""
-        return self.rows.query(count, self.asker)
-
 
 class RowScoring(LinedUpScoring):
-    """With a model of private_ratio: two parties hold shares, and any party asks about instances of its own."""
+    """With a model of private_ratio: some parties hold shares, and any party asks about instances of its own."""
 
     def __init__(self, share: ModelShare, asked: RowsAsked, source: ColumnSource | int) -> None:
         self._asked = asked
         super().__init__(share, asked, source)
 
-    def _query(self, rows: int) -> SharedArgmaxSetup:
-        return self._asked.query(rows)
-
-    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], RowLinks]]:
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Mesh]]:
         return {}, (yield from shares.connect(run, self._asked.rows, self.count, self._asked.asker, coins))
 
-    def _batch(self, run: Run, block: CodedRows, links: RowLinks, coins: Coins) -> Role[Classes | None]:
-        rows, tables = self._asked.rows, next(iter(self.share.tables.values()), {})
-        query = self._query(block.rows)
-        return (yield from shares.classify(run, rows, query, tables, block.columns, links, coins))
+    def _batch(self, run: Run, block: CodedRows, links: Mesh, coins: Coins) -> Role[Classes | None]:
+        asked, tables = self._asked, next(iter(self.share.tables.values()), {})
+        play = shares.classify
+        return (yield from play(run, asked.rows, block.rows, asked.asker, tables, block.columns, links, coins))
 
 
 def asked_of(public: Mapping[str, Any], to: str | None) -> BatchColumns:

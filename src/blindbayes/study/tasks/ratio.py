@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -35,18 +35,21 @@ class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Options of private_ratio."""
 
     queries: int | None = None  # how many instances may be classified, ever; None: no limit
+    computing: int = 2  # how many sites hold the model: the first ones of the study and the last
 
     def __post_init__(self) -> None:
+        if self.computing < 2:
+            raise ConfigError("the option computing is the number of sites that hold the model, at least 2")
         if self.queries is not None and self.queries < 1:
             raise ConfigError("the option queries is the number of instances that may be classified")
 
 
 class RatioTask(CountingTask):
-    """The base of tasks in which two parties compute ratios of everybody's counts, and all must answer."""
+    """The base of tasks in which some parties compute ratios of everybody's counts, and all must answer."""
 
     partitions = ("rows",)
-    messages = ("shares of this site's counts, one to each of the two sites that compute",)
-    protocols: ClassVar[tuple[str, ...]]  # for the leak report
+    messages = ("shares of this site's counts, one to each site that computes",)
+    protocols: tuple[str, ...]  # for the leak report
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
@@ -59,9 +62,17 @@ class RatioTask(CountingTask):
             raise ConfigError(f"{self.name} needs at least two parties")
 
     @property
-    def computing(self) -> tuple[str, str]:
-        """The two parties that compute, who must not collude."""
+    def computing(self) -> tuple[str, ...]:
+        """The parties that compute, who must not collude all together."""
         return self.names[0], self.names[-1]
+
+    @property
+    def trust(self) -> str:
+        """The assumption about the parties that compute, in a sentence."""
+        names = " and ".join(self.computing)
+        if len(self.computing) == 2:
+            return f"{names} compute, and must not collude: together they have the sums of all counts."
+        return f"{names} compute. The counts are safe while one of them is honest: only all together have their sums."
 
     def read(self) -> None:
         """Count this site's rows. Nobody can check whether a total is too large, so each site brings its part at most."""
@@ -101,36 +112,32 @@ class RatioTask(CountingTask):
 
     def conclusions(self) -> tuple[str, ...]:
         """Return what can be concluded from a run."""
-        first, second = self.computing
-        return self.reveals(), f"{first} and {second} together have the sums of all counts; they must not collude."
+        return self.reveals(), self.trust
 
     def statement(self) -> str:
         """Return what the run promises, for the privacy officer."""
-        first, second = self.computing
         lines = [
             f"Study {self.agreement.sha256}",
             f"Codebook {self.study.codebook.sha256}",
-            f"Protocol {self.name}; {first} and {second} compute, and must not collude: together they have the sums.",
+            f"Protocol {self.name}. {self.trust}",
             self.reveals(),
         ]
         return "\n\n".join([*lines, *self.statement_lines()])
 
     def summary(self) -> list[str]:
-        first, second = self.computing
         return [
             f"{self.agreement.title}: rows of {', '.join(self.agreement.contributors)}, by {self.name}.",
             f"  {self.reveals()}",
-            f"  {first} and {second} compute. Together they could read every site's counts: they must not collude.",
+            f"  {self.trust}",
         ]
 
 
 class SharedRatioTask(RatioTask, SharedModelTask):
-    """Training by private_ratio: the model stays in shares of the two parties that compute."""
+    """Training by private_ratio: the model stays in shares of the parties that compute."""
 
     name = "private_ratio"
-    description = "a model without counts, in shares of two sites that classify together. All must answer."
+    description = "a model without counts, in shares of two or more sites that classify together. All must answer."
     params = PrivateRatioParams
-    protocols = ("transfer", "private_ratio", "shared_model", "joined_sums")
 
     @classmethod
     def check(cls, study: Study) -> None:
@@ -141,9 +148,16 @@ class SharedRatioTask(RatioTask, SharedModelTask):
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
-        self.rows = SharedRowsSetup(self.study.codebook, self.names, self.study.estimation.alpha)
+        computes = int(self.study.options.get("computing", 2))
+        self.rows = SharedRowsSetup(self.study.codebook, self.names, self.study.estimation.alpha, computes=computes)
+        between = ("shared_model", "joined_sums") if computes == 2 else ("joint_circuit",)
+        self.protocols = ("transfer", "private_ratio", *between)
         self.rows.plan  # noqa: B018 - raises unless scores fit and have a minimum variance
         self.setting = SumSetup(self.names, 1)  # answers depend on everybody's counts
+
+    @property
+    def computing(self) -> tuple[str, ...]:
+        return self.rows.computing
 
     def cost(self, party: str) -> Charge | None:
         return None
@@ -160,7 +174,8 @@ class SharedRatioTask(RatioTask, SharedModelTask):
         trained, name = outputs[self.site.name], self.site.name
         facts = {**replace(self.rows, training=trained.training).to_dict(), "run": self.run_id}
         queries = self.study.options.get("queries")
-        share = ModelShare(self.agreement.sha256, name, facts, trained.tables, trained.sums, None, queries)
+        tables, sums = ({}, {}) if trained.sums is None else ({"model": trained.tables}, {"model": trained.sums})
+        share = ModelShare(self.agreement.sha256, name, facts, tables, sums, None, queries)
         self.site.keep_share(self.run_id, share)
 
     def result(self, outcome: Outcome) -> RunResult:
@@ -185,17 +200,17 @@ class SharedRatioTask(RatioTask, SharedModelTask):
             "compute": list(self.computing),
             "opened": list(self.disclosure.opened),
             "learners": [],
-            "model": "exists only as shares of the two that compute",
+            "model": "exists only as shares of those that compute",
             "opened_per_classified_instance": ["class, to the site whose instance it is"],
             "queries": self.study.options.get("queries", "not limited: sites refuse such a study by policy"),
         }
 
     def reveals(self) -> str:
-        first, second = self.computing
         queries = self.study.options.get("queries")
+        names = " and ".join(self.computing)
         limit = f"At most {queries} instances may be classified" if queries else "The number of queries is not limited"
         return (
-            f"Nothing is opened: the model stays in shares of {first} and {second}. A classification, for which every site's "
+            f"Nothing is opened: the model stays in shares of {names}. A classification, for which every site's "
             f"people ask, opens the class to the site whose instance it is. {limit}; repeated queries let the "
             "model be read off, and so the sum of all counts: some 25 answers tell one number of it."
         )

@@ -167,9 +167,9 @@ def noisy(both: Executions, noise: int, bits: int, asks: bool, coins: Coins) -> 
 # -- step 13: priors in shares ---------------------------------------------------------------------------------------------
 
 
-def _logs(g: Gates, mine: Number, theirs: Number, plan: ScoreLayout) -> Number:
-    """Return ln of each class count (lanes); a class without rows lies below everything."""
-    total = guarded(g, c.add(g, mine, theirs, bits=len(mine)), plan.guard, plan.rows, plan.classes)
+def log_counts(g: Gates, shares: Sequence[Number], plan: ScoreLayout) -> Number:
+    """Return ln of each class count (lanes) from the parties' shares; a class without rows lies below everything."""
+    total = guarded(g, c.add_up(g, shares, len(shares[0])), plan.guard, plan.rows, plan.classes)
     empty = c.is_zero(g, total)
     at_least_one = np.concatenate([total[:1] ^ empty[None], total[1:]])
     logs = c.widen(ln(g, at_least_one, plan.fraction), plan.bits)
@@ -187,7 +187,7 @@ def _prior_circuit(plan: ScoreLayout) -> Circuit:
     def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
         mine, theirs = (wires.reshape(-1, plan.classes, *wires.shape[1:]) for wires in (first, second))
         bits = len(theirs)
-        yield c.add(g, _logs(g, mine[:bits], theirs, plan), mine[bits:], bits=plan.bits)
+        yield c.add(g, log_counts(g, (mine[:bits], theirs), plan), mine[bits:], bits=plan.bits)
 
     return outputs
 
@@ -208,8 +208,7 @@ def prior_class_holder(
     own = np.concatenate([_share_bits(share, noise, plan, raised=True), mask]).reshape(-1)
     bits, kinds = (own, _prior_bits(plan)[1]), (CountsChosen, CountsGarbled)
     yield from dual_first(other, session, _prior_circuit(plan), 1, bits, transfers_with, kinds, coins)
-    values = _limbs(mask, plan)
-    return _table(lm.subtract(np.zeros_like(values), values), plan)
+    return prior_table(mask, plan, negative=True)
 
 
 def prior_attribute_holder(
@@ -225,7 +224,7 @@ def prior_attribute_holder(
     session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
     bits, kinds = (_share_bits(share, noise, plan).reshape(-1), _prior_bits(plan)[0]), (CountsChosen, CountsGarbled)
     opened = yield from dual_second(other, session, _prior_circuit(plan), 1, bits, transfers_with, kinds, coins)
-    return _table(_limbs(opened[0], plan), plan)
+    return prior_table(opened[0], plan)
 
 
 def _share_bits(
@@ -238,10 +237,10 @@ def _share_bits(
     return c.to_bits([int(own) + more for own, more in zip(share, added, strict=True)], plan.guard.count_bits(plan.rows))
 
 
-def _limbs(bits: npt.NDArray[np.uint8], plan: ScoreLayout) -> Limbs:
-    return lm.from_integers(c.from_bits(bits), plan.limbs)
-
-
-def _table(values: Limbs, plan: ScoreLayout) -> Limbs:
+def prior_table(bits: npt.NDArray[np.uint8], plan: ScoreLayout, *, negative: bool = False) -> Limbs:
+    """Return a share of the priors as a score table, from the opened logarithms or minus a mask of them."""
+    values = lm.from_integers(c.from_bits(bits), plan.limbs)
+    if negative:
+        values = lm.subtract(np.zeros_like(values), values)
     change = lm.cut(lm.subtract(values[1:], np.broadcast_to(values[:1], values[1:].shape)), plan.bits)
     return np.stack([np.zeros_like(change), change])[None]

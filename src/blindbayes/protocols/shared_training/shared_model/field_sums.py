@@ -85,10 +85,13 @@ def widths(layout: RowLayout, classes: int) -> list[tuple[int, int]]:
 
 
 class FieldSums:
-    """The sums of fields on wires, from what both parties entered. Gates are made when the first is asked for."""
+    """The sums of fields on wires, from what the parties entered. Gates are made when the first is asked for.
 
-    def __init__(self, g: Gates, both: Iterable[list[Number]], layout: RowLayout, classes: int) -> None:
-        self._gates, self._both, self._layout, self._classes = g, tuple(both), layout, classes
+    Where there are stretches, there are two parties.
+    """
+
+    def __init__(self, g: Gates, parts: Iterable[list[Number]], layout: RowLayout, classes: int) -> None:
+        self._gates, self._parts, self._layout, self._classes = g, tuple(parts), layout, classes
 
     def take(self, fields: Iterable[Field]) -> Number:
         """Return fields of one width side by side; with noise still raised."""
@@ -97,15 +100,15 @@ class FieldSums:
     @functools.cached_property
     def _sums(self) -> dict[Field, Number]:
         g, classes, layout = self._gates, self._classes, self._layout
-        (left, *own), (right, *other) = self._both
         fields = [field for field, _ in layout.placed()]
         by_field: dict[Field, Number] = {}
         if layout.stretches == 1:
-            words = c.add(g, left, right, bits=_WORD_BITS)
+            words = c.add_up(g, [part for part, *_ in self._parts], _WORD_BITS)
             for field in fields:
                 lane = field.word * classes
                 by_field[field] = words[field.shift : field.shift + field.width, lane : lane + classes]
             return by_field
+        (left, *own), (right, *other) = self._parts
         carries = self._carries(g, g.carries(left, right), layout, fields)
         sums = {field: pair for field, *pair in zip(fields, own, other, strict=True)}
         alike = sorted(fields, key=lambda field: (field.width, field.whole))
