@@ -1,9 +1,12 @@
 """Evaluation of a fitted model on labelled rows, as one vector of exact integers.
 
-The vector holds the confusion matrix and, per class, how often its predicted probability fell into each of `bins` equal-width
-bins, apart for rows of the class and for other rows. Vectors of disjoint sets of rows add up to the vector of all of them, so
-one secure sum evaluates a model over several sites. One row adds 1 to one cell of the confusion matrix and to one bin per
-class, K + 1 cells for K classes.
+The vector counts in which bin the log-odds of a class fell, apart for rows of the class and for other rows. The edges of the
+bins are public: 0, and equal steps of log-odds up to +-8, since scores of Naive Bayes are extreme. Vectors of disjoint sets of
+rows add up to the vector of all of them, so one secure sum evaluates a model over several sites.
+
+Two classes: the bins of the second class hold everything, since the log-odds of the first are the negative ones and a row is
+predicted as the second class if they are above 0. One row adds 1 to one of 2 x bins cells. K > 2 classes: the confusion matrix,
+and bins for each class. One row adds 1 to K + 1 of K^2 + 2 K x bins cells.
 
 Accuracy, recall, precision and base rate are exact. Where the score itself matters, only its bin is known: each such figure
 comes as the interval of all values that scores within these bins can give, and its estimate. AUC counts two rows in the same
@@ -13,7 +16,7 @@ bin as a tie, which is its value for scores that are rounded to bins.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +29,7 @@ from blindbayes.statistics.parameters import FloatArray, Parameters
 
 IntArray = npt.NDArray[np.int64]
 MIN_BINS, MAX_BINS = 2, 1000
+_REACH = 8.0  # log-odds of the outermost edges: probabilities of 0.0003 and 0.9997
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +67,22 @@ class Evaluation:
     confusion: IntArray  # (true class, predicted class)
     scores: IntArray  # (class, whether the row is of the class, bin of the predicted probability of the class)
 
+    intervals: Mapping[str, tuple[float, float]] | None = None  # by figure, of the value without privacy noise; None: exact
+
     @staticmethod
     def size(classes: int, bins: int) -> int:
         """Return the number of cells of the vector."""
-        return classes * classes + classes * 2 * bins
+        return 2 * bins if classes == 2 else classes * classes + classes * 2 * bins
+
+    @staticmethod
+    def touched(classes: int) -> int:
+        """Return the number of cells of the vector that one row moves, by 1 each: see [evaluation] in dp/PROOFS.md."""
+        return 1 if classes == 2 else classes + 1
 
     @classmethod
     def zero(cls, classes: tuple[str, ...], bins: int) -> Evaluation:
         """Return the evaluation on no rows."""
-        count = len(classes)
-        return cls(classes, np.zeros((count, count), np.int64), np.zeros((count, 2, require_bins(bins)), np.int64))
+        return cls.from_vector(classes, bins, np.zeros(cls.size(len(classes), require_bins(bins)), np.int64))
 
     @classmethod
     def from_vector(cls, classes: tuple[str, ...], bins: int, vector: npt.NDArray[Any]) -> Evaluation:
@@ -81,8 +91,13 @@ class Evaluation:
         if vector.shape != (cls.size(count, require_bins(bins)),):
             raise DataError("the vector does not have the length of an evaluation with these classes and bins")
         cells = vector.astype(np.int64)
-        confusion = cells[: count * count].reshape(count, count)
-        made = cls(classes, confusion, cells[count * count :].reshape(count, 2, bins))
+        if count == 2:
+            second = cells.reshape(2, bins)
+            confusion = second.reshape(2, 2, bins // 2).sum(axis=2)
+            made = cls(classes, confusion, np.stack([second[::-1, ::-1], second]))
+        else:
+            confusion = cells[: count * count].reshape(count, count)
+            made = cls(classes, confusion, cells[count * count :].reshape(count, 2, bins))
         if not made._is_possible():
             raise DataError("the counts are those of no rows: they are negative, or contradict each other")
         return made
@@ -94,6 +109,8 @@ class Evaluation:
 
     @property
     def vector(self) -> IntArray:
+        if len(self.classes) == 2:
+            return self.scores[1].reshape(-1).copy()
         return np.concatenate([self.confusion.ravel(), self.scores.ravel()])
 
     @property
@@ -166,7 +183,7 @@ class Evaluation:
 
     def brier(self, label: str) -> Binned:
         """Return the mean squared difference between the predicted probability of a class and whether a row is of it."""
-        edges = np.arange(self.bins + 1) / self.bins
+        edges = probability_edges(self.bins)
         others, own = self._counts(label)
         low = _ratio((others * edges[:-1] ** 2).sum() + (own * (1 - edges[1:]) ** 2).sum(), self.rows)
         high = _ratio((others * edges[1:] ** 2).sum() + (own * (1 - edges[:-1]) ** 2).sum(), self.rows)
@@ -174,10 +191,10 @@ class Evaluation:
 
     def calibration(self, label: str) -> list[CalibrationPoint]:
         """Return the calibration curve of a class: one point per bin that has rows."""
-        others, own = self._counts(label)
+        edges = probability_edges(self.bins).tolist()
         return [
-            CalibrationPoint(at / self.bins, (at + 1) / self.bins, int(a + b), float(b / (a + b)))
-            for at, (a, b) in enumerate(zip(others, own, strict=True))
+            CalibrationPoint(low, high, int(a + b), float(b / (a + b)))
+            for low, high, a, b in zip(edges, edges[1:], *self._counts(label), strict=False)
             if a + b
         ]
 
@@ -207,9 +224,11 @@ class Evaluation:
         if not self.rows:
             return "No rows were held out: nothing is known about how good the model is."
         usual = float(self.base_rate.max())
-        gain = "better than" if self.accuracy > usual else "no better than"
+        low, high = (self.intervals or {}).get("accuracy", (self.accuracy, self.accuracy))
+        gain = "better than" if low > usual else "no better than" if high <= usual else "perhaps better than"
+        noise = f" (without noise {low:.1%} to {high:.1%})" if self.intervals else ""
         return (
-            f"Right on {self.accuracy:.1%} of {self.rows:,} held-out rows, {gain} always answering the most frequent class "
+            f"Right on {self.accuracy:.1%}{noise} of {self.rows:,} held-out rows, {gain} always answering the most frequent class "
             f"({usual:.1%})."
         )
 
@@ -232,6 +251,7 @@ class Evaluation:
                 }
                 for at, label in enumerate(self.classes)
             },
+            **({} if self.intervals is None else {"noise_intervals": {name: list(x) for name, x in self.intervals.items()}}),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -251,26 +271,42 @@ def evaluate_rows(parameters: Parameters, batches: Iterable[CodedRows], bins: in
     classes = parameters.codebook.classes
     total, count = Evaluation.zero(classes, bins), len(classes)
     for block in batches:
-        truth = block.known_labels
-        joint = parameters.joint_log_likelihood(block)
-        top = joint.max(axis=1, keepdims=True)
-        probabilities = np.exp(joint - (top + np.log(np.exp(joint - top).sum(axis=1, keepdims=True))))  # as predict_proba
-        places = bins_of(probabilities, bins)
-        confusion = np.bincount(truth * count + joint.argmax(axis=1), minlength=count * count).reshape(count, count)
-        scores = [np.bincount((truth == at) * bins + places[:, at], minlength=2 * bins) for at in range(count)]
-        total += Evaluation(classes, confusion.astype(np.int64), np.stack(scores).reshape(count, 2, bins).astype(np.int64))
+        truth, joint = block.known_labels, parameters.joint_log_likelihood(block)
+        if count == 2:
+            place = truth * bins + bins_of(joint[:, 1] - joint[:, 0], bins)
+            vector = np.bincount(place, minlength=2 * bins)
+        else:
+            confusion = np.bincount(truth * count + joint.argmax(axis=1), minlength=count * count)
+            rest = [np.logaddexp.reduce(np.delete(joint, at, axis=1), axis=1) for at in range(count)]
+            scores = [
+                np.bincount((truth == at) * bins + bins_of(joint[:, at] - rest[at], bins), minlength=2 * bins)
+                for at in range(count)
+            ]
+            vector = np.concatenate([confusion, *scores])
+        total += Evaluation.from_vector(classes, bins, vector)
     return total
 
 
-def bins_of(probabilities: FloatArray, bins: int) -> IntArray:
-    """Return the bin of each probability; 1 belongs to the last."""
-    return np.minimum((probabilities * bins).astype(np.int64), bins - 1)
+def log_odds_edges(bins: int) -> FloatArray:
+    """Return the edges between the bins, in log-odds: 0, and equal steps to both sides."""
+    steps = np.arange(2 - bins, bins, 2, dtype=np.float64)
+    return steps * (_REACH / max(bins - 2, 1))
+
+
+def probability_edges(bins: int) -> FloatArray:
+    """Return the edges of the bins as probabilities, with 0 and 1."""
+    return np.concatenate([[0.0], 1 / (1 + np.exp(-log_odds_edges(bins))), [1.0]])
+
+
+def bins_of(log_odds: FloatArray, bins: int) -> IntArray:
+    """Return the bin of each; an edge belongs to the bin below, so that a tie of two classes goes to the first."""
+    return np.searchsorted(log_odds_edges(bins), log_odds, side="left").astype(np.int64)
 
 
 def require_bins(bins: int) -> int:
     """Raise unless the number of score bins is allowed."""
-    if type(bins) is not int or not MIN_BINS <= bins <= MAX_BINS:
-        raise ConfigError(f"score_bins is a whole number from {MIN_BINS} to {MAX_BINS}")
+    if type(bins) is not int or not MIN_BINS <= bins <= MAX_BINS or bins % 2:
+        raise ConfigError(f"score_bins is an even number from {MIN_BINS} to {MAX_BINS}: one edge is at even odds")
     return bins
 
 

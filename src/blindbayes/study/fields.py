@@ -128,15 +128,15 @@ class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     held_out : float, default=0.0
         Over rows: the fraction of persons (of rows, without an identifier in the codebook) that no run trains on, for
         `RowStudy.evaluate`. Each party holds out its own, by a hash under a key of its own, the same in all runs.
-    score_bins : int, default=20
-        The number of equal-width bins of a predicted probability in an evaluation.
+    score_bins : int, default=40
+        The number of bins of a class's log-odds in an evaluation, an even number; their edges are public.
     """
 
     alpha: float = 1.0
     var_smoothing: float = 1e-9
     class_weight: dict[str, float] = {}
     held_out: float = 0.0
-    score_bins: int = 20
+    score_bins: int = 40
 
     def __post_init__(self) -> None:
         if not is_number(self.held_out) or not 0 <= self.held_out <= MAX_FRACTION:

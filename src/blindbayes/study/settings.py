@@ -316,7 +316,7 @@ SETTINGS = {
         "rows",
         "Each site chooses them by a hash under a key of its own, the same in all runs",
     ),
-    "study.estimation.score_bins": Setting("number of bins of a predicted probability in an evaluation", "rows"),
+    "study.estimation.score_bins": Setting("number of bins of a class's log-odds in an evaluation, even", "rows"),
     # -- options of protocols that every study over columns has --------------------------------------------------------
     "study.options.queries": Setting(
         "maximum number of instances that may be classified",
