@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from blindbayes.agent.runs.release import check_release
 from blindbayes.data.split import Split, split_rows
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.study.fields import Candidate
 from blindbayes.study.file import Deadlines, StudyFile
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
@@ -40,7 +42,11 @@ def tables(folder: Path, rows: int = 150) -> dict[str, str | None]:
 
 
 def make(office: Office, held_out: float = 0.3, **fields: Any) -> StudyFile:
-    settings = {"estimation": Estimation(held_out=held_out), "deadlines": Deadlines(step=20, join=20, run=100), **fields}
+    settings: dict[str, Any] = {
+        "estimation": Estimation(held_out=held_out),
+        "deadlines": Deadlines(step=20, join=20, run=100),
+        **fields,
+    }
     return office.net.make_study(BOOK, **settings)
 
 
@@ -108,19 +114,53 @@ def test_agents_refuse_what_cannot_be_evaluated(tmp_path: Path) -> None:
         sources = tables(tmp_path / "tables")
         async with Office(tmp_path, NAMES, rows=sources) as office:
             north = office.agents["north"]
-            study, private, whole = make(office), make(office, privacy=Privacy(epsilon=1.0)), make(office, held_out=0.0)
+            study, whole = make(office), make(office, held_out=0.0)
             with pytest.raises(PrivacyError, match="approve"):
                 north.evaluate(study.sha256)
-            for each in (study, private, whole):
+            for each in (study, whole):
                 office.net.approve(each, runs=3)
-            with pytest.raises(PrivacyError, match="has an epsilon"):
-                north.evaluate(private.sha256)
+            with pytest.raises(ConfigError, match="has no folds"):
+                north.evaluate(study.sha256, folds=True)
             with pytest.raises(ConfigError, match="holds out no rows"):
                 north.evaluate(whole.sha256)
             with pytest.raises(ConfigError, match="train first"):
                 north.evaluate(study.sha256)
             with pytest.raises(ConfigError, match="learned no total"):
                 north.evaluate(study.sha256, "ab" * 16)
+
+    bounded(scenario)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0], ids=["exact", "noisy"])
+def test_agents_evaluate_and_cross_validate_with_noise_and_without(tmp_path: Path, epsilon: float | None) -> None:
+    async def scenario() -> None:
+        sources = tables(tmp_path / "tables")
+        async with Office(tmp_path, NAMES, rows=sources) as office:
+            estimation = Estimation(held_out=0.3, folds=3, candidates=(Candidate(), Candidate(alpha=20.0)))
+            study = make(office, estimation=estimation, privacy=Privacy(epsilon=epsilon))
+            office.net.approve(study, runs=3)
+            trained = await office.run(study)
+            assert all(run.error is None for run in trained.values()), [run.error for run in trained.values()]
+            begun = office.agents["south"].evaluate(study.sha256)
+            await begun.done.wait()
+            runs = await office.ended(begun.run_id)
+            assert all(run.error is None for run in runs.values()), [run.error for run in runs.values()]
+            folder = release_of(office, "north", begun.run_id)
+            assert ("noise_intervals" in json.loads((folder / "evaluation.json").read_text())["figures"]) == (
+                epsilon is not None
+            )
+            parent = release_of(office, "north", next(iter(trained.values())).run_id) / "model.json"
+            assert load(folder / "recalibrated.json").parent_ == hashlib.sha256(parent.read_bytes()).hexdigest()
+
+            folds = office.agents["west"].evaluate(study.sha256, folds=True)
+            await folds.done.wait()
+            runs = await office.ended(folds.run_id)
+            assert all(run.error is None for run in runs.values()), [run.error for run in runs.values()]
+            files = [(release_of(office, name, folds.run_id) / "cross_validation.json").read_bytes() for name in NAMES]
+            assert files[0] == files[1] == files[2]
+            assert len(json.loads(files[0])["candidates"]) == 2
+            spent = office.net.sites["north"].home.ledger.balance().spent_epsilon
+            assert spent == pytest.approx(3 * epsilon if epsilon else 0.0)
 
     bounded(scenario)
 

@@ -200,7 +200,7 @@ def test_the_same_rows_read_by_another_map_are_changed_data(tmp_path: Path) -> N
             men = MAP | {"sex": {"from": "sex", "values": {"m": "m", "f": "m"}}}
             home.tables = Tables(home.folder, msgspec.structs.replace(home.config.rows, map=men))
             assert await run(office, study_of(office, "abc", "all are men", YEARS)) is None
-            assert "are read otherwise now" in refusals(office)
+            assert "others of them count now" in refusals(office)
             home.tables = Tables(home.folder, home.config.rows)
             assert await run(office, study_of(office, "abc", "as before", YEARS)) is not None
 

@@ -112,7 +112,7 @@ def test_every_reader_splits_alike(kind: str, book: Codebook, tmp_path: Path) ->
     model = NaiveBayes(PLAIN).fit(frame[["c", "x"]], frame["y"]).parameters_
     for part in parts():
         assert count_table(source, book, split=part) == count_table(frame, book, split=part)
-        assert evaluate_table(source, book, model, 20, part) == evaluate_table(frame, book, model, 20, part)
+        assert evaluate_table(source, book, [model], 20, split=part) == evaluate_table(frame, book, [model], 20, split=part)
 
 
 def test_split_and_bound_on_rows_per_person_apply_together() -> None:

@@ -15,7 +15,7 @@ from support.disclosure import bound_by, exact_sum, past
 def test_rows_that_are_read_otherwise_are_refused(tmp_path: Path) -> None:
     known = bound_by(tmp_path, past("abc", counted=("c0", "s0")))
     same_reading.require(exact_sum(statistics="s0"), known)
-    with pytest.raises(PrivacyError, match="read otherwise"):
+    with pytest.raises(PrivacyError, match="a study with another held_out"):
         same_reading.require(exact_sum(statistics="s1"), known)
     same_reading.require(exact_sum(statistics="s1", codebook="c1"), known)
     consents = bound_by(tmp_path, past("abc", counted=("c0", "s0")), policy=Policy(changed_data=True))

@@ -19,7 +19,7 @@ from blindbayes.agent.approvals.summary import require_study
 from blindbayes.agent.offers import USED_UP, Answers, ApprovalUsedUp, Offers
 from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.context import Work, name_to_add_to, work_of
-from blindbayes.agent.runs.folders import EVALUATION, NAME, read_run_id
+from blindbayes.agent.runs.folders import EVALUATION, NAME, VALIDATION, read_run_id
 from blindbayes.agent.runs.role_runner import RoleRunner, SiteServices
 from blindbayes.agent.runs.run import AgentRun, NotNow, Unwritten
 from blindbayes.agent.runs.state import RunState
@@ -124,12 +124,18 @@ class Agent:
         run_id = ("" if base is None else name_to_add_to(self.home, study, base)) + Coins.system().bytes(16).hex()
         return self.launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
 
-    def evaluate(self, sha256: str, model: str | None = None) -> AgentRun:
-        """Evaluate the model of a run of an approved study (by default the newest) on the held-out rows of all its sites."""
+    def evaluate(self, sha256: str, model: str | None = None, *, folds: bool = False) -> AgentRun:
+        """Evaluate the model of a run of an approved study (by default the newest) on the held-out rows of all its sites.
+
+        With `folds`, cross-validate the study's candidates instead.
+        """
         study, runs = self._require_approved(sha256)
-        require_evaluation(study.study)
+        require_evaluation(study.study, folds=folds)
         self.require_party(study)
         self.require_runs_left(study, runs)
+        if folds:
+            run_id = Coins.system().bytes(VALIDATION // 2).hex()
+            return self.launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
         releases = self.home.history.releases(sha256, study.party(self.name).identity)
         trained = [entry["run"] for entry in releases if self.home.bases.has_total(sha256, entry["run"])]
         if model is None and not trained:

@@ -27,9 +27,9 @@ def begin(context: Context, study: str, base: str | None = None) -> dict[str, An
     return _begun(context, context.agent.begin(study, base))
 
 
-def evaluate(context: Context, study: str, model: str | None = None) -> dict[str, Any]:
-    """Evaluate the model of a run of an approved study (by default the newest) on the held-out rows of all sites"""
-    return _begun(context, context.agent.evaluate(study, model))
+def evaluate(context: Context, study: str, model: str | None = None, folds: bool = False) -> dict[str, Any]:
+    """Evaluate a model of an approved study (by default the newest) on all sites' held-out rows; with folds, cross-validate"""
+    return _begun(context, context.agent.evaluate(study, model, folds=folds))
 
 
 class Prediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -27,21 +27,31 @@ MAX_FRACTION = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One of the two parts of a table: the held-out fraction, or the rows for training."""
+    """One of the two parts of a table: the held-out fraction, or the rows for training.
+
+    With a fraction of 1/k, `index` says which of k folds is held out. With `within`, only rows of that part are split.
+    """
 
     fraction: float
     held_out: bool
     salt: bytes = field(repr=False)
+    index: int = 0
+    within: Split | None = None
 
     def filter(self, table: Any, codebook: Codebook) -> Any:
         """Return the rows of an Ibis table that are in this part, with all columns."""
+        if self.within is not None:
+            table = self.within.filter(table, codebook)
         key = ibis.literal("row:") + row_text(table, [*codebook.names, codebook.target])
         if codebook.identifier is not None:
             person, present = person_keys(table, require_comparable(codebook))
             key = ibis.ifelse(present, ibis.literal("person:") + person, key)
         hashed = salted_hash(joined_texts([ibis.literal(self.salt.hex()), key])).substr(0, _DIGITS)
-        below = hashed < f"{round(self.fraction * 16**_DIGITS):0{_DIGITS}x}"
-        return table.filter(below if self.held_out else ~below)
+        low, high = (round(at * self.fraction * 16**_DIGITS) for at in (self.index, self.index + 1))
+        inside = hashed >= f"{low:0{_DIGITS}x}"
+        if high < 16**_DIGITS:
+            inside &= hashed < f"{high:0{_DIGITS}x}"
+        return table.filter(inside if self.held_out else ~inside)
 
 
 def require_comparable(codebook: Codebook) -> Any:

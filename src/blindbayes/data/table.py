@@ -60,19 +60,34 @@ def count_table(
 
 
 def evaluate_table(
-    source: Any, codebook: Codebook, parameters: Parameters, bins: int, split: Split, *, extra_columns: str = "refuse"
-) -> Evaluation:
-    """Return the evaluation of a model on one part of a table, which `codebook` describes."""
-    own, wanted = parameters.codebook, [*codebook.names, codebook.target]
+    source: Any,
+    codebook: Codebook,
+    models: Sequence[Parameters],
+    bins: int,
+    *,
+    lenient: bool = False,
+    extra_columns: str = "refuse",
+    bound: ContributionBound | None = None,
+    split: Split | None = None,
+) -> list[Evaluation]:
+    """Return the evaluation of each model on the rows of a table that count, in one pass; arguments as in `count_table`."""
+    wanted = [*codebook.names, codebook.target]
     opened = open_source(source) if is_source(source) else None
+    totals = [Evaluation.zero(codebook.classes, bins) for _ in models]
     try:
         if opened is None:
-            batches = _frame_batches(source, codebook, extra_columns, None, split)
+            batches = _frame_batches(source, codebook, extra_columns, bound, split)
         else:
             opened.require_columns(codebook, extra_columns=extra_columns)
-            batches = opened.batches(wanted, codebook, selected(opened, codebook, None, split), any_order=True)
-        coded = (encode(batch, own, training=True, labels=batch[own.target]) for batch in batches)
-        return evaluate_rows(parameters, coded, bins)
+            batches = opened.batches(wanted, codebook, selected(opened, codebook, bound, split), any_order=True)
+        for batch in batches:
+            coded: dict[str, CodedRows] = {}
+            for at, model in enumerate(models):
+                own = model.codebook
+                if own.sha256 not in coded:
+                    coded[own.sha256] = encode(batch, own, training=True, labels=batch[own.target], lenient=lenient)
+                totals[at] += evaluate_rows(model, [coded[own.sha256]], bins)
+        return totals
     finally:
         if opened is not None and opened is not source:
             opened.close()

@@ -270,9 +270,10 @@ def same_reading(request: RunRequest, records: Records) -> None:
     earlier = [each.counted for each in _sums(request, records) if each.rows == vector.rows]
     if not records.policy.changed_data and any(each[0] == counted[0] and each[1] != counted[1] for each in earlier):
         raise PrivacyError(
-            f"the rows of the table {vector.table!r} are those of an earlier exact sum of this codebook, and are read "
-            "otherwise now: the difference would show this site's statistics alone. Restore [rows] of site.toml, allow it "
-            f"with changed_data under [policy], or take {NOISE}"
+            f"the rows of the table {vector.table!r} are those of an earlier exact sum of this codebook, and others of "
+            "them count now: another [rows] in site.toml, or a study with another held_out. The difference could show this "
+            "site's statistics alone. Take [rows] and held_out of the earlier sum, allow it with changed_data under [policy], "
+            f"or take {NOISE}"
         )
 
 

@@ -193,7 +193,8 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the settings that the model file stores."""
         declared = self.priors is not None or self.class_weight is not None
         priors = np.exp(self._parameters().log_prior).tolist() if declared else None
-        return ModelSettings(alpha=float(self.alpha), named=hasattr(self, "feature_names_in_"), priors=priors)
+        named, parent = hasattr(self, "feature_names_in_"), getattr(self, "parent_", "")
+        return ModelSettings(alpha=float(self.alpha), named=named, priors=priors, parent=parent)
 
     def _record(self) -> ModelRecord:
         statistics, privacy = getattr(self, "statistics_", None), getattr(self, "privacy_", None)
@@ -244,6 +245,8 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._adopt_codebook(codebook, record.label_kind)
         if record.settings.named:
             self.feature_names_in_ = np.array(codebook.names, dtype=object)
+        if record.settings.parent:
+            self.parent_ = record.settings.parent
         if record.settings.priors is not None:
             self.priors, self.class_weight = record.settings.priors, None
         self._publish(record.parameters, record.statistics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -32,10 +33,13 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     named: bool = False  # the training data had column names
     numeric: dict[str, Literal["linear", "log"]] = {}  # declared spacing of the numbers that are modelled by cells
     priors: list[float] | None = None  # class probabilities that were declared, or follow from class weights
+    parent: str = ""  # SHA-256 of the model file that this model was recalibrated from
 
     def __post_init__(self) -> None:
         if not (0 < self.alpha < math.inf and 0 <= self.var_smoothing < math.inf):
             raise ConfigError("alpha must be positive and var_smoothing must be non-negative in the model file")
+        if self.parent and not re.fullmatch("[0-9a-f]{64}", self.parent):
+            raise ConfigError("the model file's parent is not a SHA-256")
 
 
 @dataclass(frozen=True, slots=True)

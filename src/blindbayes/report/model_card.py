@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blindbayes.codebook import Categorical, Text
@@ -85,15 +85,31 @@ def evaluation_lines(evaluation: Evaluation) -> list[str]:
         exact = [_figure(each[at]) for each in (evaluation.base_rate, evaluation.recall, evaluation.precision)]
         binned = [evaluation.auc(label), evaluation.brier(label), evaluation.calibration_error(label)]
         lines.append(f"| {' | '.join([name, *exact, *map(_interval, binned)])} |")
+    known = "Other figures are exact."
+    if evaluation.intervals:
+        listed = (f"{markdown(name)} {low:.4f} to {high:.4f}" for name, (low, high) in evaluation.intervals.items())
+        known = f"All counts have privacy noise. Without it, in about 90 of 100 releases: {'; '.join(listed)}."
     lines += [
         "",
-        f"In brackets: what can be, since only one of {evaluation.bins} bins of each score is known. Other figures are exact.",
+        f"In brackets: what can be, since only one of {evaluation.bins} bins of each score is known. {known}",
         "",
         f"| true class | {' | '.join(f'predicted {name}' for name in labels)} |",
         f"|---|{'---|' * len(labels)}",
         *(f"| {name} | {' | '.join(map(str, row))} |" for name, row in zip(labels, evaluation.confusion.tolist(), strict=True)),
     ]
     return lines
+
+
+def candidate_lines(names: Sequence[str], evaluations: Sequence[Evaluation], best: str) -> list[str]:
+    """Return the figures of a cross-validation in Markdown, a row per candidate."""
+    lines = ["| candidate | accuracy | balanced | AUC, mean over classes | Brier score, mean |", "|---|---|---|---|---|"]
+    for name, each in zip(names, evaluations, strict=True):
+        interval = (each.intervals or {}).get("accuracy")
+        noise = f" [{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
+        means = [sum(figure(label).value for label in each.classes) / len(each.classes) for figure in (each.auc, each.brier)]
+        figures = [_figure(each.accuracy) + noise, _figure(each.balanced_accuracy), *map(_figure, means)]
+        lines.append(f"| {' | '.join([markdown(name), *figures])} |")
+    return [*lines, "", f"Highest accuracy, over {evaluations[0].rows:,} rows: {markdown(best)}."]
 
 
 def _figure(value: float) -> str:

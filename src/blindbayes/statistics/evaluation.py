@@ -110,7 +110,7 @@ class Evaluation:
     @property
     def vector(self) -> IntArray:
         if len(self.classes) == 2:
-            return self.scores[1].reshape(-1).copy()
+            return np.array(self.scores[1].ravel(), dtype=np.int64)
         return np.concatenate([self.confusion.ravel(), self.scores.ravel()])
 
     @property
@@ -228,8 +228,8 @@ class Evaluation:
         gain = "better than" if low > usual else "no better than" if high <= usual else "perhaps better than"
         noise = f" (without noise {low:.1%} to {high:.1%})" if self.intervals else ""
         return (
-            f"Right on {self.accuracy:.1%}{noise} of {self.rows:,} held-out rows, {gain} always answering the most frequent class "
-            f"({usual:.1%})."
+            f"Right on {self.accuracy:.1%}{noise} of {self.rows:,} held-out rows, {gain} always answering the most frequent "
+            f"class ({usual:.1%})."
         )
 
     @property

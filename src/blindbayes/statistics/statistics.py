@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -125,6 +125,19 @@ class Statistics:
         if int(self.class_counts.sum()) > self.codebook.max_rows:
             raise DataError(f"more rows than the codebook's max_rows = {self.codebook.max_rows}; raise it in the codebook")
         return self
+
+    def only(self, names: Sequence[str]) -> Statistics:
+        """Return the statistics of some features; of all if none is named."""
+        if not names:
+            return self
+        book = self.codebook.with_features(each for each in self.codebook.features if each.name in names)
+        named = {
+            section: {name: each for name, each in part.items() if name in names} if isinstance(part, dict) else part
+            for section, part in self.by_name().items()
+        }
+        if not book.texts:
+            named.pop("words", None)
+        return Statistics.from_names(book, named)
 
     def by_name(self) -> dict[str, Any]:
         """Return lists by name, as in the model file."""

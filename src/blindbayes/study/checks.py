@@ -112,13 +112,18 @@ def _require_min_cell(study: Study) -> None:
 
 
 def _require_held_out(study: Study) -> None:
-    if not study.estimation.held_out:
+    estimation = study.estimation
+    if not estimation.held_out and not estimation.folds:
         return
+    name = "held_out" if estimation.held_out else "folds"
     if Support.EVALUATION not in study.task_class.supports:
-        raise ConfigError(
-            f"held_out does not apply to {study.protocol}, which opens no sum to evaluate a model by; leave it out"
-        )
+        raise ConfigError(f"{name} does not apply to {study.protocol}, which opens no sum to evaluate a model by; leave it out")
     require_comparable(study.codebook)
+    for candidate in estimation.candidates:
+        if unknown := sorted(set(candidate.features) - set(study.codebook.names)):
+            raise ConfigError(f"candidates: {unknown[0]!r} is no feature of the codebook")
+        if candidate.bins is not None and study.is_private:
+            raise ConfigError("candidates: with epsilon the noise decides how fine numbers are counted; leave bins out")
 
 
 def _require_options(study: Study) -> None:

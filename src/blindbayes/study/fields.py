@@ -16,6 +16,8 @@ MAX_NOTE_LENGTH = 2000
 MAX_RUN_SECONDS = 30 * 86400
 _INDEPENDENT_OF_EPSILON = ("epsilon", "label_epsilon", "rows_per_person")
 
+MAX_FOLDS = 20
+
 
 class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """Differential privacy of what a run opens. Without `epsilon` nothing is noisy.
@@ -115,6 +117,40 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         _require_whole(self, min_parties=2, min_rows=0, min_cell=0, quorum=1)
 
 
+class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What a cross-validation tries: settings that differ from the study's.
+
+    Parameters
+    ----------
+    alpha : float
+        Smoothing; by default the study's.
+    bins : int
+        Number of bins of every numeric feature; by default as the codebook says.
+    features : tuple of str
+        The features of the model; by default all.
+    """
+
+    alpha: float | None = None
+    bins: int | None = None
+    features: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.alpha is not None and (not is_number(self.alpha) or self.alpha <= 0):
+            raise ConfigError("candidates: alpha must be a positive number")
+        if self.bins is not None and (type(self.bins) is not int or self.bins < 2):
+            raise ConfigError("candidates: bins is a whole number from 2 on")
+        if self.alpha is not None:
+            _store_floats(self, "alpha")
+
+    @property
+    def description(self) -> str:
+        """The candidate in words."""
+        said = [f"alpha {self.alpha:g}"] if self.alpha is not None else []
+        said += [f"{self.bins} bins"] if self.bins is not None else []
+        said += [f"features {', '.join(self.features)}"] if self.features else []
+        return "; ".join(said) or "as agreed"
+
+
 class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
     """Estimation of the model from statistics, and its evaluation.
 
@@ -128,6 +164,10 @@ class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     held_out : float, default=0.0
         Over rows: the fraction of persons (of rows, without an identifier in the codebook) that no run trains on, for
         `RowStudy.evaluate`. Each party holds out its own, by a hash under a key of its own, the same in all runs.
+    folds : int, default=0
+        Over rows: the number of folds of a cross-validation (`RowStudy.cross_validate`), 2 to 20, of the rows for training.
+    candidates : tuple of Candidate
+        What a cross-validation compares; by default the study's own settings alone.
     score_bins : int, default=40
         The number of bins of a class's log-odds in an evaluation, an even number; their edges are public.
     """
@@ -137,11 +177,17 @@ class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     class_weight: dict[str, float] = {}
     held_out: float = 0.0
     score_bins: int = 40
+    folds: int = 0
+    candidates: tuple[Candidate, ...] = ()
 
     def __post_init__(self) -> None:
         if not is_number(self.held_out) or not 0 <= self.held_out <= MAX_FRACTION:
             raise ConfigError(f"held_out is a fraction from 0 (every row trains) to {MAX_FRACTION:g}")
         require_bins(self.score_bins)
+        if type(self.folds) is not int or not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):
+            raise ConfigError(f"folds is 0 (no cross-validation) or a whole number from 2 to {MAX_FOLDS}")
+        if self.candidates and not self.folds:
+            raise ConfigError("candidates are compared by a cross-validation: set folds, for example folds = 5")
         if not is_number(self.alpha) or self.alpha <= 0 or not is_number(self.var_smoothing) or self.var_smoothing < 0:
             raise ConfigError("alpha must be a positive number and var_smoothing must not be negative")
         if not all(is_number(weight) and 1e-6 <= weight <= 1e6 for weight in self.class_weight.values()):

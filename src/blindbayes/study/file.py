@@ -341,8 +341,9 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
         builtins = msgspec.to_builtins(self)
         fields = {name: value for name, value in no_none(builtins.pop("study") | builtins).items() if value not in ({}, [])}
         codebook = fields.pop("codebook")
-        if not self.study.estimation.class_weight:
-            del fields["estimation"]["class_weight"]
+        for name in ("class_weight", "candidates"):
+            if not getattr(self.study.estimation, name):
+                del fields["estimation"][name]
         document = tomlkit.document()
         document.add(tomlkit.comment(f"sha256 {self.sha256}"))
         for name in sorted(fields, key=lambda name: isinstance(fields[name], dict | list)):  # plain values first

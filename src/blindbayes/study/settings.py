@@ -316,6 +316,10 @@ SETTINGS = {
         "rows",
         "Each site chooses them by a hash under a key of its own, the same in all runs",
     ),
+    "study.estimation.folds": Setting("number of folds of a cross-validation of the rows for training; 0: none", "rows"),
+    "study.estimation.candidates": Setting(
+        "what a cross-validation compares: tables with alpha, bins (of every numeric feature) or features", "rows"
+    ),
     "study.estimation.score_bins": Setting("number of bins of a class's log-odds in an evaluation, even", "rows"),
     # -- options of protocols that every study over columns has --------------------------------------------------------
     "study.options.queries": Setting(

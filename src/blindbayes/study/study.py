@@ -191,10 +191,7 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         self,
         model: Any,
         sources: Mapping[str, Any],
-        *,
-        policies: Mapping[str, Any] | None = None,
-        coins: Coins | None = None,
-        keep: Keep = Keep.HEADERS,
+        **options: Any,
     ) -> Any:
         """Evaluate a model on the held-out rows of all parties, in this process, by one more sum of the study's protocol.
 
@@ -204,15 +201,31 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
             The result of `simulate`, a fitted model of the same target, classes and features, or a model file.
         sources : mapping
             Each party's whole table, as in `simulate`. Only the part that `Estimation(held_out=...)` holds out is evaluated.
-        policies, coins, keep
-            As in `simulate`.
+        **options
+            `ledgers`, `policies`, `coins` and `keep`, as in `simulate`.
 
         Returns
         -------
         EvaluationResult
-            `figures`, `table` and `plot`, and who learned what. All figures are those of the pooled held-out rows.
+            `figures`, `table`, `plot`, the model `recalibrated`, and who learned what. All figures are those of the pooled
+            held-out rows, or with an epsilon these with noise and intervals, and charged like the training.
         """
-        return import_module(SIMULATION).evaluate(self, model, sources, policies=policies, coins=coins, keep=keep)
+        if model is None:
+            raise ConfigError("evaluate needs a model; `cross_validate` compares candidates without one")
+        return import_module(SIMULATION).evaluate(self, model, sources, **options)
+
+    def cross_validate(self, sources: Mapping[str, Any], **options: Any) -> Any:
+        """Compare the study's candidates (`Estimation(folds=..., candidates=...)`) by cross-validation, in this process.
+
+        Two sums in one run: the statistics of every fold, then the evaluations of all candidates on the folds that did not
+        train them. With an epsilon each is released with half of it. Arguments as in `evaluate`.
+
+        Returns
+        -------
+        CrossValidationResult
+            `evaluations` (one per candidate), `best` and `table`. Equal to cross-validation on the pooled folds.
+        """
+        return import_module(SIMULATION).evaluate(self, None, sources, **options)
 
 
 class ColumnStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="columns"):

@@ -24,6 +24,7 @@ from blindbayes.disclosure.checks import charge as pay
 from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
+from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.shares import KeptShare, ShareHead
 from blindbayes.net.driver import Finished, outcome_of
 from blindbayes.net.events import log_event
@@ -37,8 +38,8 @@ from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks.evaluation import evaluation_task, require_evaluation
 from blindbayes.study.tasks.prediction import Request
 from blindbayes.study.tasks.result import PreviousTotal
-from blindbayes.study.tasks.sums import exact_model
-from blindbayes.study.tasks.task import BatchColumns, State, Task
+from blindbayes.study.tasks.sums import SumTask
+from blindbayes.study.tasks.task import BatchColumns, State, Task, Vector
 from blindbayes.study.tasks.traits import Support
 
 _T = TypeVar("_T")
@@ -79,16 +80,28 @@ class FolderSite:
         count = partial(self.home.tables.count, codebook, lenient=lenient, bound=bound, split=split)
         return count() if lenient or self._identity is None else self._with_digest(count)
 
-    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
+    def evaluate(
+        self,
+        codebook: Codebook,
+        models: Sequence[Parameters],
+        bins: int,
+        *,
+        lenient: bool,
+        bound: ContributionBound | None,
+        split: Split | None,
+    ) -> list[Evaluation]:
         if self._withdrawn:
-            return Evaluation.zero(parameters.codebook.classes, bins)
-        return self._with_digest(partial(self.home.tables.evaluate, codebook, parameters, bins, split))
+            return [Evaluation.zero(codebook.classes, bins) for _ in models]
+        read = partial(self.home.tables.evaluate, codebook, models, bins, lenient=lenient, bound=bound, split=split)
+        return read() if lenient else self._with_digest(read)
 
     def _with_digest(self, read: Callable[[], _T]) -> _T:
         """Read the rows, and record their digest: without it an exact sum could never be compared with another."""
         tables = self.home.tables
-        stamp = tables.stamp()
+        stamp, before = tables.stamp(), self._rows[0]
         self._rows = digest, _ = tables.digest(self.key), tables.name
+        if before not in (None, digest):  # read again within one run: fold by fold
+            raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
         result = read()
         changed = tables.digest(self.key) != digest if stamp is None else tables.stamp() != stamp
         if changed:
@@ -116,15 +129,16 @@ class FolderSite:
         total = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
         return total, self.base is not None and total is None
 
-    def trained(self, name: str) -> Parameters:
-        """Return the parameters of the model of an earlier run, made from the total that this site learned itself."""
+    def trained(self, name: str) -> BaseNaiveBayes:
+        """Return the model of an earlier run, made from the total that this site learned itself."""
         require_evaluation(self.study.study)
-        sha256 = self.study.sha256
+        sha256, task = self.study.sha256, self.study.task
         run = self.home.history.named(sha256, name)
-        total = None if run is None else self.home.bases.total(self.key, sha256, run, self.study.book)
-        if total is None:
+        book = task.counting if isinstance(task, SumTask) else self.study.book
+        total = None if run is None else self.home.bases.total(self.key, sha256, run, book)
+        if total is None or not isinstance(task, SumTask):
             raise ConfigError("this site learned no total of the run whose model is to be evaluated: name another run")
-        return exact_model(self.study.study, total.statistics)._parameters()
+        return task.model_of(total)
 
     def keep_total(self, result: PreviousTotal) -> None:
         self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, result)
@@ -141,11 +155,11 @@ class FolderSite:
     def require_cost(self, charge: Charge | None) -> None:
         require_cost(self.home.config.policy, None if charge is None else charge.spend)
 
-    def state(self, counted: Statistics | Evaluation) -> State:
+    def state(self, counted: Vector) -> State:
         self._counted = counted if isinstance(counted, Statistics) else None
         return State(self._digest(counted), *self._rows)
 
-    def _digest(self, counted: Statistics | Evaluation) -> str:
+    def _digest(self, counted: Vector) -> str:
         words = counted.words.tobytes()
         return hashlib.blake2b(words, key=self.key, digest_size=32, person=b"blindbayes data").hexdigest()
 
@@ -336,7 +350,7 @@ def work_of(
     if run.kind == "training":
         return Work(study, site, study.task.at(site, run_id), run_id)
     if run.kind == "evaluation":
-        task = evaluation_task(study.agreement, site.trained(run.model))
+        task = evaluation_task(study.agreement, site.trained(run.model) if run.model else None)
         return Work(study, site, task.at(site, run_id), run_id)
     if request is None:
         raise ConfigError("a classification begins where this site's people ask for it")

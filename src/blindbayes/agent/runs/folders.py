@@ -17,6 +17,7 @@ from blindbayes.study.tasks.traits import ModelForm, Support
 
 NAME = 32  # digits of a run's own name, of a model and of a base
 EVALUATION = 48  # digits of the id of an evaluation: the model's name, then random ones
+VALIDATION = 40  # digits of the id of a cross-validation
 
 
 def require_run_id(run_id: str) -> str:
@@ -33,7 +34,7 @@ class RunId:
     kind: Literal["training", "evaluation", "prediction"]
     name: str  # its own: later runs of the study go on from it by this name
     base: str | None = None  # the name of the run that a training goes on from
-    model: str = ""  # the name of the run whose model is evaluated or asked
+    model: str = ""  # the name of the run whose model is evaluated or asked; of a cross-validation empty
 
 
 def read_run_id(run_id: str, task: StudyTask) -> RunId:
@@ -44,6 +45,8 @@ def read_run_id(run_id: str, task: StudyTask) -> RunId:
             return RunId("training", name)
         if len(run_id) == EVALUATION and Support.EVALUATION in task.supports:
             return RunId("evaluation", name, model=before)
+        if len(run_id) == VALIDATION and Support.EVALUATION in task.supports:
+            return RunId("evaluation", name)
         if len(run_id) == 2 * NAME and Support.INCREMENTS in task.supports:
             return RunId("training", name, base=before)
         if len(run_id) == 2 * NAME and task.model is ModelForm.SHARED:

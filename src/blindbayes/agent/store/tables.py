@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,13 +43,25 @@ class Tables:
         with self.open_batch(rows.source, rows.table, partly=False) as source:
             return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, bound=bound, split=split)
 
-    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
-        """Return the evaluation of a model on one part of this site's rows."""
+    def evaluate(
+        self,
+        codebook: Codebook,
+        models: Sequence[Parameters],
+        bins: int,
+        *,
+        lenient: bool,
+        bound: ContributionBound | None,
+        split: Split | None,
+    ) -> list[Evaluation]:
+        """Return the evaluation of each model on this site's rows; arguments as in `count`."""
         from blindbayes.data.table import evaluate_table
 
         rows = self._named()
         with self.open_batch(rows.source, rows.table, partly=False) as source:
-            return evaluate_table(source, codebook, parameters, bins, split, extra_columns=rows.extra_columns)
+            extra = rows.extra_columns
+            return evaluate_table(
+                source, codebook, models, bins, lenient=lenient, extra_columns=extra, bound=bound, split=split
+            )
 
     def digest(self, key: bytes) -> str:
         """Return a keyed digest of the rows as they are in the source, before any map."""

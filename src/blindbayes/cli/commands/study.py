@@ -160,13 +160,14 @@ def run(path: Path, home: SiteFolder, base: str | None, out: Path | None, as_jso
 @STUDY
 @HOME
 @click.option("--model", help="Training run, or its release folder; by default the newest run of the study.")
+@click.option("--folds", is_flag=True, help="Cross-validate the study's candidates instead (folds under [estimation]).")
 @click.option("--out", type=NEW_FOLDER, help="Copy the release folder there.")
 @JSON
-def evaluate(path: Path, home: SiteFolder, model: str | None, out: Path | None, as_json: bool) -> None:
+def evaluate(path: Path, home: SiteFolder, model: str | None, folds: bool, out: Path | None, as_json: bool) -> None:
     """Evaluate the model of an approved STUDY on the held-out rows of all its sites (held_out under [estimation]).
 
-    One more sum of the study's protocol: only the sum of all sites' confusion matrices and score bins is opened. It uses one
-    of the approved runs.
+    One more sum of the study's protocol: only the sum of all sites' confusion matrices and score bins is opened, with noise if
+    the study has an epsilon. It uses one of the approved runs.
 
     Example:
       blindbayes study evaluate study.toml --config north --out evaluation
@@ -176,10 +177,10 @@ def evaluate(path: Path, home: SiteFolder, model: str | None, out: Path | None, 
         require_new_path(out)
     if model is not None and Path(model).is_dir():
         model = str(read_json_table(read_limited(Path(model) / "run.json"), "run.json").get("run"))
-    asked = {"study": study.sha256, **({} if model is None else {"model": model})}
+    asked = {"study": study.sha256, **({} if model is None else {"model": model}), **({"folds": True} if folds else {})}
     ended = follow(home, "/evaluations", asked, as_json=as_json)
     _copy_release(ended, out)
-    table = Path(ended["release"]) / "evaluation.md"
+    table = Path(ended["release"]) / ("cross_validation.md" if folds else "evaluation.md")
     lines = [f"Done in {ended['seconds']:.1f} s. Release: {out or ended['release']}"]
     print_result(ended, [*([table.read_text()] if table.exists() else []), *lines], as_json=as_json)
 

@@ -73,8 +73,29 @@ class _Tables(ReleasePlan):
         return tuple(self.shared_noise.deviation(self.shares, item.bound) / item.bound for item in self.items)
 
 
+class ReleaseOfShares:
+    """What a release with noise of several parties says of its mechanism."""
+
+    noise: DistributedNoise
+
+    @property
+    def name(self) -> str:
+        """The mechanism."""
+        return self.noise.mechanism
+
+    @property
+    def sampler(self) -> str:
+        """Sampler of the noise."""
+        return f"exact integer shares, one per party; the shares of {self.noise.honest} add up to: {self.noise.law}"
+
+    @property
+    def price(self) -> PrivacyCost:
+        """Privacy loss of one release, for every party."""
+        return self.noise.price
+
+
 @dataclass(frozen=True)
-class NoisySum:
+class NoisySum(ReleaseOfShares):
     """Public, and the same for all parties. Make it with `make`."""
 
     tables: ReleasePlan
@@ -156,21 +177,6 @@ class NoisySum:
         return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy, self.noise, shares)
 
     # -- what it promises ------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """The mechanism."""
-        return self.noise.mechanism
-
-    @property
-    def sampler(self) -> str:
-        """Sampler of the noise."""
-        return f"exact integer shares, one per party; the shares of {self.noise.honest} add up to: {self.noise.law}"
-
-    @property
-    def price(self) -> PrivacyCost:
-        """Privacy loss of one release, for every party."""
-        return self.noise.price
 
     def statement(
         self, trust: str, composition: str, min_cell: int = 0, rows_per_person: int | None = None, tuning: str | None = None

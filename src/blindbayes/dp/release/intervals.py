@@ -172,7 +172,7 @@ class Released:
         cells = [words.get(item.name, 1) if item.kind == "words" else item.cells for item in self.plan.items]
         shapes = [(draws, len(table), width) for table, width in zip(self.tables, cells, strict=True)]
         if self.shared_noise is not None:
-            return [_by_law(self.shared_noise.table(self.shares), coins, shape) for shape in shapes]
+            return [draw_by_law(self.shared_noise.table(self.shares), coins, shape) for shape in shapes]
         law = self.plan.noise
         bounds = [item.bound for item in self.plan.items]
         if isinstance(law, Centred):
@@ -189,7 +189,7 @@ class Released:
         ]
 
 
-def _by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
+def draw_by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
     """Draw from a table P(k), k = -K..K, by inversion. A simulation: privacy does not depend on it."""
     reach = len(table) // 2
     edges = np.cumsum(table)

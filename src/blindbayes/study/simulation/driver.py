@@ -74,24 +74,28 @@ def evaluate(
     model: Any,
     sources: Mapping[str, Any],
     *,
+    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
     policies: Mapping[str, Policy] | None = None,
     coins: Coins | None = None,
     keep: Keep = Keep.HEADERS,
 ) -> RunResult:
-    """Evaluate a model with every party in this process. See `RowStudy.evaluate`."""
+    """Evaluate a model with every party in this process; without one, cross-validate. See `RowStudy.evaluate`."""
     if not isinstance(sources, Mapping):
         raise ConfigError("sources maps the name of each party to its table")
-    policies, coins = policies or {}, coins or Coins.system()
-    if unknown := sorted(set(policies) - set(sources)):
+    ledgers, policies, coins = ledgers or {}, policies or {}, coins or Coins.system()
+    if unknown := sorted({*policies, *ledgers} - set(sources)):
         raise ConfigError(f"{unknown[0]!r} is no party of this run")
     fitted = load(model) if isinstance(model, str | os.PathLike) else getattr(model, "model", model)
-    if not isinstance(fitted, BaseNaiveBayes):
+    if fitted is not None and not isinstance(fitted, BaseNaiveBayes):
         raise ConfigError("model must be a fitted model, the result of a study that has one, or the path of a model file")
     key = key_of(coins)
-    sites = {name: MemorySite(name, each, policy=policies.get(name, OPEN), key=key) for name, each in sources.items()}
+    sites = {
+        name: MemorySite(name, each, None, ledgers.get(name), policies.get(name, OPEN), key=key)
+        for name, each in sources.items()
+    }
     agreement = agreed if isinstance(agreed, Agreement) else agreed.task_class.agree_locally(agreed, sites)
     _require_parties(agreement, sites)
-    task = evaluation_task(agreement, fitted._parameters())
+    task = evaluation_task(agreement, fitted)
     task.require_runnable()
     for policy in policies.values():
         require_allowed(policy, task.disclosure)

@@ -29,7 +29,7 @@ from blindbayes.study.study import Study
 from blindbayes.study.tasks.columns import keys_of, require_own
 from blindbayes.study.tasks.prediction import Request
 from blindbayes.study.tasks.result import PreviousTotal
-from blindbayes.study.tasks.task import BatchColumns, State
+from blindbayes.study.tasks.task import BatchColumns, State, Vector
 
 OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
 """The policy of a site that allows what the study says."""
@@ -64,8 +64,17 @@ class MemorySite:
     def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None) -> Statistics:
         return count_table(self.source, codebook, lenient=lenient, bound=bound, split=split)
 
-    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
-        return evaluate_table(self.source, codebook, parameters, bins, split)
+    def evaluate(
+        self,
+        codebook: Codebook,
+        models: Sequence[Parameters],
+        bins: int,
+        *,
+        lenient: bool,
+        bound: ContributionBound | None,
+        split: Split | None,
+    ) -> list[Evaluation]:
+        return evaluate_table(self.source, codebook, models, bins, lenient=lenient, bound=bound, split=split)
 
     def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
         return None if self.taken_back is None else count_table(self.taken_back, codebook, lenient=lenient, split=split)
@@ -93,7 +102,7 @@ class MemorySite:
     def require_cost(self, charge: Charge | None) -> None:
         require_cost(self.policy, None if charge is None else charge.spend)
 
-    def state(self, counted: Statistics | Evaluation) -> State:
+    def state(self, counted: Vector) -> State:
         return State(hashlib.sha256(counted.words.tobytes()).hexdigest())
 
     def authorise_and_charge(

@@ -9,11 +9,13 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from blindbayes._lazy import lazy
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
+from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.distributed.plausibility import require_possible
@@ -197,7 +199,7 @@ class SumTask(CountingTask):
         report: LeakReport,
         known: dict[str, Any],
     ) -> Result:
-        study, runs = self.study, 1 if base is None else base.runs + 1
+        runs = 1 if base is None else base.runs + 1
         words = total.words.view(np.int64) + (0 if base is None or base.total is None else base.total)
         shares = self.sum.shares(total.included) + (0 if base is None else base.shares)
         try:
@@ -205,11 +207,34 @@ class SumTask(CountingTask):
         except DataError as cause:
             raise PeerProtocolError(f"the noisy total is that of no table: {cause}", suspects=total.included) from cause
         before = (0.0, 0.0) if base is None else base.spent
-        # With a bound on rows per person a person may bring rows to every release.
-        by_stays = study.privacy.unit == "record" and study.privacy.rows_per_person is None
-        if runs > 2 and by_stays:  # a record moves the release in which it comes and that in which it goes [changes]
+        if runs > 2 and self._by_stays:  # a record moves the release in which it comes and that in which it goes [changes]
             before = (before[0] - plan.price.epsilon, before[1] - plan.price.delta)
         spent = (before[0] + plan.price.epsilon, before[1] + plan.price.delta)
+        model, statement = self._noisy_model(plan, words, shares, runs, spent)
+        text, leakage, cost = "\n\n".join([*lines, statement.text]), leakage_of(outcome), outcome.cost
+        statistics = model.statistics_
+        return Result(model, statistics, leakage, cost, text, total.included, spent, report, runs, words, shares, known)
+
+    @property
+    def _by_stays(self) -> bool:
+        # With a bound on rows per person a person may bring rows to every release.
+        return self.study.privacy.unit == "record" and self.study.privacy.rows_per_person is None
+
+    def model_of(self, total: PreviousTotal) -> BaseNaiveBayes:
+        """Return the model of a total that an earlier run of this study opened."""
+        if self.plan is None:
+            if total.statistics is None:
+                raise ConfigError("only ratios were opened: there are no statistics to estimate a model from")
+            return exact_model(self.study, total.statistics)
+        if total.total is None:
+            raise ConfigError("a study with epsilon has models of noisy totals only")
+        return self._noisy_model(self.plan, total.total, total.shares, total.runs, total.spent)[0]
+
+    def _noisy_model(
+        self, plan: NoisySum, words: npt.NDArray[Any], shares: int, runs: int, spent: tuple[float, float]
+    ) -> tuple[BaseNaiveBayes, PrivacyStatement]:
+        """Return the model of a noisy total of that many releases, and its statement."""
+        study = self.study
         statement = plan.statement(
             trust=self.disclosure.assumptions[0],
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
@@ -217,7 +242,7 @@ class SumTask(CountingTask):
                 " for one stay of a record in a site's table: each release but the first tells changes alone. One whose values "
                 "change, or that comes back, stays twice. Runs that failed cost more, and so do sites that take rows back and "
                 "bring them again; the sites' ledgers have the true figure."
-                if runs > 1 and by_stays
+                if runs > 1 and self._by_stays
                 else " for whoever is in the tables of all of them."
             ),
             min_cell=study.limits.min_cell,
@@ -231,9 +256,7 @@ class SumTask(CountingTask):
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy |= {"statement": statement.to_dict(), "released": released}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
-        text, leakage, cost = "\n\n".join([*lines, statement.text]), leakage_of(outcome), outcome.cost
-        model = weighed(study, estimators.from_record(record))
-        return Result(model, statistics, leakage, cost, text, total.included, spent, report, runs, words, shares, known)
+        return weighed(study, estimators.from_record(record)), statement
 
     def _report(self, outcome: Outcome, follows: tuple[str, ...]) -> LeakReport:
         about = about_run(self.agreement, self.run_id)
@@ -251,7 +274,7 @@ class SumTask(CountingTask):
             protocol=self.name,
             summary=self.description,
             messages=self.messages,
-            outputs=(Output(setting.label, learners), *self._evaluations(learners)),
+            outputs=(Output(setting.label, learners), *self.further_outputs(learners)),
             learners=learners,
             row_sum=RowSum(SumForm.EXACT if self.plan is None else SumForm.NOISY, setting.quorum_size),
             epsilon=study.privacy.epsilon or 0.0,
@@ -261,13 +284,18 @@ class SumTask(CountingTask):
             unsafe=() if unsafe is None else unsafe(setting),
         )
 
-    def _evaluations(self, learners: tuple[str, ...]) -> tuple[Output, ...]:
-        """Return what runs open that evaluate a model; nothing if they are refused."""
-        if not self.study.estimation.held_out or self.study.is_private:
-            return ()
-        return (
-            Output(f"{self.setting.label} of the confusion matrix and score bins of held-out rows, by an evaluation", learners),
-        )
+    def further_outputs(self, learners: tuple[str, ...]) -> tuple[Output, ...]:
+        """Return what other runs of the study open: evaluations of a model, and a cross-validation."""
+        label, estimation = self.setting.label, self.study.estimation
+        outputs = []
+        if estimation.held_out:
+            outputs.append(f"{label} of the confusion matrix and score bins of held-out rows, by an evaluation")
+        if estimation.folds:
+            outputs.append(
+                f"{label} of the statistics of each of {estimation.folds} folds, and of confusion matrices and score bins of "
+                f"{max(len(estimation.candidates), 1)} candidate(s), by a cross-validation"
+            )
+        return tuple(Output(each, learners) for each in outputs)
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
@@ -55,6 +57,13 @@ class State:
     counted: str = ""  # hash of what they were counted for; empty: the study's codebook
 
 
+class Vector(Protocol):
+    """What a site counted for a sum."""
+
+    @property
+    def words(self) -> npt.NDArray[np.uint64]: ...
+
+
 class Site(Protocol):
     """A site as its tasks see it: a folder with an agent, or an object in memory."""
 
@@ -76,8 +85,17 @@ class Site(Protocol):
         only rows of one part count.
         """
 
-    def evaluate(self, codebook: Codebook, parameters: Parameters, bins: int, split: Split) -> Evaluation:
-        """Return the evaluation of a model on one part of this site's rows."""
+    def evaluate(
+        self,
+        codebook: Codebook,
+        models: Sequence[Parameters],
+        bins: int,
+        *,
+        lenient: bool,
+        bound: ContributionBound | None,
+        split: Split | None,
+    ) -> list[Evaluation]:
+        """Return the evaluation of each model on this site's rows; arguments as in `count`."""
 
     def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
         """Return the statistics of rows that this site takes back, or None."""
@@ -97,7 +115,7 @@ class Site(Protocol):
     def require_cost(self, charge: Charge | None) -> None:
         """Raise if one run would cost more than the site's policy allows."""
 
-    def state(self, counted: Statistics | Evaluation) -> State:
+    def state(self, counted: Vector) -> State:
         """Return the state of this site's data."""
 
     def authorise_and_charge(
@@ -329,12 +347,17 @@ class CountingTask(StudyTask):
         self.statistics: Statistics | None = None
         self.state: State | None = None
 
-    def count(self, codebook: Codebook) -> Statistics:
-        """Return this site's statistics, as the study counts them."""
+    @property
+    def contribution_bound(self) -> ContributionBound | None:
+        """The bound on rows per person; None without one."""
         # Seeded by the site's key and the run: a run that is resumed samples the same rows per person.
         seed = hashlib.blake2b(self.run_id.encode(), key=self.site.key[:64], digest_size=32, person=b"bb persons")
-        bound = self.study.contribution_bound(Coins.seeded(seed.digest()))
-        counted = self.site.count(codebook, lenient=self.study.is_private, bound=bound, split=self.split(held_out=False))
+        return self.study.contribution_bound(Coins.seeded(seed.digest()))
+
+    def count(self, codebook: Codebook) -> Statistics:
+        """Return this site's statistics, as the study counts them."""
+        lenient, bound = self.study.is_private, self.contribution_bound
+        counted = self.site.count(codebook, lenient=lenient, bound=bound, split=self.split(held_out=False))
         return require_feasible(counted, complete=not self.study.is_private)
 
     def split(self, *, held_out: bool) -> Split | None:
