@@ -41,8 +41,8 @@ def recalibrated(model: BaseNaiveBayes, evaluation: Evaluation) -> BaseNaiveBaye
         parent=parent,
         priors=np.exp(parameters.log_prior).tolist(),
     )
-    told = None if record.privacy is None else {key: each for key, each in record.privacy.items() if key != "released"}
-    return from_record(ModelRecord(parameters, None, record.label_kind, settings, told))
+    privacy = None if record.privacy is None else {key: each for key, each in record.privacy.items() if key != "released"}
+    return from_record(ModelRecord(parameters, None, record.label_kind, settings, privacy))
 
 
 def fit_scores(evaluation: Evaluation, *, scalable: bool = True) -> tuple[float, FloatArray]:

@@ -118,7 +118,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What a cross-validation tries: settings that differ from the study's.
+    """A candidate of a cross-validation: settings that differ from the study's.
 
     Parameters
     ----------
@@ -145,10 +145,10 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     @property
     def description(self) -> str:
         """The candidate in words."""
-        said = [f"alpha {self.alpha:g}"] if self.alpha is not None else []
-        said += [f"{self.bins} bins"] if self.bins is not None else []
-        said += [f"features {', '.join(self.features)}"] if self.features else []
-        return "; ".join(said) or "as agreed"
+        parts = [f"alpha {self.alpha:g}"] if self.alpha is not None else []
+        parts += [f"{self.bins} bins"] if self.bins is not None else []
+        parts += [f"features {', '.join(self.features)}"] if self.features else []
+        return "; ".join(parts) or "as agreed"
 
 
 class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):

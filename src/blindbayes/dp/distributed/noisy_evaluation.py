@@ -1,6 +1,6 @@
 """Evaluations of one or several models with noise that the parties add together, and what the noisy total says.
 
-One row moves `Evaluation.touched` cells of each model's vector by 1; the noise is that of `noise_shares` for so many touched
+One row moves `Evaluation.touched` cells of each model's vector by 1; the noise is that of `noise_shares` for that number of touched
 cells.  [evaluation]
 
 Postprocessing: counts are moved to the nearest ones that rows can have (none below 0, the margins of one set of rows) and
@@ -74,13 +74,13 @@ class NoisyEvaluation(ReleaseOfShares):
         if total.min() < -tail or total.max() > rows + tail:
             raise DataError("a count of the evaluation is further outside its bounds than noise explains")
         coins = Coins.seeded(hashlib.sha256(b"blindbayes evaluation" + total.tobytes()).digest())
-        drawn = draw_by_law(self.noise.table(shares), coins, (DRAWS, len(total)))
+        samples = draw_by_law(self.noise.table(shares), coins, (DRAWS, len(total)))
         size = len(total) // self.models
         opened = []
         for low in range(0, len(total), size):
             part = slice(low, low + size)
             value = possible(classes, self.bins, total[part].astype(np.float64))
-            draws = [_ends(possible(classes, self.bins, total[part] - noise)) for noise in drawn[:, part]]
+            draws = [_ends(possible(classes, self.bins, total[part] - noise)) for noise in samples[:, part]]
             opened.append(replace(value, intervals=_intervals(draws)))
         return opened
 
@@ -123,8 +123,8 @@ def _nearest(values: FloatArray, total: float) -> IntArray:
     whole = max(round(float(total)), 0)
     falling = np.sort(values)[::-1]
     above = (np.cumsum(falling) - whole) / np.arange(1, len(values) + 1)
-    kept = max(int((falling > above).sum()), 1)
-    level = np.maximum(values - above[kept - 1], 0.0)
+    positive = max(int((falling > above).sum()), 1)
+    level = np.maximum(values - above[positive - 1], 0.0)
     counts = np.floor(level).astype(np.int64)
     missing = whole - int(counts.sum())
     counts[np.argsort(counts - level, kind="stable")[:missing]] += 1

@@ -74,7 +74,7 @@ class _Tables(ReleasePlan):
 
 
 class ReleaseOfShares:
-    """What a release with noise of several parties says of its mechanism."""
+    """A release with noise of several parties: its mechanism, sampler and price."""
 
     noise: DistributedNoise
 

@@ -61,7 +61,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a site counted for a run, as one vector."""
+    """The vector that a site counted for a run."""
 
     words: Words = field(repr=False)
 
@@ -401,7 +401,7 @@ class CrossValidationTask(EvaluationTask):
     def _validate(self, total: Total | None) -> Words:
         """Return this site's evaluations of all candidates, each summed over the folds.
 
-        Zeros if the first total is none: the run goes to its end, so that its sender does not learn that it was noticed.
+        Zeros if the first total is wrong: the run goes to its end, so that its sender does not learn that it was noticed.
         """
         zero = np.zeros(self.setting.length, dtype=np.uint64)
         if total is None or total.error is not None:

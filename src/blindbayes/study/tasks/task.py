@@ -58,7 +58,7 @@ class State:
 
 
 class Vector(Protocol):
-    """What a site counted for a sum."""
+    """The vector that a site counted for a sum."""
 
     @property
     def words(self) -> npt.NDArray[np.uint64]: ...
