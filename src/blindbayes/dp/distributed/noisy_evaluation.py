@@ -1,6 +1,6 @@
 """Evaluations of one or several models with noise that the parties add together, and what the noisy total says.
 
-One row moves `Evaluation.touched` cells of each model's vector by 1; `noise_shares` makes the noise for these cells.  [evaluation]
+One row moves `Evaluation.touched` cells of each model by 1; `noise_shares` makes the noise for these cells.  [evaluation]
 
 Postprocessing: counts are moved to the nearest ones that rows can have (none below 0, the margins of one set of rows) and
 rounded. The interval of a figure is that of `dp.release.intervals`: noise of the same law, drawn 199 times from a hash of the
