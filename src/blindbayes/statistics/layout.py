@@ -12,6 +12,7 @@ so that words of up to 2^31 parties add up without carry.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -140,6 +141,14 @@ class Layout:
     def _limbs(self) -> tuple[int, ...]:
         """Words per cell: 1, or enough 32-bit limbs for the bound and a sign."""
         return tuple(1 if bound < 2**63 else -(-(bound.bit_length() + 1) // _LIMB_BITS) for bound in self.bounds)
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """The words of each cell."""
+        if not self.is_wide:
+            return tuple((at,) for at in range(self.size))
+        starts = [0, *itertools.accumulate(self._limbs)]
+        return tuple(tuple(range(start, start + limbs)) for start, limbs in zip(starts, self._limbs, strict=False))
 
     @cached_property
     def word_count(self) -> int:
