@@ -95,3 +95,11 @@ def add_masks(vector: U64Array, plus: bytes, minus: bytes) -> U64Array:
     for key in keys_of(minus):
         total -= expand(key, len(total))
     return total
+
+
+def tags_of(key: bytes, numbers: U64Array, values: U64Array) -> U64Array:
+    """Return a pseudo-random tag for each pair of a number and a value: the first word of AES-256 of the two as one block."""
+    require_key(key)
+    blocks = np.stack([numbers, values], axis=1).astype("<u8", copy=False)
+    encrypted = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(blocks.tobytes())  # noqa: S305 - distinct blocks
+    return np.ascontiguousarray(np.frombuffer(encrypted, dtype="<u8").astype(np.uint64, copy=False)[::2])

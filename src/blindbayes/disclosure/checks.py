@@ -263,6 +263,24 @@ def one_name(request: RunRequest, records: Records) -> None:
         )
 
 
+@_check(
+    "Under min_cell, all exact sums of a table have one codebook and one floor: another table of the same rows would let "
+    "suppressed cells be computed.",
+    "exact_sum",
+)
+def one_floor(request: RunRequest, records: Records) -> None:
+    vector, row_sum = request.exact_sum, request.disclosure.row_sum
+    floor = 0 if row_sum is None else row_sum.min_cell
+    for each in _sums(request, records):
+        is_same = each.min_cell == floor and each.counted[0] == vector.codebook
+        if (floor or each.min_cell) and not is_same:
+            raise PrivacyError(
+                f"the table {vector.table!r} is in an exact sum of another codebook or another min_cell (run {each.run[:16]}, "
+                f"min_cell {each.min_cell}): together they could fix a cell that one of them suppresses. Run that study again, "
+                f"name other rows in [rows] of site.toml, or take {NOISE}"
+            )
+
+
 @_check("The same rows are read in the same way in every exact sum of a codebook.", "exact_sum")
 def same_reading(request: RunRequest, records: Records) -> None:
     vector = request.exact_sum
@@ -337,6 +355,7 @@ CHECKS: tuple[Check, ...] = (
     exact_changes,
     *KNOWN_SET,
     one_name,
+    one_floor,
     same_reading,
     changed_data,
     overlap_bits,
@@ -397,6 +416,8 @@ def facts_of(request: RunRequest) -> dict[str, str | int | bool | list[str] | No
         return facts | {"partition": "columns", "overlap_bits_with": list(request.partners), "answers": request.answers}
     if vector.exact:
         facts |= {"table": vector.table, "rows": vector.rows}
+        if request.disclosure.row_sum is not None and request.disclosure.row_sum.min_cell:
+            facts["min_cell"] = request.disclosure.row_sum.min_cell
     return facts | {
         "withdrawn": request.withdrawn,
         "codebook": vector.codebook,

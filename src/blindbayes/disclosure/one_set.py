@@ -21,6 +21,7 @@ class ExactSum:
     quorum_size: int | None = None  # if set, `quorum_size` or more of `sites`, or nothing, was opened
     is_final: bool = True  # False: it may yet turn out that nothing was opened
     counted: tuple[str | None, str | None] = (None, None)  # the codebook, and the digest of the statistics under it
+    min_cell: int = 0  # cells below it were suppressed
 
 
 @dataclass(frozen=True, slots=True)

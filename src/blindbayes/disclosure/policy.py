@@ -36,6 +36,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_audit_rate: float = 0.0
     noise_in_shares: bool = False
     min_cell: int = 10
+    min_cell_of_sums: int = 0
     reveal_matches: bool = False
     require_all_signatures: bool = False
     approvers: int = 1
@@ -68,6 +69,11 @@ def _require_sum(policy: Policy, opens: Disclosure, row_sum: RowSum) -> None:
         raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
     if row_sum.form is SumForm.EXACT and row_sum.quorum_size < 3:
         raise PrivacyError("an exact sum of two sites reveals to each the other's statistics")
+    if not opens.epsilon and row_sum.min_cell < policy.min_cell_of_sums:
+        raise PrivacyError(
+            f"this site asks for limits.min_cell of at least {policy.min_cell_of_sums} in exact sums (min_cell_of_sums under "
+            "[policy] in site.toml), so that smaller cells are suppressed before anything is opened; or for an epsilon"
+        )
     if row_sum.quorum_size < policy.min_parties:
         raise PrivacyError(f"this site asks for at least {policy.min_parties} sites in a sum; the study's quorum is lower")
 

@@ -24,6 +24,7 @@ class RowSum:
 
     form: SumForm
     quorum_size: int
+    min_cell: int = 0  # smaller cells of an exact sum are suppressed before anything is opened
 
 
 @dataclass(frozen=True, slots=True)

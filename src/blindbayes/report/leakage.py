@@ -24,6 +24,7 @@ TRUST_WORDS = {
 
 LABEL_WORDS = {
     "sum": "the exact sum of the parties' statistics, as pooled training would have it",
+    "floored_sum": "the cells of the exact sum that are 0 or reach the floor; the others are suppressed",
     "noisy_sum": "the sum of the parties' statistics with differential privacy noise",
     "class": "the class of each requested instance",
     "audited_classes": "the classes of instances that it made up, against which later answers are checked",

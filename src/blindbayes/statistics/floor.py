@@ -18,9 +18,10 @@ A margin whose total is smaller is first joined to blocks of neighbouring cells,
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+import itertools
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -64,14 +65,14 @@ Rule: TypeAlias = Generator[Ask | Reveal, Answer, "FlooredTable"]
 
 
 def values_of(sums: Sequence[Combination], words: U64Array) -> U64Array:
-    """Return the combinations of a vector, modulo 2^64."""
-    if not sums:
-        return np.zeros(0, dtype=np.uint64)
-    sizes = [len(each.plus) + len(each.minus) for each in sums]
-    places = np.array([place for each in sums for part in each for place in part], dtype=np.int64)
-    signs = [sign for each in sums for sign, part in ((1, each.plus), (2**64 - 1, each.minus)) for _ in part]
-    terms = words[places] * np.array(signs, dtype=np.uint64)
-    return np.add.reduceat(terms, np.concatenate([[0], np.cumsum(sizes)[:-1]]))
+    """Return the combinations of a vector, modulo 2^64. Each adds at least one word."""
+    plus, minus = ([part for each in sums for part in each[side]] for side in (0, 1))
+    starts = list(itertools.accumulate([len(each.plus) for each in sums], initial=0))[:-1]
+    values = np.add.reduceat(words[plus], starts)
+    if minus:
+        to = np.repeat(np.arange(len(sums)), [len(each.minus) for each in sums])
+        np.subtract.at(values, to, words[minus])
+    return values
 
 
 def total_of(sums: Sequence[Combination]) -> Combination:
@@ -96,8 +97,10 @@ class Margin:
     @classmethod
     def make(cls, total: int, sums: Sequence[Combination], floor: int, *, missing: bool = False) -> Margin:
         """Join neighbouring cells so that the total is at least `floor` times the number of blocks."""
-        parts = np.array_split(np.arange(len(sums)), max(1, min(len(sums), total // floor)))
-        cells = [tuple(int(at) for at in part) for part in parts]
+        size, count = len(sums), max(1, min(len(sums), total // floor))
+        if count == size:
+            return cls(total, [(at,) for at in range(size)], list(sums), size - 1 if missing else None)
+        cells = [tuple(range(at * size // count, (at + 1) * size // count)) for at in range(count)]
         joined = [total_of([sums[at] for at in block]) for block in cells]
         return cls(total, cells, joined, len(cells) - 1 if missing else None)
 
@@ -137,7 +140,7 @@ def _open_margins(margins: Sequence[Margin], floor: int) -> Generator[Ask | Reve
             else:
                 each.pool = list(each.small)
     yield from _add_complements([each for each in mixed if each.pool], floor)
-    shown = [(each, at) for each in tested for at in range(len(each.cells)) if at not in each.pool and at not in each.values]
+    shown = [(each, at) for each in tested for at in range(len(each.cells)) if not (at in each.values or at in each.pool)]
     if shown:
         opened = yield Reveal([each.sums[at] for each, at in shown])
         for (each, at), value in zip(shown, opened.tolist(), strict=True):
@@ -240,7 +243,7 @@ def require_floor(layout: Layout, floor: int) -> None:
 def open_table(layout: Layout, floor: int) -> Rule:
     """Open what a floor allows of a vector of this layout: the rule, as a generator of questions."""
     require_floor(layout, floor)
-    places = _Places(layout)
+    places = _places(layout)
     counts = [Combination((places.one("class_count", None, label, 0),)) for label in range(places.classes)]
     everybody = total_of(counts)
     if (yield Ask([everybody], [0], [2 * floor - 1]))[0]:
@@ -284,16 +287,24 @@ class _Places:
     def __init__(self, layout: Layout) -> None:
         self.layout, self.classes = layout, len(layout.codebook.classes)
         self.words = layout.places
+        self._margins: dict[tuple[str, tuple[int, ...]], list[Combination]] = {}
 
     def one(self, kind: Any, name: str | None, label: int, column: int) -> int:
         group = self.layout.require(kind, name)
         return self.words[group.start + label * group.columns + column][0]
 
-    def margin(self, feature: Feature, labels: Sequence[int]) -> list[Combination]:
+    def margin(self, feature: Feature, labels: tuple[int, ...]) -> list[Combination]:
         """Return the cells of a feature in some classes together, with the missing values at the end."""
+        key = feature.name, labels
+        if key not in self._margins:
+            self._margins[key] = self._margin(feature, labels)
+        return self._margins[key]
+
+    def _margin(self, feature: Feature, labels: tuple[int, ...]) -> list[Combination]:
         kind = "count" if self.layout.find("count", feature.name) is not None else "n"
-        columns = self.layout.require(kind, feature.name).columns  # type: ignore[arg-type]
-        present = [Combination(tuple(self.one(kind, feature.name, each, at) for each in labels)) for at in range(columns)]
+        group = self.layout.require(kind, feature.name)  # type: ignore[arg-type]
+        starts = [group.start + each * group.columns for each in labels]
+        present = [Combination(tuple([self.words[at + start][0] for start in starts])) for at in range(group.columns)]
         if not feature.optional:
             return present
         rows = tuple(self.one("class_count", None, each, 0) for each in labels)
@@ -306,6 +317,11 @@ class _Places:
         return [Combination(limb) for limb in zip(*words, strict=True)]
 
 
+@lru_cache(maxsize=4)
+def _places(layout: Layout) -> _Places:
+    return _Places(layout)
+
+
 def _number(words: Sequence[np.uint64]) -> int:
     """Return the signed number of one word, or of limbs as `Layout.from_words` reads them."""
     signed = np.array(words, dtype=np.uint64).view(np.int64).tolist()
@@ -314,24 +330,6 @@ def _number(words: Sequence[np.uint64]) -> int:
     size = 32 * len(signed)
     value = sum(limb << (32 * at) for at, limb in enumerate(signed)) % (1 << size)
     return int(value - (1 << size) if value >= 1 << (size - 1) else value)
-
-
-# -- answers -------------------------------------------------------------------------------------------------------------
-
-
-def run_rule(rule: Rule, answers: Iterator[Answer]) -> FlooredTable:
-    """Drive a rule by given answers, one per question."""
-    answer: Any = None
-    try:
-        while True:
-            question = rule.send(answer)
-            answer = next(answers)
-            if len(answer) != len(question.sums):
-                raise DataError("the published answers do not fit the questions of the rule")
-    except StopIteration as stop:
-        if not isinstance(stop.value, FlooredTable):
-            raise DataError("the published answers end before the rule does") from None
-        return stop.value
 
 
 def floored(statistics: Statistics, floor: int) -> FlooredTable:

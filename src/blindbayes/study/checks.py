@@ -102,13 +102,8 @@ def _require_quorum(study: Study) -> None:
 
 
 def _require_min_cell(study: Study) -> None:
-    task = study.task_class
-    is_hidden = task.model is ModelForm.SHARED or study.is_private
-    if study.limits.min_cell and not (Support.MIN_CELL in task.supports and is_hidden):
-        raise ConfigError(
-            "min_cell hides small counts of noisy sums over rows, and of models in shares: an exact sum with altered cells "
-            "is neither exact nor private; set epsilon, or min_cell = 0"
-        )
+    if study.limits.min_cell and Support.MIN_CELL not in study.task_class.supports:
+        raise ConfigError(f"min_cell does not apply to {study.protocol}; leave it out")
 
 
 def _require_held_out(study: Study) -> None:

@@ -104,8 +104,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         Over rows: the minimum number of contributors in an opened sum. By default two thirds (nine tenths of more than 64)
         for masked_sum, everybody for other protocols.
     min_cell : int, default=0
-        With epsilon: noisy counts below it are published as 0. Exact sums are never altered. Over columns in shares, with or
-        without epsilon: counters below it are set to 0 inside the circuit.
+        Exact sums over rows: cells of 1 to min_cell - 1 rows are suppressed before anything is opened (at least 3, or 0). With
+        epsilon: noisy counts below it are published as 0. Over columns in shares, with or without epsilon: counters below it
+        are set to 0 inside the circuit.
     """
 
     min_parties: int = 3

@@ -140,6 +140,10 @@ SETTINGS = {
         "Without either, a site with a different value for each person in one of its columns reads everybody's class, one "
         "answer each. This is not differential privacy: against made-up tables set `noise_in_shares`",
     ),
+    "site.policy.min_cell_of_sums": Setting(
+        "minimum of `limits.min_cell` in an exact sum over rows; 0 for any",
+        more="Cells of fewer rows are then suppressed before anything is opened, and the exact sums of a table have one codebook",
+    ),
     "site.policy.min_audit_rate": Setting(
         "minimum of `options.audit_rate`",
         "shares",
@@ -287,11 +291,11 @@ SETTINGS = {
         before="If a site drops out, the sum of the others may still be opened, if this number is left.",
     ),
     "study.limits.min_cell": Setting(
-        "noisy counts below it are published as 0; exact sums are never altered",
-        "noise",
-        "Over columns in shares, with or without `epsilon`: counters below it are set to 0 inside the circuit",
-        "Smallest noisy count to publish",
-        "Small noisy counts are mostly noise. Those below this number are published as 0; 0 keeps all.",
+        "cells of fewer rows are suppressed before an exact sum over rows is opened (3 or more; 0: none are)",
+        more="With `epsilon`: noisy counts below it are published as 0. Over columns in shares, with or without `epsilon`: "
+        "counters below it are set to 0 inside the circuit",
+        question="Smallest count to publish",
+        before="Cells of fewer rows are suppressed; with noise, published as 0. 0 keeps all.",
     ),
     "study.deadlines.step": Setting(
         "seconds of silence allowed within a step",

@@ -197,10 +197,10 @@ class Prediction(ContributorResult):
 def classes_csv(labels: npt.NDArray[Any], target: str, beside: Mapping[str, Any]) -> bytes:
     """Return the classes of a batch by row as CSV, with the site's own columns beside them."""
     numbers = pa.Array.from_buffers(pa.int64(), len(labels), [None, pa.py_buffer(np.arange(1, len(labels) + 1))])
-    return csv_of({"row": numbers, **beside, target: _texts(labels.tolist())})
+    return csv_of({"row": numbers, **beside, target: texts(labels.tolist())})
 
 
-def _texts(values: Sequence[str | None]) -> Any:
+def texts(values: Sequence[str | None]) -> Any:
     """Return strings as an Arrow array, without `pa.array`, which loads pandas if it is installed (0.25 s)."""
     raw = [b"" if value is None else value.encode() for value in values]
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int64)

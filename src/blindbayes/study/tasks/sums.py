@@ -32,7 +32,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, PreviousTotal, Result, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES, Sum
-from blindbayes.study.tasks.task import CountingTask
+from blindbayes.study.tasks.task import CountingTask, StudyTask
 from blindbayes.study.tasks.traits import NoParams, Standing, Support
 
 if TYPE_CHECKING:
@@ -57,6 +57,15 @@ class SumTask(CountingTask):
     messages = ("one vector under masks or encryption, as SPEC.md of the protocol says",)
     protocol: ClassVar[registry.SumProtocol]
     quorums: ClassVar[tuple[Fraction, ...]] = ()  # share of up to 64 contributors, of more
+
+    @classmethod
+    def variant(cls, study: Study) -> type[StudyTask]:
+        """With min_cell and without noise, small cells are not opened."""
+        if study.is_private or not study.limits.min_cell:
+            return cls
+        from blindbayes.study.tasks.floored import floored_class  # it imports this module
+
+        return floored_class(cls)
 
     @classmethod
     def default_quorum(cls, parties: int) -> int | None:
