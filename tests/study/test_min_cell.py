@@ -73,9 +73,9 @@ def test_what_each_party_sends_does_not_know_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"epsilon": 1.0, "protocol": "opened_ratio"}, {"kind": "columns", "protocol": "noisy_histograms"}]
+    "fields", [{"epsilon": 1.0, "protocol": "opened_ratio"}, {"kind": "columns", "protocol": "noisy_histograms"}]
 )
-def test_cells_of_anything_but_a_noisy_sum_are_not_altered(fields: dict[str, object]) -> None:
+def test_min_cell_of_a_protocol_without_a_floor_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="min_cell"):
         make_study(BOOK, **fields, min_cell=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="min_cell"):

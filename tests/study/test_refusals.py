@@ -39,7 +39,7 @@ JOIN = {"kind": "join", "key": "id"}
         ({"expected_rows": 100}, "without epsilon"),
         ({"unit": "party"}, "without epsilon"),
         ({"honest_fraction": 0.5}, "without epsilon"),
-        ({"min_cell": 5}, "exact sum"),
+        ({"min_cell": 2}, "at least 3"),
         ({"quorum": -3}, "quorum is a whole number"),
         ({"quorum": 2.5}, "quorum is a whole number"),
         ({"min_parties": 1}, "min_parties"),

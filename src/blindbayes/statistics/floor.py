@@ -170,7 +170,7 @@ def _add_complements(pending: list[Margin], floor: int) -> Generator[Ask | Revea
 
 @dataclass(frozen=True)
 class FlooredTable:
-    """What is opened of a table under a floor."""
+    """A table as far as a floor lets it be opened."""
 
     layout: Layout
     floor: int
@@ -235,7 +235,9 @@ def _moment_names(layout: Layout) -> list[str]:
 def require_floor(layout: Layout, floor: int) -> None:
     """Raise for a floor or a codebook that `open_table` does not protect."""
     if floor < MIN_FLOOR:
-        raise ConfigError(f"min_cell of an exact sum is at least {MIN_FLOOR}: below, a suppressed count that is not 0 would be 1")
+        raise ConfigError(
+            f"min_cell of an exact sum is at least {MIN_FLOOR}: below, a suppressed count that is not 0 would be 1"
+        )
     if layout.codebook.texts:
         raise ConfigError("an exact sum of word counts has no floor: nearly every word is rare; leave text out, or set epsilon")
 
@@ -282,7 +284,7 @@ def open_table(layout: Layout, floor: int) -> Rule:
 
 
 class _Places:
-    """Where cells stand among the words of a vector."""
+    """The places of cells among the words of a vector."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout, self.classes = layout, len(layout.codebook.classes)
@@ -408,7 +410,7 @@ def _usual_moments(feature: Feature, opened: Sequence[tuple[int, int, int]]) -> 
 
 
 def _imputed_cells(margin: Margin, floor: int) -> list[int]:
-    small = {at: floor // 2 for at in margin.small}
+    small = dict.fromkeys(margin.small, floor // 2)
     others = [at for at in margin.pool if at not in small]
     rest = _apportion(margin.pool_total - sum(small.values()), [1] * len(others)) if others else []
     blocks = {**margin.values, **small, **dict(zip(others, rest, strict=True))}

@@ -1,4 +1,4 @@
-"""What can be recomputed of suppressed cells: bounds by linear programming over everything that was released.
+"""Bounds of suppressed cells by linear programming over everything that was released.
 
 This checks the rule of `floor` from outside: it knows the opened values, the totals, that a small cell is below the floor and a
 cell that protects it is not, and nothing of how cells were chosen. Features meet in the class counts only, so that there is one
@@ -10,16 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from blindbayes._lazy import lazy
+from scipy import optimize, sparse
+
 from blindbayes.errors import LocalProtocolError
 from blindbayes.statistics.floor import FlooredTable, Margin
-
-if TYPE_CHECKING:
-    from scipy import optimize, sparse
-else:
-    optimize, sparse = lazy("scipy.optimize"), lazy("scipy.sparse")
 
 _SLACK = 1e-6  # of a solver that works in floating point, on whole numbers
 Name: TypeAlias = tuple[int, int]  # class, and value; value -1: the class count
@@ -69,7 +65,7 @@ class _Program:
                 for name in part:
                     matrix[at, self.names[name]] = sign
         known = optimize.LinearConstraint(matrix.tocsr(), [row[2] for row in self.rows], [row[3] for row in self.rows])
-        found = []
+        limits = []
         for sign in (1, -1):
             cost = [0.0] * len(self.names)
             for name in block:
@@ -77,8 +73,8 @@ class _Program:
             solved = optimize.milp(cost, constraints=known)  # without integrality: a linear program
             if solved.status not in (0, 3):  # 3: without a bound
                 raise LocalProtocolError("what was opened of a table fits no table")
-            found.append(math.inf if solved.fun is None else sign * solved.fun)
-        return math.ceil(found[0] - _SLACK), math.floor(min(found[1], 2.0**53) + _SLACK)
+            limits.append(math.inf if solved.fun is None else sign * solved.fun)
+        return math.ceil(limits[0] - _SLACK), math.floor(min(limits[1], 2.0**53) + _SLACK)
 
 
 def recompute(table: FlooredTable) -> Iterator[Recomputed]:

@@ -12,7 +12,7 @@ from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.fields import Estimation, Limits, Privacy
 from blindbayes.study.tasks import registry
-from blindbayes.study.tasks.traits import ModelForm, Support
+from blindbayes.study.tasks.traits import Support
 
 if TYPE_CHECKING:
     from blindbayes.study.study import Study

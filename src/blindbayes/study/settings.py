@@ -142,7 +142,7 @@ SETTINGS = {
     ),
     "site.policy.min_cell_of_sums": Setting(
         "minimum of `limits.min_cell` in an exact sum over rows; 0 for any",
-        more="Cells of fewer rows are then suppressed before anything is opened, and the exact sums of a table have one codebook",
+        more="Cells of fewer rows are then suppressed before anything is opened; the exact sums of a table have one codebook",
     ),
     "site.policy.min_audit_rate": Setting(
         "minimum of `options.audit_rate`",

@@ -140,7 +140,7 @@ def _drive(setup: FlooredSetup, rule: Rule, ask: Question, reveal: Opening) -> R
             table: FlooredTable = stop.value
             return table
         except DataError as cause:
-            raise PeerProtocolError(str(cause), suspects=setup.sum.contributors) from cause
+            raise PeerProtocolError(str(cause), suspects=(SERVER, *setup.sum.contributors)) from cause
         answer = yield from (ask(question) if isinstance(question, Ask) else reveal(question))
 
 
@@ -251,10 +251,10 @@ def _pack(bits: npt.NDArray[np.bool_]) -> bytes:
 
 
 def _receive_bits(setup: FlooredSetup, count: int) -> Role[npt.NDArray[np.bool_]]:
-    found = yield from receive(setup.referee, BitsFound)
-    if len(found.bits) != -(-count // 8):
+    sent = yield from receive(setup.referee, BitsFound)
+    if len(sent.bits) != -(-count // 8):
         raise PeerProtocolError("answers have the wrong length", party=setup.referee)
-    return np.unpackbits(np.frombuffer(found.bits, np.uint8), count=count, bitorder="little").astype(bool)
+    return np.unpackbits(np.frombuffer(sent.bits, np.uint8), count=count, bitorder="little").astype(bool)
 
 
 def _receive_values(question: Reveal) -> Role[U64Array]:

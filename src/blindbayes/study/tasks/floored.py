@@ -19,7 +19,7 @@ from blindbayes.protocols.floored_sum.roles import LABEL, FlooredSetup, FlooredT
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.secure_sum.keys import SERVER
 from blindbayes.statistics import Layout
-from blindbayes.statistics.floor import FlooredTable, impute
+from blindbayes.statistics.floor import FlooredTable, impute, require_floor
 from blindbayes.statistics.parameters import estimate
 from blindbayes.statistics.recomputed import recompute
 from blindbayes.study.agreement import Agreement
@@ -56,6 +56,7 @@ class FlooredSumTask(SumTask):
     def check(cls, study: Study) -> None:
         if cls.name != "masked_sum":
             raise ConfigError("an exact sum with min_cell runs by masked_sum only; choose it, set epsilon, or min_cell = 0")
+        require_floor(Layout(study.codebook), study.limits.min_cell)
         if study.estimation.held_out:
             raise ConfigError("an evaluation of held-out rows opens small cells: with min_cell leave held_out out")
 
@@ -118,10 +119,10 @@ class FlooredSumTask(SumTask):
     def _promise(self) -> str:
         server, setup = self.agreement.host(SERVER), self.floored
         return (
-            f"Nobody received a number that fixes a cell of 1 to {setup.floor - 1} rows of the sum over all sites, if no two of "
-            f"{server}, {setup.masker} and {setup.referee} collude and all parties follow the protocol. There is no noise: this is no "
-            "differential privacy. A site knows its own rows, and can take them off every opened cell. A site that enters rows "
-            "it does not have can lift others' cells over the floor."
+            f"Cells of 1 to {setup.floor - 1} rows of the sum over all sites are suppressed, with others from which they would "
+            f"follow, before anything is opened. This holds if all parties follow the protocol and no two of {server}, "
+            f"{setup.masker} and {setup.referee} collude. There is no noise: this is no differential privacy. A site can "
+            "take its own rows off every opened cell, and one that enters rows it does not have can lift others' cells over the floor."
         )
 
     # -- for people ----------------------------------------------------------------------------------------------------
@@ -152,4 +153,6 @@ def floored_model(study: Study, table: FlooredTable) -> Any:
     """Return the model of a study from a table with suppressed cells; it holds no statistics, which would show imputed ones."""
     alpha, smoothing = study.estimation.alpha, study.estimation.var_smoothing
     parameters = estimate(impute(table), alpha=alpha, var_smoothing=smoothing)
-    return weighed(study, from_record(ModelRecord(parameters, None, "text", ModelSettings(alpha=alpha, var_smoothing=smoothing), None)))
+    return weighed(
+        study, from_record(ModelRecord(parameters, None, "text", ModelSettings(alpha=alpha, var_smoothing=smoothing), None))
+    )
