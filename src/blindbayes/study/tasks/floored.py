@@ -122,7 +122,8 @@ class FlooredSumTask(SumTask):
             f"Cells of 1 to {setup.floor - 1} rows of the sum over all sites are suppressed, with others from which they would "
             f"follow, before anything is opened. This holds if all parties follow the protocol and no two of {server}, "
             f"{setup.masker} and {setup.referee} collude. There is no noise: this is no differential privacy. A site can "
-            "take its own rows off every opened cell, and one that enters rows it does not have can lift others' cells over the floor."
+            "take its own rows off every opened cell, and one that enters rows it does not have can lift others' cells over "
+            "the floor."
         )
 
     # -- for people ----------------------------------------------------------------------------------------------------
