@@ -360,7 +360,7 @@ def branches(name: str) -> list[str]:
 
 
 def test_only_tasks_studies_and_protocols_know_a_protocol_by_its_name() -> None:
-    """Drivers, policy, couriers, commands, wizard and reports ask the study's task."""
+    """Drivers, policy, couriers, commands and reports ask the study's task."""
     outside = [name for name in files() if not is_within(name, "study", "protocols", "papers")]
     assert [each for name in outside for each in branches(name)] == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -123,19 +124,20 @@ def test_the_command_makes_a_study_with_noise_in_shares_where_one_party_knows_th
     async def test() -> None:
         async with office_of(tmp_path, split) as office:
             cards = [site.identity.card for site in office.net.sites.values()]
-            holds = tuple(f"{name}={','.join(held)}" for name, held in split.holds.items())
-            said = {"holds": holds, "labelled": ("hospital",), "n_rows": 400, "queries": 100, "options": ("audit_rate=0.1",)}
-            study = make_study("T", BOOK, cards, {**said, "epsilon": 1.0, "delta": 1e-6, "min_cell": 4})
+            holds = tuple((name, ",".join(held)) for name, held in split.holds.items())
+            said: dict[str, Any] = {"holds": holds, "columns__labelled": ("hospital",), "columns__n_rows": 400}
+            said |= {"options__queries": 100, "options__audit_rate": 0.1, "limits__min_cell": 4}
+            study = make_study("T", BOOK, cards, {**said, "privacy__epsilon": 1.0, "privacy__delta": 1e-6})
             assert (study.protocol, study.privacy.epsilon, study.privacy.delta) == ("class_sums", 1.0, 1e-6)
             assert (study.study.limits.min_cell, study.options["audit_rate"]) == (4, 0.1)
             facts = study.task.facts()
             assert (facts["noise"], facts["min_cell"]) == ("of every party, in the shares", 4)
-            both = {"holds": holds, "labelled": ("hospital", "insurer"), "epsilon": 1.0, "protocol": "noisy_histograms"}
+            both = {"holds": holds, "columns__labelled": ("hospital", "insurer"), "privacy__epsilon": 1.0}
             binned = BOOK.with_features(
                 msgspec.structs.replace(feature, bins=4) if isinstance(feature, Numeric) else feature
                 for feature in BOOK.features
             )
-            assert make_study("T", binned, cards, both).protocol == "noisy_histograms"
+            assert make_study("T", binned, cards, {**both, "protocol": "noisy_histograms"}).protocol == "noisy_histograms"
 
     bounded(test)
 

@@ -19,7 +19,6 @@ from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
 from blindbayes.study.file import Limits, Party, Privacy, StudyFile
 from blindbayes.study.tasks import registry as tasks
-from blindbayes.study.tasks.traits import Standing
 from blindbayes.testing.loopback import make_study_file
 from support.sites import paper_policy
 
@@ -112,8 +111,7 @@ def test_a_torn_line_of_the_audit_log_is_recorded_and_does_not_count(tmp_path: P
 
 
 def test_a_new_site_allows_the_protocols_of_the_core_that_protect_and_run_between_sites() -> None:
-    standing = {name: tasks.task_class(name).standing for name in tasks.own_names()}
-    assert tuple(name for name, each in standing.items() if each is not Standing.RESTRICTED) == DEFAULT_PROTOCOLS
+    assert tuple(name for name in tasks.own_names() if not tasks.task_class(name).restricted) == DEFAULT_PROTOCOLS
 
 
 def test_an_exact_sum_of_two_sites_is_refused_whatever_the_policy_asks_for() -> None:

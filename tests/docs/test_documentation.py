@@ -294,24 +294,28 @@ def test_the_settings_page_is_made_from_the_one_table() -> None:
 
     assert (DOCS / "settings.md").read_text(encoding="utf-8") == page(), "run `blindbayes settings > docs/settings.md`"
     named = {f"{section}.{name}" for section, fields in FIELDS.items() for name in fields}
-    protocol = {path for path in SETTINGS if path.startswith(("study.options.", "study.hosts."))}
-    assert named == set(SETTINGS) - protocol
+    assert named == set(SETTINGS)
 
 
 def test_each_text_about_a_setting_stands_in_one_place() -> None:
-    """Comments of both files, help of the command and questions of the wizard are the table's; nothing else repeats one."""
+    """Comments of both files and help of the command are the table's; nothing else repeats one."""
     from blindbayes.agent.config import SiteConfig
     from blindbayes.cli.commands.study import init
     from blindbayes.study.settings import SETTINGS
 
-    texts = {each for found in SETTINGS.values() for each in (found.doc, found.question, found.before) if len(each) > 20}
+    texts = {each for found in SETTINGS.values() for each in (found.doc,) if len(each) > 20}
     for path in (DOCS.parent / "src" / "blindbayes").rglob("*.py"):
         if path.name != "settings.py":
             source = path.read_text(encoding="utf-8")
             assert not [text for text in texts if f'"{text}"' in source], path
     sentences = {found.sentence for found in SETTINGS.values()}
-    own = {"path", "ask", "cards", "without_rows", "holds"}
-    assert {option.help for option in init.params if option.name not in own} <= sentences
+    own = {"path", "cards", "without_rows", "holds", "help", "protocol"}
+    given = [
+        each
+        for each in init.get_params(click.Context(init))[:-1]
+        if each.name not in own and not each.name.startswith("options__")
+    ]
+    assert {each.help.partition(" [default:")[0] for each in given} <= sentences
     written = SiteConfig().to_toml("north").decode()
     assert all(f"# {SETTINGS[f'site.policy.{name}'].line}" in written for name in ("min_rows", "reveal_matches"))
 

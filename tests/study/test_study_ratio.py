@@ -93,7 +93,7 @@ def test_what_is_refused() -> None:
         study(epsilon=1.0)
     with pytest.raises(ConfigError, match="unknown protocol option 'opening'"):
         study(options={"opening": "coarse"})
-    with pytest.raises(ConfigError, match="may be classified"):
+    with pytest.raises(ConfigError, match="queries is a whole number, at least 1"):
         study(options={"queries": 0})
     with pytest.raises(PrivacyError, match="at least 400 rows"):
         study(min_rows=400).simulate(TABLES)

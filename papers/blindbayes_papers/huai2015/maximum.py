@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -21,7 +21,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, about_run, leakage_of, report_run
 from blindbayes.study.tasks.task import CountingTask
-from blindbayes.study.tasks.traits import Standing, Support
+from blindbayes.study.tasks.traits import Support
 from blindbayes_papers.huai2015 import private_maximum
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER
 
@@ -29,7 +29,7 @@ from blindbayes_papers.huai2015.oblivious_sum.terms import MINER
 class PrivateMaximumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of private_maximum."""
 
-    bits: int = 32  # binary digits of the maximum
+    bits: Annotated[int, "binary digits of the maximum"] = 32
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 63:
@@ -54,7 +54,7 @@ class MaximumTask(CountingTask):
     description = "the size of the largest table, to everybody, and nothing else. All must answer."
     params = PrivateMaximumParams
     partitions = ("rows",)
-    standing = Standing.RESTRICTED  # until a site's staff have read that it reveals a size
+    restricted = True  # until a site's staff have read that it reveals a size
     supports = frozenset({Support.ROSTER_CHANGES})
     messages = ("one bit under encryption for each digit of the maximum",)
 

@@ -36,7 +36,7 @@ from blindbayes.study.tasks.result import SHARES_TOGETHER
 from blindbayes.study.tasks.scoring import whole_tables
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import AnsweringSite, LocalSite
-from blindbayes.study.tasks.traits import Standing
+from blindbayes.study.tasks.traits import CompareAll, Queries
 from blindbayes_papers.kikuchi2011.distorted_intersection import roles as distorted
 from blindbayes_papers.kikuchi2011.set_intersection import roles as exact
 
@@ -56,12 +56,8 @@ FloatArray = npt.NDArray[np.float64]
 class IntersectionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of both protocols."""
 
-    queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
-
-    def __post_init__(self) -> None:
-        if self.queries is not None and self.queries < 1:
-            raise ConfigError("the option queries is the number of instances that may be classified")
+    queries: Queries = None  # no limit
+    compare_all: CompareAll = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,7 @@ class IntersectionTask(ShareTask):
 
     params = IntersectionParams
     aligned = False
-    standing = Standing.RESTRICTED  # joined_sums does the same without the leak
+    restricted = True  # joined_sums does the same without the leak
     messages = (
         "keyed digests of identifiers, locked by a secret power, value by value and class by class: their numbers show",
     )

@@ -42,7 +42,6 @@ from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, R
 from blindbayes.study.tasks.result import SHARES_TOGETHER
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import AnsweringSite, LocalSite
-from blindbayes.study.tasks.traits import Standing
 from blindbayes_papers.primitives import unsafe_keys
 from blindbayes_papers.vaidya2008 import scalar_product as route
 from blindbayes_papers.vaidya2008.params import DESCRIPTION, ScalarProductParams, require_printed
@@ -201,7 +200,7 @@ class PrintedColumnsTask(ShareTask):
     name = "scalar_product"
     description = DESCRIPTION
     params = ScalarProductParams
-    standing = Standing.RESTRICTED
+    restricted = True
     protocols = ("scalar_product",)
     share_class = PrintedShare
     setup: ColumnsSetup

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -37,7 +37,6 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.ratio import RatioTask
 from blindbayes.study.tasks.result import Result
-from blindbayes.study.tasks.traits import Standing
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.opened_ratio.roles import (
     FINE_BITS,
@@ -58,10 +57,12 @@ else:
 class OpenedRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of opened_ratio."""
 
-    # coarse: as many bits as `minimum` allows; noisy: takes epsilon; fine: all. By default noisy with an epsilon, else coarse.
-    opening: Literal["coarse", "noisy", "fine"] | None = None
-    minimum: int = 0  # public: minimum rows of a class; one bit shows whether all reach it
-    fraction: int | None = None  # bits after the point; by default as many as the opening allows
+    opening: Annotated[
+        Literal["coarse", "noisy", "fine"] | None,
+        "`coarse`: as many bits as the minimum allows (by default without epsilon); `noisy`: takes epsilon; `fine`: all",
+    ] = None
+    minimum: Annotated[int, "minimum number of rows of a class, which is public; one bit shows whether all reach it"] = 0
+    fraction: Annotated[int | None, "bits after the point; by default as many as the opening allows"] = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,6 @@ class OpenedRatioTask(RatioTask):
     name = "opened_ratio"
     description = "probabilities without counts, opened coarsely or with noise, to every site. All must answer."
     params = OpenedRatioParams
-    standing = Standing.KNOWN
     protocols = ("transfer", "opened_ratio")
 
     @classmethod

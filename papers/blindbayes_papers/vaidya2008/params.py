@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.study import Study, learner_of
+from blindbayes.study.tasks.traits import Queries
 
 
 class ScalarProductParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of scalar_product."""
 
-    opening: Literal["shares", "printed"] | None = None  # rows: printed opens the counts, as the paper's Protocol 3 does
-    rings: int | None = None  # rows: rings of the collusion-resistant sum
-    queries: int | None = None  # columns: how many instances may be classified, ever
-    key_bits: int | None = None  # of Paillier's modulus
-    toy_keys: bool | None = None  # allow short moduli
-    degree: int | None = None  # of the polynomial of the logarithm
-    divisor: Literal["n", "n-1"] | None = None  # of the variance
+    opening: Annotated[
+        Literal["shares", "printed"] | None, "rows: `printed` opens the counts, as the paper's Protocol 3 does"
+    ] = None
+    rings: Annotated[int | None, "rows: number of rings of the collusion-resistant sum"] = None
+    queries: Queries = None  # columns
+    key_bits: Annotated[int | None, "bits of Paillier's modulus"] = None
+    toy_keys: Annotated[bool | None, "allow short moduli: tests and reproductions of papers only"] = None
+    degree: Annotated[int | None, "degree of the polynomial of the logarithm"] = None
+    divisor: Annotated[Literal["n", "n-1"] | None, "divisor of the variance"] = None
 
 
 DESCRIPTION = "Vaidya's own protocols, for comparison: slow, and over rows they open the counts."
@@ -37,5 +40,3 @@ def require_printed(study: Study) -> None:
     known = ("opening", "rings") if study.partition == "rows" else ("queries",)
     if unknown := sorted(set(study.options) - {*known, "key_bits", "toy_keys", "degree", "divisor"}):
         raise ConfigError(f"unknown protocol option {unknown[0]!r} over {study.partition}")
-    if study.options.get("queries", 1) < 1:
-        raise ConfigError("the option queries is the number of instances that may be classified")

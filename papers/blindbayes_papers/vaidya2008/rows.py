@@ -42,7 +42,6 @@ from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES
 from blindbayes.study.tasks.task import CountingTask
-from blindbayes.study.tasks.traits import Standing
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 from blindbayes_papers.primitives import unsafe_keys
@@ -175,7 +174,7 @@ class PrintedRowsTask(CountingTask):
     description = DESCRIPTION
     params = ScalarProductParams
     partitions = ("rows",)
-    standing = Standing.RESTRICTED
+    restricted = True
     messages = ("shares of this site's sums",)
 
     @classmethod

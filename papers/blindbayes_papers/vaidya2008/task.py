@@ -6,7 +6,6 @@ from importlib import import_module
 
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.task import StudyTask
-from blindbayes.study.tasks.traits import Standing
 from blindbayes_papers.vaidya2008.params import DESCRIPTION, ScalarProductParams
 
 
@@ -17,7 +16,7 @@ class ScalarProductTask(StudyTask):
     description = DESCRIPTION
     params = ScalarProductParams
     partitions = ("rows", "columns")
-    standing = Standing.RESTRICTED
+    restricted = True
 
     @classmethod
     def variant(cls, study: Study) -> type[StudyTask]:

@@ -1,13 +1,14 @@
 """The one description of every setting in study.toml and site.toml.
 
-The comments in both files, the options and questions of `study init` and docs/settings.md (`blindbayes settings`) are made
-from it. Names, types and defaults are those of the structs: `study.file`, `agent.config`.
+The comments in both files, the flags of `study init` and docs/settings.md (`blindbayes settings`) are made from it. Names,
+types and defaults are those of the structs: `study.file`, `agent.config`. Options of a protocol are described in its params.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
+import msgspec
 from tomlkit.container import Container
 
 OVER = {
@@ -22,13 +23,11 @@ OVER = {
 
 
 class Setting(NamedTuple):
-    """Description of a setting: one line, where it applies, more for the page; the wizard's question and its introduction."""
+    """Description of a setting: one line, where it applies, more for the page."""
 
     doc: str
     over: str = ""
     more: str = ""
-    question: str = ""
-    before: str = ""
 
     @property
     def line(self) -> str:
@@ -49,9 +48,7 @@ SECTIONS = {  # introductions on the page, by file and table
     "site.tls": "Only for a consortium with a certificate authority. The pins stay; all its sites set this, or none.",
     "site.policy": "The defaults are the strict ones. What is not allowed here does not run.",
     "study": "`blindbayes study init` writes it; its hash covers everything but the signatures and the changes of the roster.",
-    "study.columns": 'Only with `kind = "columns"` or `"join"`. `options.queries`, the number of instances that may ever be '
-    "classified, is\nasked for by every site's policy; `options.audit_rate` is the share of dummies that catch edited tables "
-    "and other comparisons; `joined_sums` also\nneeds `options.bounds`, what each party's number of identifiers is padded to.",
+    "study.columns": 'Only with `kind = "columns"` or `"join"`.',
 }
 SETTINGS = {
     # -- site.toml: the site decides -----------------------------------------------------------------------------------
@@ -119,9 +116,7 @@ SETTINGS = {
         "maximum number of runs in 24 hours that another site starts here and that end before anything is computed"
     ),
     "site.policy.max_queries": Setting(
-        "maximum of `options.queries`",
-        "columns",
-        "A study that does not limit its queries is refused",
+        "maximum of `options.queries`", "columns", "A study that does not limit its queries is refused"
     ),
     "site.policy.min_overlap": Setting(
         "minimum of `options.min_overlap`; 0 for any",
@@ -166,47 +161,27 @@ SETTINGS = {
         "They pool what they saw and learn nothing about the others. The host of the role that opens the sum is one of them",
     ),
     "site.policy.weaker_options": Setting(
-        "allow options that weaken a study's protocol",
-        more="Such as few `neighbours` of chain_sum",
+        "allow options that weaken a study's protocol", more="Such as few `neighbours` of chain_sum"
     ),
     "site.policy.require_all_signatures": Setting("approve only studies that every party has signed"),
     # -- study.toml: all parties sign ----------------------------------------------------------------------------------
-    "study.title": Setting("title of the study", question="Title of the study"),
+    "study.title": Setting("title of the study"),
     "study.kind": Setting(
         "`rows`: parties hold different records of the same columns; `columns`: different columns of the same records, in the "
-        "same order; `join`: different columns, and rows are matched by an identifier",
-        question="Do the sites share rows or columns",
-        before="rows: each site has other people, in the same columns. columns: each has other columns of the same people.",
+        "same order; `join`: different columns, and rows are matched by an identifier"
     ),
     "study.protocol": Setting(
         "protocol, which decides who learns what; `blindbayes study check` lists it",
         more="See [the protocols](protocols/index.md)",
-        question="Protocol",
-        before="How the sites' sums are added up, and who learns what:",
     ),
     "study.options": Setting("options of the protocol, as its page lists them"),
     "study.codebook": Setting("codebook of the study"),
-    "study.reveal_to": Setting(
-        "who learns the class of a classified instance: all, or one party",
-        "columns",
-        question="Who learns the class (a site, or all)",
-    ),
-    "study.key": Setting(
-        "the identifier columns, if the codebook has no `[identifier]`",
-        "keyed",
-        question="Columns of the identifier, in every site's table",
-        before="Identifiers must have one form at every site; a recipe in the codebook ([identifier]) brings them into it.",
-    ),
+    "study.reveal_to": Setting("who learns the class of a classified instance: all, or one party", "columns"),
+    "study.key": Setting("the identifier columns, if the codebook has no `[identifier]`", "keyed"),
     "study.duplicates": Setting(
-        "rows of one identifier: `join` counts every pair, `first` takes the first, `reject` stops the run",
-        "keyed",
-        question="Duplicates",
+        "rows of one identifier: `join` counts every pair, `first` takes the first, `reject` stops the run", "keyed"
     ),
-    "study.hosts": Setting(
-        "who runs the roles that no contributor fills, such as `server`",
-        question="Who hosts the role {role}",
-        before="Roles that no contributor fills. The protocol's page says what each of them sees.",
-    ),
+    "study.hosts": Setting("who runs the roles that no contributor fills, such as `server`"),
     "study.changed_by": Setting(
         "parties that must sign a change of the roster, besides a new one; none: every party that stays", "rows"
     ),
@@ -217,34 +192,18 @@ SETTINGS = {
     ),
     "study.signatures": Setting("signatures of the parties; outside the hash"),
     "study.format": Setting("version of the file format"),
-    "study.columns.holds": Setting(
-        "table `[columns.holds]`: party = its features; `[]` for a party that has the class alone",
-        question="Columns of {name}, separated by commas",
-    ),
-    "study.columns.labelled": Setting(
-        "parties that have the class column; the first one provides it",
-        question="Who has the class column {target} (a site, or all)",
-    ),
-    "study.columns.n_rows": Setting("number of rows, which is public", "aligned", question="Number of rows"),
+    "study.columns.holds": Setting("table `[columns.holds]`: party = its features; `[]` for a party that has the class alone"),
+    "study.columns.labelled": Setting("parties that have the class column; the first one provides it", "columns"),
+    "study.columns.n_rows": Setting("number of rows, which is public", "aligned"),
     "study.parties.name": Setting("the site's name"),
     "study.parties.identity": Setting("the site's public key, from its card"),
     "study.parties.key": Setting("the site's X25519 public key, from its card: for protocols with keys that last many runs"),
-    "study.parties.contributes": Setting(
-        "`false`: the site brings no rows, and may host a role",
-        question="Sites that bring no rows (names; Return: none)",
-        before="A site without rows may host a role, such as the server.",
-    ),
+    "study.parties.contributes": Setting("`false`: the site brings no rows, and may host a role"),
     "study.privacy.epsilon": Setting(
         "privacy loss of one run; smaller protects more; without it what is opened is exact",
         more="Over columns in shares: of all answers that the model ever gives, by noise of every party in the shares",
-        question="Epsilon, or exact",
-        before="epsilon: noise hides each single record in the sum; smaller protects more, 1 is common. Each run spends it.",
     ),
-    "study.privacy.delta": Setting(
-        "probability that epsilon does not hold; 0 for never",
-        question="Delta",
-        before="Delta is the probability that epsilon does not hold: 0, or far below one over the number of people.",
-    ),
+    "study.privacy.delta": Setting("probability that epsilon does not hold; 0 for never"),
     "study.privacy.label_epsilon": Setting(
         "epsilon of the labels, which the class holder randomises once; `false` for none, by default twice epsilon",
         "shares",
@@ -252,66 +211,30 @@ SETTINGS = {
         ", in all trainings on the same labels and all answers together. With or without `epsilon`; at most 12. The class "
         "holder's ledger pays half of it once per table of labels, which an `epsilon` as large covers",
     ),
-    "study.privacy.unit": Setting(
-        "what epsilon protects: one `record` (a row, not a person), or all rows of a `party`",
-        question="What epsilon protects",
-        before="Epsilon protects one record; or a person, of whom each site counts a few rows, by the codebook's identifier; "
-        "or all records of a party, which takes far more noise.",
-    ),
-    "study.privacy.party_rows": Setting(
-        'with `unit = "party"`: number of rows of the largest party',
-        question="Maximum number of rows of a party, publicly known",
-    ),
+    "study.privacy.unit": Setting("what epsilon protects: one `record` (a row, not a person), or all rows of a `party`"),
+    "study.privacy.party_rows": Setting('with `unit = "party"`: number of rows of the largest party'),
     "study.privacy.rows_per_person": Setting(
         "maximum number of rows of a person that a site counts, chosen at random; epsilon protects them together",
         more="By the codebook's identifier. A person with rows at k sites loses up to k times epsilon",
-        question="Maximum number of rows of a person that a site counts",
     ),
     "study.privacy.tuning_note": Setting("how settings were chosen; the statement quotes it as not checked"),
     "study.privacy.expected_rows": Setting(
-        "approximate number of rows of all parties, as publicly known; decides how fine the noisy tables are",
-        "noise",
-        question="Approximate number of rows of all sites (Return: unknown)",
-        before="How fine the noisy tables are depends on the number of rows: a public figure or a guess, never the true count.",
+        "approximate number of rows of all parties, as publicly known; decides how fine the noisy tables are", "noise"
     ),
-    "study.privacy.honest_fraction": Setting(
-        "fraction of parties assumed honest, which add their noise",
-        question="Fraction of parties that add their noise",
-        before="Noise is calibrated to the case that the other parties add none, or reveal theirs.",
-    ),
-    "study.limits.min_parties": Setting(
-        "minimum number of parties that bring rows",
-        question="Minimum number of sites that bring rows",
-        before="Limits: below them nothing is opened.",
-    ),
-    "study.limits.min_rows": Setting("minimum number of rows of each party", question="Minimum number of rows of each site"),
-    "study.limits.quorum": Setting(
-        "minimum number of parties in an opened sum",
-        question="Minimum number of sites in an opened sum",
-        before="If a site drops out, the sum of the others may still be opened, if this number is left.",
-    ),
+    "study.privacy.honest_fraction": Setting("fraction of parties assumed honest, which add their noise"),
+    "study.limits.min_parties": Setting("minimum number of parties that bring rows", "rows"),
+    "study.limits.min_rows": Setting("minimum number of rows of each party"),
+    "study.limits.quorum": Setting("minimum number of parties in an opened sum", "rows"),
     "study.limits.min_cell": Setting(
         "cells of fewer rows are suppressed before an exact sum over rows is opened (3 or more; 0: none are)",
         more="With `epsilon`: noisy counts below it are published as 0. Over columns in shares, with or without `epsilon`: "
         "counters below it are set to 0 inside the circuit",
-        question="Smallest count to publish",
-        before="Cells of fewer rows are suppressed; with noise, published as 0. 0 keeps all.",
     ),
-    "study.deadlines.step": Setting(
-        "seconds of silence allowed within a step",
-        question="Silence allowed within a step",
-        before="Deadlines, in seconds, or such as 10 min, 1 h, 2 d. A site that misses one has dropped out.",
-    ),
-    "study.deadlines.join": Setting(
-        "seconds until every required party has joined", question="Time until every site has joined"
-    ),
-    "study.deadlines.run": Setting("seconds of the whole run", question="Time of the whole run"),
-    "study.estimation.alpha": Setting("Laplace smoothing, added to every count", question="alpha"),
-    "study.estimation.var_smoothing": Setting(
-        "fraction of the largest variance that is added to every variance",
-        question="var_smoothing",
-        before="The model: alpha is added to every count, var_smoothing times the largest variance to every variance.",
-    ),
+    "study.deadlines.step": Setting("seconds of silence allowed within a step"),
+    "study.deadlines.join": Setting("seconds until every required party has joined"),
+    "study.deadlines.run": Setting("seconds of the whole run"),
+    "study.estimation.alpha": Setting("Laplace smoothing, added to every count"),
+    "study.estimation.var_smoothing": Setting("fraction of the largest variance that is added to every variance"),
     "study.estimation.class_weight": Setting(
         "cost of an error in a class, by label; a threshold t for one of two classes is a weight of (1 - t) / t"
     ),
@@ -325,37 +248,21 @@ SETTINGS = {
         "what a cross-validation compares: tables with alpha, bins (of every numeric feature) or features", "rows"
     ),
     "study.estimation.score_bins": Setting("number of bins of a class's log-odds in an evaluation, even", "rows"),
-    # -- options of protocols that every study over columns has --------------------------------------------------------
-    "study.options.queries": Setting(
-        "maximum number of instances that may be classified",
-        "columns",
-        "Without epsilon audits are charged too: 64 references per training and party that looks up, and every dummy",
-        question="How many people may be scored, in all",
-        before="Each score reveals a little of the model. Every site counts them, and stops at this number.",
-    ),
-    "study.options.bounds": Setting(
-        "SITE=number to which its identifiers are padded",
-        "keyed",
-        question="Maximum number of people that {name} has",
-        before="Lists of identifiers are padded to a public number, which each site stays below: nobody learns their length.",
-    ),
-    "study.options.min_overlap": Setting(
-        "minimum number of common identifiers; below it the run stops and reveals only that",
-        "keyed",
-        question="Minimum number of people in common",
-        before="A run over too few common people reveals much about each. Below this number it stops and reveals only that; "
-        "sites refuse a study with less than their policy asks for.",
-    ),
 }
-
-
-# The settings of a study by their last name, as the options of `study init` are called.
-STUDY = {path.rpartition(".")[2]: setting for path, setting in reversed(SETTINGS.items()) if path.startswith("study.")}
 
 
 def line_of(path: str) -> str:
     """Return the comment beside a setting in its file; empty for a name that is not a setting."""
     return SETTINGS[path].line if path in SETTINGS else ""
+
+
+def option_lines(params: type[msgspec.Struct]) -> dict[str, str]:
+    """Return what each option of a protocol does, in one line: the text that annotates its field."""
+    hints = get_type_hints(params, include_extras=True)
+    return {
+        name: next((each for each in getattr(hints[name], "__metadata__", ()) if isinstance(each, str)), "see its page")
+        for name in params.__struct_fields__
+    }
 
 
 def annotate(document: Any, path: str) -> Any:

@@ -16,7 +16,6 @@ from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.study import Study
 from blindbayes.study.tasks.registry import task_class
-from blindbayes.study.tasks.traits import Standing
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, posterior
 from support.studies import make_study
 from support.two_party import coins
@@ -133,7 +132,7 @@ def test_what_is_refused_and_that_no_new_site_allows_it(protocol: str) -> None:
     wide = BOOK.with_features((Numeric("u", 0, 9, 1),))
     with pytest.raises(ConfigError, match="give it bins"):
         JoinStudy(wide, protocol=protocol, key="id", duplicates="first")
-    assert task_class(protocol).standing is Standing.RESTRICTED
+    assert task_class(protocol).restricted
     tables = {"bank": FRAME[["id", "u", "y"]], "shop": FRAME[["id", "v", "w"]]}
     with pytest.raises(PrivacyError, match="does not allow the protocol"):
         study(protocol=protocol).simulate(tables, policies={"bank": Policy()})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from blindbayes_papers.primitives.paillier import DEFAULT_BITS
@@ -10,6 +12,6 @@ from blindbayes_papers.primitives.paillier import DEFAULT_BITS
 class ChainSumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of chain_sum."""
 
-    key_bits: int = DEFAULT_BITS  # bits of the builder's modulus, exactly
-    toy_keys: bool = False  # allow short moduli: tests and reproductions of papers only
-    neighbours: int | None = None  # masks that each contributor shares; even, or at least n - 1
+    key_bits: Annotated[int, "bits of the builder's modulus"] = DEFAULT_BITS
+    toy_keys: Annotated[bool, "allow short moduli: tests and reproductions of papers only"] = False
+    neighbours: Annotated[int | None, "masks that each contributor shares; even, or at least n - 1"] = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,10 +13,16 @@ from blindbayes_papers.huai2015.primitives.joye_libert import DEFAULT_BITS
 class ObliviousSumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of oblivious_sum."""
 
-    scheme: Literal["joye_libert", "ristretto"] = "joye_libert"  # ristretto: no dealer, no trapdoor; small totals only
-    keys: Literal["pairwise", "standing", "dealer"] = "pairwise"  # standing: those of the sites' cards; dealer: it makes all
-    modulus_bits: int = DEFAULT_BITS
-    modulus: str | None = None  # hexadecimal: made beforehand, and nobody has its factors; then no dealer deals one
-    width: int = DEFAULT_WIDTH  # least number of parties in a segment of the key graph
-    views: bool = False  # each party sets its noise by its own view of how many there are: enough, at most about twice
-    toy_keys: bool = False  # allow short moduli: tests and reproductions of papers only
+    scheme: Annotated[
+        Literal["joye_libert", "ristretto"], "encryption; `ristretto` has no dealer and no trapdoor, for small totals only"
+    ] = "joye_libert"
+    keys: Annotated[
+        Literal["pairwise", "standing", "dealer"], "`standing`: the keys of the sites' cards; `dealer`: a dealer makes all keys"
+    ] = "pairwise"
+    modulus_bits: Annotated[int, "bits of the modulus"] = DEFAULT_BITS
+    modulus: Annotated[
+        str | None, "modulus in hexadecimal, made beforehand, whose factors nobody has; then no dealer deals one"
+    ] = None
+    width: Annotated[int, "minimum number of parties in a segment of the key graph"] = DEFAULT_WIDTH
+    views: Annotated[bool, "each party sets its noise by its own view of how many parties there are"] = False
+    toy_keys: Annotated[bool, "allow short moduli: tests and reproductions of papers only"] = False

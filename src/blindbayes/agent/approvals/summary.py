@@ -19,7 +19,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocols import registry
 from blindbayes.protocols.registry import Coalition
 from blindbayes.study.file import StudyFile
-from blindbayes.study.settings import line_of
+from blindbayes.study.settings import line_of, option_lines
 from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes.study.tasks.sums import SumTask
 
@@ -196,10 +196,8 @@ def _changed(file: StudyFile) -> tuple[Changed, ...]:
     for name, value in study.options.items():
         if name in defaults and value == defaults[name]:
             continue
-        effect = _compared(coalition_of(file), coalition_of(file, (name,)))
-        changed.append(
-            Changed(f"options.{name}", value, defaults.get(name), effect or "an option of the protocol; see its page")
-        )
+        effect = _compared(coalition_of(file), coalition_of(file, (name,))) or option_lines(type(study.params))[name]
+        changed.append(Changed(f"options.{name}", value, defaults.get(name), effect.replace("`", "")))
     return tuple(changed)
 
 

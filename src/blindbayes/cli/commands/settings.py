@@ -1,9 +1,8 @@
-"""`blindbayes settings`: document every setting of site.toml and study.toml; make options from settings."""
+"""`blindbayes settings`: document every setting of site.toml and study.toml."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args
 
 import click
 import msgspec
@@ -11,8 +10,9 @@ from msgspec.structs import FieldInfo, fields
 
 from blindbayes.agent.config import SiteConfig
 from blindbayes.study.file import StudyFile
-from blindbayes.study.settings import SECTIONS, SETTINGS
+from blindbayes.study.settings import SECTIONS, SETTINGS, option_lines
 from blindbayes.study.study import JoinStudy, RowStudy, Study
+from blindbayes.study.tasks import registry
 
 
 def _tables(file: str, *kinds: type[msgspec.Struct]) -> dict[str, dict[str, FieldInfo]]:
@@ -33,26 +33,13 @@ FIELDS = _tables("site", SiteConfig) | _tables("study", StudyFile, RowStudy, Joi
 FIELDS["study"]["kind"] = FieldInfo("kind", "kind", Literal["rows", "columns", "join"], "rows")
 _DEFAULTS = {"study.privacy.honest_fraction": "two thirds", "study.limits.quorum": "by protocol"}
 _DEFAULTS |= {"study.hosts": "by `study init`", "study.signatures": "by `study sign`"}
+_TABLE = ("| setting | default | |", "|---|---|---|")
 _HEAD = """# Settings
 
 This page lists every setting of site.toml and study.toml; `blindbayes settings` prints it. The fields of a codebook are in its
 [JSON Schema](codebook.schema.json) (`blindbayes codebook schema`), parameters of studies and estimators in [Python](api.md).
 Each site decides on its own site.toml; all parties sign study.toml.
 """
-
-
-def option(path: str, *names: str, **more: Any) -> Callable[[Any], Any]:
-    """Return a click option for a setting, with its type, default and help."""
-    section, _, name = path.rpartition(".")
-    field = FIELDS.get(section, {}).get(name)
-    if field is not None and not more:
-        default = None if field.default is msgspec.NODEFAULT else field.default
-        kind: Any = field.type
-        plain = next((each for each in get_args(kind) if each is not type(None)), kind) if default is None else kind
-        more = {"type": click.Choice(get_args(plain)) if get_origin(plain) is Literal else plain}
-        more |= {} if default is None else {"show_default": str(default)}
-    flags = names or ("--" + name.replace("_", "-"),)
-    return click.option(*flags, **more, help=SETTINGS[path].sentence)
 
 
 def page() -> str:
@@ -67,7 +54,11 @@ def page() -> str:
             for own, _, name in (path.rpartition("."),)
             if own == section
         ]
-        parts += [title, SECTIONS.get(section, ""), "\n".join(("| setting | default | |", "|---|---|---|", *rows))]
+        parts += [title, SECTIONS.get(section, ""), "\n".join((*_TABLE, *rows))]
+    for protocol in registry.own_names():
+        params = registry.task_class(protocol).params
+        rows = [f"| `{each.name}` | {_default('', each)} | {option_lines(params)[each.name]} |" for each in fields(params)]
+        parts += [f"### [options] of {protocol}", "\n".join((*_TABLE, *rows))] if rows else []
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 

@@ -1,176 +1,277 @@
-"""`blindbayes study init`: a study from options; what is missing the wizard asks for."""
+"""`blindbayes study init`: a study from flags, one for each setting of a study file and each option of a protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import click
 import msgspec
 
 from blindbayes.cli import options as shared
-from blindbayes.cli.answers import new_file
-from blindbayes.cli.commands.settings import option
+from blindbayes.cli.commands.settings import FIELDS
 from blindbayes.codebook import Codebook
 from blindbayes.disclosure.policy import Policy
-from blindbayes.errors import ConfigError
+from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.io.files import write_whole
 from blindbayes.net.identity import Card, read_card
-from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
+from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Estimation, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Party
-from blindbayes.study.study import Duplicates
+from blindbayes.study.settings import SETTINGS, option_lines
+from blindbayes.study.study import KINDS
 from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.tasks.task import StudyTask
 from blindbayes.study.tasks.traits import ModelForm
 
-_COLUMN_OPTIONS = {"holds", "labelled", "key", "bounds", "reveal_to", "duplicates", "n_rows"}
-_ROW_OPTIONS = {"without_rows", "quorum", "min_parties"}
-_NEEDED = {"path", "title", "codebook", "cards"}
-_GROUPS: dict[str, type[msgspec.Struct]] = {"privacy": Privacy, "limits": Limits, "estimation": Estimation}
-_SETTINGS = (
-    *("study.privacy.epsilon", "study.privacy.delta", "study.privacy.expected_rows", "study.columns.n_rows"),
-    *("study.limits.quorum", "study.limits.min_parties", "study.limits.min_rows", "study.limits.min_cell"),
-    "study.estimation.held_out",
-)
-
-
-def _settings(command: Any) -> Any:
-    """Add an option for each setting that `study init` takes by its own name, and for the deadlines."""
-    for name in reversed(Deadlines.__struct_fields__):
-        command = option(f"study.deadlines.{name}", f"--{name}-seconds", name)(command)
-    for path in reversed(_SETTINGS):
-        command = option(path)(command)
-    return command
-
-
-@click.command()
-@click.argument("path", metavar="STUDY", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--ask", is_flag=True, help="Ask for what is not given, as on a terminal if something needed is missing.")
-@option("study.title")
-@option("study.codebook", type=click.Path(exists=True, dir_okay=False))
-@click.option("--card", "cards", multiple=True, type=shared.FILE, help="A site's card; once per site.")
-@click.option("--without-rows", multiple=True, help="A site that brings no rows (and may host a role).")
-@option("study.protocol", type=click.Choice(sorted({*tasks.known("rows"), *tasks.known("columns")})))
-@click.option("--holds", multiple=True, help="Over columns: SITE=feature,feature,...; once per site, SITE= for none.")
-@option("study.columns.labelled", multiple=True)
-@option("study.key", multiple=True)
-@option("study.options.bounds", "--bound", "bounds", multiple=True)
-@option("study.options.queries", type=int)
-@option("study.reveal_to")
-@option("study.duplicates")
-@option("study.options", "--option", "options", multiple=True, metavar="NAME=VALUE")
-@_settings
-@click.pass_context
-def init(context: click.Context, /, ask: bool, **given: Any) -> None:
-    r"""Write a STUDY from a codebook and the cards of the sites. On a terminal it asks for what is missing.
-
-    Example:
-      blindbayes study init
-      blindbayes study init study.toml --title Readmission --codebook codebook.toml \
-        --card north.toml --card south.toml --card west.toml
-      blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \
-        --holds bank=income,age --holds telecom=calls --labelled bank --n-rows 5000 --queries 1000 --reveal-to bank
-    """
-    from blindbayes.cli.commands import wizard
-
-    given = {name: value for name, value in given.items() if value is not None and value != ()}
-    missing = [each for each in context.command.params if each.name in _NEEDED and each.name not in given]
-    if ask or (missing and wizard.on_terminal()):
-        wizard.Wizard(given).run()
-        return
-    if missing:
-        raise click.UsageError(f"Missing {', '.join(each.get_error_hint(context) for each in missing)}.")
-    if problems := _problems(given):
-        raise ConfigError("; ".join(problems))
-    cards = [read_card(card) for card in given["cards"]]
-    study = make_study(given["title"], Codebook.from_toml(given["codebook"]), cards, given)
-    answers = study.task.disclosure.answers
-    if answers is not None and answers.queries is None:
-        raise ConfigError("how many instances may be classified in all? Say --queries: sites refuse a study without a limit")
-    new_file(str(given["path"])).write_text(study.to_toml(), encoding="utf-8")
-    click.echo(f"Wrote {given['path']}. sha256 {study.sha256}")
-
-
-def _problems(given: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the options together: those that are for another kind of study."""
-    over_rows = not _over_columns(given)
-    kind = "columns: say who holds what with --holds and --labelled" if over_rows else "rows"
-    problems = [
-        f"--{name.replace('bounds', 'bound').replace('_', '-')} is for studies over {kind}, or leave it out"
-        for name in sorted(set(given) & (_COLUMN_OPTIONS if over_rows else _ROW_OPTIONS))
-    ]
-    task = tasks.task_class(given.get("protocol", "masked_sum"))
-    if over_rows and "queries" in given and task.model is ModelForm.OPENED:
-        problems.append("--queries is for studies over columns, and for other models in shares; leave it out")
-    return problems
-
-
-def _over_columns(given: Mapping[str, Any]) -> bool:
-    return bool(given.get("holds") or given.get("labelled"))
-
-
-def make_study(title: str, book: Codebook, cards: Sequence[Card], given: Mapping[str, Any]) -> StudyFile:
-    """Return the study that the options of `study init` describe, under the names of its parameters.
-
-    Besides them `given` may hold any setting of `Privacy`, `Limits` and `Estimation`, and `hosts`. Over columns rows line up if
-    `n_rows` is given, else an identifier matches them, and without an epsilon small counters are set to 0, as sites ask.
-    """
-    options = {name: _value(text) for name, text in _pairs("--option", given.get("options", ()))}
-    if given.get("queries") is not None:
-        options["queries"] = given["queries"]
-    if given.get("bounds"):
-        options["bounds"] = {name: _value(text) for name, text in _pairs("--bound", given["bounds"])}
-    deadlines = Deadlines(**{each: given[each] for each in Deadlines.__struct_fields__ if each in given})
-    if not _over_columns(given):
-        study = RowStudy(book, protocol=given.get("protocol", "masked_sum"), options=options, **_groups(given))
-        without = given.get("without_rows", ())
-        parties = [
-            Party(each.name, each.identity.hex(), each.name not in without, each.agreement.hex() or None) for each in cards
-        ]
-        return StudyFile.make(study, title, tuple(parties), hosts=given.get("hosts"), deadlines=deadlines)
-    holds = {name: tuple(filter(None, text.split(","))) for name, text in _pairs("--holds", given.get("holds", ()))}
-    columns = Holdings(holds, tuple(given.get("labelled", ())), given.get("n_rows"))
-    parties = [Party(each.name, each.identity.hex()) for each in cards]
-    over_columns = _columns_study(book, columns, options, given)
-    return StudyFile.make(over_columns, title, tuple(parties), columns=columns, deadlines=deadlines)
-
-
-def _groups(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: kind(**{each: given[each] for each in kind.__struct_fields__ if given.get(each) is not None})
-        for name, kind in _GROUPS.items()
-    }
-
-
-def _columns_study(
-    book: Codebook, columns: Holdings, options: dict[str, Any], given: Mapping[str, Any]
-) -> ColumnStudy | JoinStudy:
-    """Return a study over columns with what sites ask for by default."""
-    task = tasks.task_class(given.get("protocol") or ("joined_sums" if columns.n_rows is None else "class_sums"))
-    exact = given.get("epsilon") is None
-    groups = _groups({"min_cell": Policy().min_cell if task.model is ModelForm.SHARED and exact else 0, **given})
-    own = {"options": options, **{name: given[name] for name in ("protocol", "reveal_to") if name in given}}
-    if task.aligned:
-        return ColumnStudy(book, **own, **groups)
-    if "min_overlap" in task.params.__struct_fields__:
-        options.setdefault("min_overlap", Policy().min_overlap)
-    one_record = groups["limits"].min_cell or not exact  # an identifier stands for one record then
-    duplicates: Duplicates = given.get("duplicates") or ("first" if one_record else "join")
-    return JoinStudy(book, key=tuple(given.get("key", ())), duplicates=duplicates, **own, **groups)
-
-
-def _pairs(option: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [text.partition("=") for text in texts]
-    if wrong := [text for text, (name, sign, _) in zip(texts, pairs, strict=True) if not (name and sign)]:
-        raise ConfigError(f"{option} takes NAME=VALUE; {wrong[0]!r} has another form")
-    return [(name, value) for name, _, value in pairs]
+_NO_FLAG = {"title", "kind", "protocol", "options", "codebook", "hosts", "changes", "signatures", "format", "holds"}
+_NO_FLAG |= {"candidates"}  # tables: they are written in the file
+_APPLIES = {"rows": {"rows"}, "columns": {"columns", "aligned", "shares"}, "join": {"columns", "keyed", "shares"}}
+_ANYWHERE = {"", "noise"}
+_STUDY = ("reveal_to", "key", "duplicates")  # settings of a study that only some kinds have
 
 
 def _value(text: str) -> Any:
+    """Return a number, True, False or the text."""
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
     return {"true": True, "false": False}.get(text, text)
+
+
+def _text_pair(text: str) -> tuple[str, str]:
+    """Return the two sides of NAME=VALUE."""
+    name, sign, value = text.partition("=")
+    if not (name and sign):
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, value = _text_pair(text)
+    return name, _value(value)
+
+
+def _flag(section: str, name: str, kind: Any, text: str, default: Any = None) -> click.Option:
+    """Return the flag of a setting or option, by its type."""
+    given = _bare(kind)
+    types = [_bare(each) for each in get_args(given) or (given,) if each is not type(None)]
+    plain = given if get_origin(given) in (Literal, dict, tuple) else types[0] if len(types) == 1 else None
+    flag = "--" + name.removesuffix("s" if get_origin(plain) is dict else "").replace("_", "-")
+    shown = f"{default:.4g}" if isinstance(default, float) else str(default)
+    more: dict[str, Any] = {"help": text if default in (None, msgspec.NODEFAULT, ()) else f"{text} [default: {shown}]"}
+    if section == "deadlines":
+        flag += "-seconds"
+    if plain is bool:
+        flag += f"/--no-{flag[2:]}"
+        more["default"] = None  # the protocol's
+    elif get_origin(plain) is Literal:
+        more["type"] = click.Choice(get_args(plain))
+    elif get_origin(plain) is dict:
+        more |= {"multiple": True, "type": _pair, "metavar": "NAME=VALUE"}
+    elif get_origin(plain) is tuple:
+        more["multiple"] = True
+    else:
+        more["type"] = plain or _value
+    return click.Option([flag, f"{section}__{name}"], **more)
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _setting_flags() -> Iterator[click.Option]:
+    for section, fields in FIELDS.items():
+        for name, field in fields.items() if section.startswith("study") and section != "study.parties" else ():
+            if name not in _NO_FLAG:
+                setting = SETTINGS[f"{section}.{name}"]
+                yield _flag(section.removeprefix("study.") or "study", name, field.type, setting.sentence, field.default)
+
+
+def _option_flags() -> Iterator[click.Option]:
+    """Yield a flag for each option of a protocol; protocols that have it in common share it."""
+    kinds: dict[str, Any] = {}
+    users: dict[str, dict[str, list[str]]] = {}
+    for protocol in tasks.names():
+        params = tasks.task_class(protocol).params
+        for field in msgspec.structs.fields(params):
+            kinds[field.name] = _either(kinds.get(field.name), field.type)
+            text = option_lines(params)[field.name].replace("`", "")
+            users.setdefault(field.name, {}).setdefault(text, []).append(protocol)
+    for name, kind in kinds.items():
+        text = "; ".join(f"{', '.join(protocols)}: {text}" for text, protocols in users[name].items())
+        yield _flag("options", name, kind, f"Of {text}.")
+
+
+def _either(first: Any, second: Any) -> Any:
+    """Return the choices of both types; any other type is the same in both protocols."""
+    choices = [each for kind in (first, second) for each in _choices(kind)]
+    return Literal[tuple(dict.fromkeys(choices))] if choices else second
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(each for part in get_args(kind) for each in _choices(part))
+
+
+class _Init(click.Command):
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *own, help_option = super().get_params(ctx)
+        return [*own, *_setting_flags(), *_option_flags(), help_option]
+
+
+@click.command(cls=_Init)
+@click.argument("path", metavar="STUDY", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--title", required=True, help=SETTINGS["study.title"].sentence)
+@click.option("--codebook", required=True, type=shared.FILE, help=SETTINGS["study.codebook"].sentence)
+@click.option("--card", "cards", required=True, multiple=True, type=shared.FILE, help="A site's card; once per site.")
+@click.option("--protocol", help=f"{SETTINGS['study.protocol'].sentence} Known: {', '.join(tasks.names())}.")
+@click.option("--without-rows", multiple=True, help="Over rows: a site that brings no rows (and may host a role).")
+@click.option("--host", "hosts", multiple=True, type=_text_pair, metavar="ROLE=SITE", help=SETTINGS["study.hosts"].sentence)
+@click.option("--holds", multiple=True, type=_text_pair, metavar="SITE=FEATURE,...", help="Over columns; SITE= for none.")
+def init(path: Path, title: str, codebook: Path, cards: Sequence[Path], **given: Any) -> None:
+    r"""Write a STUDY from a codebook and the cards of the sites.
+
+    Sites that hold the same columns need no more than that. A study over columns says who holds what (--holds, --labelled).
+
+    Example:
+      blindbayes study init study.toml --title Readmission --codebook codebook.toml \
+        --card north.toml --card south.toml --card west.toml
+      blindbayes study init study.toml --title Default --codebook codebook.toml --card bank.toml --card telecom.toml \
+        --holds bank=income,age --holds telecom=calls --labelled bank --n-rows 5000 --queries 1000 --reveal-to bank
+    """
+    study = make_study(title, Codebook.from_toml(codebook), [read_card(card) for card in cards], given)
+    write_whole(path, study.to_toml().encode(), private=False, replace=False)
+    click.echo(f"Wrote {path}. sha256 {study.sha256}")
+    click.echo(f"Next: blindbayes study check {path}; then every site reads and signs it: blindbayes study sign {path}")
+
+
+def make_study(title: str, book: Codebook, cards: Sequence[Card], given: Mapping[str, Any]) -> StudyFile:
+    """Return the study that the flags describe, by the names of their parameters, such as `privacy__epsilon`.
+
+    Raises one error with everything that is wrong, each with the flag that mends it.
+    """
+    settings = {name: value for name, value in given.items() if value is not None and value != ()}
+    draft = _Draft(title, book, cards, _kind(settings), settings)
+    problems: list[tuple[BlindbayesError, str]] = []
+    seen: set[str] = set()
+    while (refusal := draft.refusal()) is not None:
+        seen.add(str(refusal))
+        mended = [(flag, other) for flag, other in draft.variants() if str(other.refusal()) not in seen]
+        flags = dict.fromkeys(flag for flag, _ in mended)
+        problems.append((refusal, f"{refusal} ({' or '.join(flags)})" if flags else str(refusal)))
+        if not mended:
+            break
+        draft = mended[0][1]
+    else:
+        answers = draft.study().task.disclosure.answers
+        if answers is not None and answers.queries is None:
+            text = "how many instances may be classified in all? Sites refuse a study without a limit (--queries)"
+            problems.append((ConfigError(text), text))
+    if len(problems) == 1:
+        raise type(problems[0][0])(problems[0][1])
+    if problems:
+        raise ConfigError("\n  ".join(["the study has several faults:", *(text for _, text in problems)]))
+    return draft.study()
+
+
+def _kind(given: Mapping[str, Any]) -> str:
+    """Return the kind of study. Over columns, rows line up if their number is given."""
+    protocol = tasks.task_class(given["protocol"]) if "protocol" in given else None
+    over_columns = any(name in given for name in ("holds", "columns__labelled"))
+    if not over_columns and (protocol is None or "rows" in protocol.partitions):
+        return "rows"
+    aligned = "columns__n_rows" in given if protocol is None else protocol.aligned
+    return "columns" if aligned else "join"
+
+
+class _Draft(NamedTuple):
+    """The study that flags describe, which may be wrong."""
+
+    title: str
+    book: Codebook
+    cards: Sequence[Card]
+    kind: str
+    given: Mapping[str, Any]
+
+    def refusal(self) -> BlindbayesError | None:
+        """Return what is wrong first; None: nothing is."""
+        try:
+            self.study()
+        except BlindbayesError as problem:
+            return problem
+        return None
+
+    def variants(self) -> Iterator[tuple[str, _Draft]]:
+        """Yield drafts that differ in one thing, with the flag that changes it."""
+        if "bounds" in self.protocol.params.__struct_fields__:
+            bounds = dict(self.given.get("options__bounds", ()))
+            large = {name: max(bound, MIN_BOUND) if isinstance(bound, int) else bound for name, bound in bounds.items()}
+            for each in filter(None, (large, {**{card.name: MIN_BOUND for card in self.cards}, **large})):
+                yield "--bound", self._replace(given={**self.given, "options__bounds": tuple(each.items())})
+        if self.kind == "join" and "study__key" not in self.given:
+            yield "--key", self._replace(given={**self.given, "study__key": ("identifier",)})
+        for name in self.given:
+            if name not in ("protocol", "holds", "columns__labelled", "options__bounds"):  # these have no default
+                yield _flag_of(name), self._replace(given={key: value for key, value in self.given.items() if key != name})
+        if self.book.variance_floor is None:
+            yield "in the codebook", self._replace(book=msgspec.structs.replace(self.book, variance_floor=1.0))
+
+    @property
+    def protocol(self) -> type[StudyTask]:
+        return tasks.task_class(self.given.get("protocol") or KINDS[self.kind].__struct_defaults__[0])
+
+    def study(self) -> StudyFile:
+        """Return the study. Over columns without epsilon small counters are set to 0, as sites ask."""
+        self._require_flags()
+        exact = "privacy__epsilon" not in self.given
+        small = Policy().min_cell if self.kind != "rows" and self.protocol.model is ModelForm.SHARED and exact else 0
+        groups: dict[str, Any] = {
+            "privacy": Privacy(**self._section("privacy")),
+            "limits": Limits(**{"min_cell": small, **self._section("limits")}),
+            "estimation": Estimation(**self._section("estimation")),
+        }
+        deadlines, options = Deadlines(**self._section("deadlines")), self._section("options")
+        own: dict[str, Any] = {name: value for name, value in self._section("study").items() if name in _STUDY}
+        if self.kind == "join" and "min_overlap" in self.protocol.params.__struct_fields__:
+            options.setdefault("min_overlap", Policy().min_overlap)
+        if self.kind == "join" and (groups["limits"].min_cell or not exact):  # an identifier stands for one record then
+            own.setdefault("duplicates", "first")
+        study = KINDS[self.kind](self.book, protocol=self.protocol.name, options=options, **groups, **own)
+        without = self.given.get("without_rows", ())
+        parties = tuple(
+            Party(each.name, each.identity.hex(), each.name not in without, each.agreement.hex() or None) for each in self.cards
+        )
+        columns = None
+        if self.kind != "rows":
+            holds = {name: tuple(filter(None, text.split(","))) for name, text in self.given.get("holds", ())}
+            columns = Holdings(holds, **{"labelled": (), **self._section("columns")})
+        hosts = dict(self.given.get("hosts", ()))
+        file = StudyFile.make(study, self.title, parties, columns=columns, hosts=hosts, deadlines=deadlines)
+        return msgspec.structs.replace(file, changed_by=self.given.get("study__changed_by", ()))
+
+    def _require_flags(self) -> None:
+        """Raise for a flag that is for another kind of study."""
+        for name in self.given:
+            section, _, setting = name.partition("__")
+            path = f"study.{setting}" if section == "study" else f"study.{section}.{setting}"
+            over = "rows" if name == "without_rows" else SETTINGS[path].over if path in SETTINGS else ""
+            if over not in _ANYWHERE | _APPLIES[self.kind]:
+                raise ConfigError(f"{_flag_of(name)} does not apply to a study over {KINDS[self.kind].described}; leave it out")
+
+    def _section(self, section: str) -> dict[str, Any]:
+        """Return the settings of a table of the study file."""
+        given = {name.partition("__")[2]: value for name, value in self.given.items() if name.startswith(f"{section}__")}
+        pairs = {name: dict(value) for name, value in given.items() if isinstance(value, tuple) and isinstance(value[0], tuple)}
+        return {**given, **pairs}
+
+
+def _flag_of(name: str) -> str:
+    section, _, setting = name.rpartition("__")
+    flag = "--" + {"bounds": "bound", "hosts": "host"}.get(setting, setting).replace("_", "-")
+    return f"{flag}-seconds" if section == "deadlines" else flag

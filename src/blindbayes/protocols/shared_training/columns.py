@@ -68,7 +68,7 @@ class ColumnsSetup:
 
     def __post_init__(self) -> None:
         if len(self.owners) < 2:
-            raise ConfigError("a study over columns needs at least two parties")
+            raise ConfigError("a model in shares needs at least two parties")
         if not self.labelled or not set(self.labelled) <= set(self.owners):
             raise ConfigError(f"who has the class column {self.codebook.target!r}? No party of the study does")
         require_holders(self.owners, self.codebook)

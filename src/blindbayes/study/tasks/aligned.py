@@ -76,9 +76,9 @@ class AlignedTask(ShareTask):
     def _agree(self) -> ColumnsSetup:
         agreement, holdings, study = self.agreement, self.agreement.holdings, self.study
         if holdings.n_rows is None:
-            raise ConfigError("how many rows do the tables have? All parties know it: [columns] rows = ...")
+            raise ConfigError("how many rows do the tables have? All parties know it: [columns] n_rows = ...")
         if not 1 <= holdings.n_rows <= agreement.book.max_rows:
-            raise ConfigError(f"[columns] rows lies between 1 and the codebook's max_rows = {agreement.book.max_rows}")
+            raise ConfigError(f"[columns] n_rows lies between 1 and the codebook's max_rows = {agreement.book.max_rows}")
         require_learner(learner_of(study), agreement.names)
         return columns_for(study, holdings.n_rows, agreement.owners, holdings.labelled)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -15,6 +16,7 @@ from blindbayes.protocols.shared_inference.query import MAX_DUMMIES, SharedArgma
 from blindbayes.protocols.shared_inference.references import COUNT
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
 from blindbayes.study.study import Study
+from blindbayes.study.tasks.traits import CompareAll, Queries
 
 _FIELDS = ("secret", "root", "signature", "theirs", "their_signature", "references")
 
@@ -22,13 +24,11 @@ _FIELDS = ("secret", "root", "signature", "theirs", "their_signature", "referenc
 class ScoringParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options that all protocols have which leave a model in shares."""
 
-    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons, which catch a party that answers otherwise
-    queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    compare_all: bool = False  # all parties compare the scores together, so that no two of them can see a third's part
-
-    def __post_init__(self) -> None:
-        if self.queries is not None and self.queries < 1:
-            raise ConfigError("the option queries is the number of instances that may be classified")
+    audit_rate: Annotated[
+        float, "share of dummies among look-ups and comparisons, which catch a party that answers otherwise"
+    ] = 0.0
+    queries: Queries = None  # no limit
+    compare_all: CompareAll = False
 
 
 def require_audit(study: Study) -> None:

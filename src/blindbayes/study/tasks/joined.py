@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -56,15 +56,16 @@ Digests = list[bytes | None]
 class JoinedSumsParams(ScoringParams, frozen=True, forbid_unknown_fields=True):
     """Options of joined_sums."""
 
-    bounds: dict[str, int] = msgspec.field(default_factory=dict)  # what each party's identifiers are padded to
-    join: Literal["inner", "left"] | None = None  # by default inner between two parties, left among more
-    min_overlap: int = 0  # one bit is opened: whether at least this many identifiers match; below it the run stops
-    multiplicity: int | None = None  # limit on rows per identifier at a party; by default 4 if duplicates are joined, else 1
-    overlap_epsilon: float | None = None  # opens a noisy estimate of the overlap at this price
-    reveal: Literal["nothing", "matching"] = "nothing"  # matching: both parties learn whom they share
+    bounds: Annotated[dict[str, int], f"number to which each party's identifiers are padded, from {MIN_BOUND:,}"] = (
+        msgspec.field(default_factory=dict)
+    )
+    join: Annotated[Literal["inner", "left"] | None, "`inner` or `left`; default: inner between two parties, else left"] = None
+    min_overlap: Annotated[int, "minimum number of common identifiers; below it the run stops and reveals only that"] = 0
+    multiplicity: Annotated[int | None, "maximum number of rows of an identifier; default: 4 if duplicates join, else 1"] = None
+    overlap_epsilon: Annotated[float | None, "opens a noisy estimate of the number of common identifiers at this price"] = None
+    reveal: Annotated[Literal["nothing", "matching"], "`matching`: both parties learn whom they share"] = "nothing"
 
     def __post_init__(self) -> None:
-        ScoringParams.__post_init__(self)
         if self.overlap_epsilon is not None and not (math.isfinite(self.overlap_epsilon) and self.overlap_epsilon > 0):
             raise PrivacyError("the option overlap_epsilon is a positive number, or left out: then no estimate is opened")
         if any(not MIN_BOUND <= bound <= MAX_BOUND for bound in self.bounds.values()):
@@ -113,7 +114,9 @@ def require_bounds(bounds: Mapping[str, int], parties: Iterable[str]) -> None:
     """Raise unless there is a number for each party, and for nobody else."""
     names = tuple(parties)
     if missing := [name for name in names if name not in bounds]:
-        raise ConfigError(f"bounds give no number for {missing[0]}: say what its identifiers are padded to")
+        raise ConfigError(
+            f"bounds give no number for {', '.join(missing)}: say what identifiers are padded to, from {MIN_BOUND:,}"
+        )
     if unknown := sorted(set(bounds) - set(names)):
         raise ConfigError(f"bounds name {unknown[0]!r}, who is no party")
 

@@ -9,9 +9,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
@@ -29,19 +30,14 @@ from blindbayes.study.tasks.prediction import SharedModelTask
 from blindbayes.study.tasks.result import ContributorResult, RunResult, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import require_party_rows
 from blindbayes.study.tasks.task import CountingTask
+from blindbayes.study.tasks.traits import Queries
 
 
 class PrivateRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of private_ratio."""
 
-    queries: int | None = None  # how many instances may be classified, ever; None: no limit
-    computing: int = 2  # how many sites hold the model: the first ones of the study and the last
-
-    def __post_init__(self) -> None:
-        if self.computing < 2:
-            raise ConfigError("the option computing is the number of sites that hold the model, at least 2")
-        if self.queries is not None and self.queries < 1:
-            raise ConfigError("the option queries is the number of instances that may be classified")
+    queries: Queries = None  # no limit
+    computing: Annotated[int, Meta(ge=2), "number of sites that hold the model: the first ones of the study and the last"] = 2
 
 
 class RatioTask(CountingTask):

@@ -8,6 +8,7 @@ entry points (`_extensions`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -21,7 +22,7 @@ from blindbayes.protocols import registry
 if TYPE_CHECKING:
     from blindbayes.study.agreement import Agreement
     from blindbayes.study.tasks.task import StudyTask
-    from blindbayes.study.tasks.traits import Partition, Standing
+    from blindbayes.study.tasks.traits import Partition
 
 SUMS = "blindbayes.study.tasks.sums"
 OTHERS = {
@@ -54,18 +55,9 @@ def task_class(name: str) -> type[StudyTask]:
     return known
 
 
-def known(
-    partition: Partition, standing: tuple[Standing, ...] | None = None, *, aligned: bool | None = None
-) -> tuple[str, ...]:
-    """Return the protocols for a partition, of that standing and alignment."""
-    classes = {name: task_class(name) for name in names()}
-    return tuple(
-        name
-        for name, each in classes.items()
-        if partition in each.partitions
-        and (standing is None or each.standing in standing)
-        and (aligned is None or each.aligned == aligned)
-    )
+def known(partition: Partition) -> tuple[str, ...]:
+    """Return the protocols for a partition."""
+    return tuple(name for name in names() if partition in task_class(name).partitions)
 
 
 def parse_params(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgspec.Struct:
@@ -80,7 +72,10 @@ def parse_params(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgs
             raise cause.__cause__ from None
         name = str(cause).rpartition("`$.")[2].strip("`").partition("[")[0]
         problem = PrivacyError if name.endswith("epsilon") else ConfigError
-        raise problem(f"the option {name} is {_describe_kind(kind, name)}") from None
+        minimum = re.search(r">= (\d+)", str(cause))
+        raise problem(
+            f"the option {name} is {_describe_kind(kind, name)}" + (f", at least {minimum[1]}" if minimum else "")
+        ) from None
 
 
 def _describe_kind(kind: type[msgspec.Struct], name: str) -> str:

@@ -33,7 +33,7 @@ from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, PreviousTotal, Result, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES, Sum
 from blindbayes.study.tasks.task import CountingTask, StudyTask
-from blindbayes.study.tasks.traits import NoParams, Standing, Support
+from blindbayes.study.tasks.traits import NoParams, Support
 
 if TYPE_CHECKING:
     from blindbayes.naive_bayes import load as estimators
@@ -177,7 +177,7 @@ class SumTask(CountingTask):
             f"Protocol {self.name}; {size} contributors, {included} of them in the sum; quorum {setting.quorum_size}.",
             f"Opened: {setting.label}. Who learned it stands in the leak report.",
         ]
-        if self.standing is Standing.RESTRICTED:
+        if self.restricted:
             lines.append(f"The protocol `{self.name}` shows every party's vector to the collector: it protects nothing.")
         if plan is not None:
             return self._noisy_result(plan, total, outcome, base, lines, report, known)
@@ -410,7 +410,6 @@ def _made(name: str, module: str) -> type[SumTask]:
     protocol, spec = registry.load(name), registry.spec(name).get("facts", {})
     supports = {Support.SLOW_COURIER} if spec.get("few_rounds", False) else set()
     supports |= {Support.DROPOUT} if spec.get("may_lose", False) else set()
-    standing = Standing.OFFERED if spec.get("offered", True) else Standing.KNOWN
     members: dict[str, Any] = {
         "__module__": __name__,
         "name": name,
@@ -419,7 +418,7 @@ def _made(name: str, module: str) -> type[SumTask]:
         "apart": getattr(protocol, "apart", ()),
         "description": spec.get("line", "see its SPEC.md"),
         "hub": spec.get("hub", ""),
-        "standing": standing if spec.get("allowed", True) else Standing.RESTRICTED,
+        "restricted": not spec.get("allowed", True),
         "supports": SumTask.supports | supports,
         "quorums": tuple(map(Fraction, spec.get("quorum", ()))),
     }

@@ -37,7 +37,7 @@ from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.statistics.parameters import Parameters
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.tasks.traits import ModelForm, NoParams, Partition, Standing, Support
+from blindbayes.study.tasks.traits import ModelForm, NoParams, Partition, Support
 
 if TYPE_CHECKING:
     from blindbayes.study.study import Study
@@ -243,7 +243,7 @@ class StudyTask(Task):
     partitions: ClassVar[tuple[Partition, ...]]
     aligned: ClassVar[bool] = True  # columns: row i of every party is the same entity
     model: ClassVar[ModelForm] = ModelForm.OPENED
-    standing: ClassVar[Standing] = Standing.OFFERED
+    restricted: ClassVar[bool] = False  # protects less than others do: a site's policy must allow it by name
     supports: ClassVar[frozenset[Support]] = frozenset()
     messages: ClassVar[tuple[str, ...]] = ()  # the form in which data leaves a site, line by line
     hub: ClassVar[str] = ""  # the one role that all others talk to; empty: others talk to each other

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 Partition = Literal["rows", "columns"]
+Queries = Annotated[
+    Annotated[int, Meta(ge=1)] | None,
+    "maximum number of instances that all models of the study together may classify",
+]
+CompareAll = Annotated[bool, "all parties compare the scores together, so that no two of them can see a third's part"]
 
 
 class ModelForm(Enum):
@@ -15,14 +21,6 @@ class ModelForm(Enum):
 
     OPENED = "opened"  # with the learners
     SHARED = "shared"  # in shares: nobody gets the model, and a classification is a run of its own
-
-
-class Standing(Enum):
-    """The default treatment of a protocol by the wizard and by a new site's policy."""
-
-    OFFERED = "offered"  # the wizard names it
-    KNOWN = "known"  # it is not offered
-    RESTRICTED = "restricted"  # and a site must allow it by name: it protects less than others do
 
 
 class Support(Enum):

@@ -189,13 +189,13 @@ class ScoreLayout:
         if len(codebook.classes) < 2:
             raise ConfigError("a classifier needs at least two classes")
         if not (math.isfinite(alpha) and 2**-16 <= alpha <= 2**16):
-            raise ConfigError("alpha must lie between 2^-16 and 2^16 in a study over columns")
+            raise ConfigError("alpha must lie between 2^-16 and 2^16 for a model in shares")
         floors = dict(guard.floors)
         gaussian = [item for item in codebook.features if not item.counted and item.name not in floors]
         if gaussian and codebook.variance_floor is None:
             raise ConfigError(
-                f"feature {gaussian[0].name!r} is Gaussian: a study over columns needs variance_floor in the codebook, "
-                "so that joint and pooled models compare"
+                f"feature {gaussian[0].name!r} is Gaussian: a model in shares needs variance_floor in the codebook "
+                "(in squared units), or bins for the feature"
             )
         if guard.acts and not all(item.optional for item in codebook.features):
             raise ConfigError("with a guard every feature has a counter for each of its values")
