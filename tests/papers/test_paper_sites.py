@@ -13,9 +13,12 @@ import pytest
 
 from blindbayes import NaiveBayes, load
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.data.columns import open_columns
+from blindbayes.statistics.parameters import estimate
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from blindbayes.study.simulation.models import RowModel
+from blindbayes.study.tasks.columns import whole_block
 from blindbayes.study.tasks.prediction import prediction_run
 from blindbayes.testing.loopback import Loopback
 from support.column_sites import QUICK, classes
@@ -202,25 +205,43 @@ def test_protocol_3_as_printed_opens_a_model_at_every_site(rows_net: Loopback) -
         assert np.abs(model.parameters_.terms["smoker"].log_prob - pooled.parameters_.terms["smoker"].log_prob).max() < 1e-3
 
 
+NUMBERS = Codebook("ill", ("no", "yes"), (Numeric("dose", 0, 9, 0.5),), max_rows=6000, variance_floor=1e-3)
+
+
 @pytest.mark.slow
-def test_algorithm_4_between_two_sites_classifies_as_pooled_training_does(tmp_path: Path) -> None:
-    frame = FRAME[:40]
-    tables = {"bank": frame[["ill"]], "shop": frame[["smoker"]]}
+@pytest.mark.parametrize(
+    ("book", "options"), [(TINY, {}), (NUMBERS, {"divisor": "n"}), (NUMBERS, {"divisor": "n-1"})], ids=["4", "5", "5 printed"]
+)
+def test_algorithms_4_and_5_between_two_sites_classify_as_pooled_training_does(
+    tmp_path: Path, book: Codebook, options: dict[str, Any]
+) -> None:
+    """Nominal and numeric columns; Algorithm 5 prints n as its divisor in line 40, and Algorithm 2 n - 1."""
+    frame, [column] = FRAME[:40], book.names
+    tables = {"bank": frame[["ill"]], "shop": frame[[column]]}
     with Loopback(tmp_path / "sites", write(tmp_path / "tables", tables), policy=POLICY) as sites:
-        held = Holdings({"bank": (), "shop": ("smoker",)}, ("bank",), 40)
+        held = Holdings({"bank": (), "shop": (column,)}, ("bank",), 40)
         given: dict[str, Any] = {"kind": "columns", "columns": held, "protocol": "scalar_product", "deadlines": SLOW}
-        study = sites.make_study(TINY, options={"queries": 10}, **given)
+        study = sites.make_study(book, options={"queries": 10, **options}, **given)
         sites.approve(study)
         ended = sites.run(study)
         assert {each["state"] for each in ended.values()} == {"done"}, [each.get("message") for each in ended.values()]
         model = Path(ended["bank"]["release"]).name
-        FRAME[40:43][["smoker"]].to_csv(tmp_path / "new.csv", index=False)
+        new = FRAME[40:43][[column]]
+        new.to_csv(tmp_path / "new.csv", index=False)
         asked = {"bank": {"count": 3}, "shop": {"rows": str(tmp_path / "new.csv")}}
         ended = sites.predict(study, model, "first", asked)
         assert {each["state"] for each in ended.values()} == {"done"}, [each.get("message") for each in ended.values()]
-        pooled = NaiveBayes(TINY).fit(frame[["smoker"]], frame["ill"]).predict(FRAME[40:43][["smoker"]])
+        pooled = NaiveBayes(book).fit(frame[[column]], frame["ill"])
+        expected = np.array(book.classes)[pooled_scores(pooled, new, options.get("divisor", "n")).argmax(axis=1)]
         batch = prediction_run(study.sha256, model, "first")
         for name in ("bank", "shop"):
             found = pd.read_csv(sites.sites[name].home.folder / "releases" / batch / "classes.csv")
-            assert found["ill"].tolist() == pooled.tolist()
+            assert found["ill"].tolist() == expected.tolist()
             assert sites.sites[name].home.shares.all()[0]["spent"] == 3
+
+
+def pooled_scores(pooled: NaiveBayes, instances: pd.DataFrame, divisor: str) -> np.ndarray:
+    block = whole_block(open_columns(instances, pooled.codebook_))
+    scores = estimate(pooled.statistics_, divisor=divisor).joint_log_likelihood(block)
+    assert (np.abs(scores[:, 0] - scores[:, 1]) > 1e-3).all()  # no tie within the route's truncation
+    return scores
