@@ -332,7 +332,6 @@ def test_fifty_thousand_words_cost_eight_bytes_a_cell() -> None:
 @pytest.mark.parametrize(
     "study",
     [
-        {"kind": "columns", "protocol": "class_sums"},
         {"kind": "columns", "protocol": "noisy_histograms", "epsilon": 1.0},
         {"kind": "join", "key": "id"},
         {"protocol": "private_ratio"},

@@ -253,6 +253,12 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
                 raise ConfigError(f"{os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
         return text
 
+    @cached_property
+    def by_word(self) -> Codebook:
+        """The codebook with a feature per word in place of each text."""
+        split = (each.by_word if isinstance(each, Text) else (each,) for each in self.features)
+        return self.with_features(each for part in split for each in part) if self.texts else self
+
     def with_features(self, features: Iterable[Feature]) -> Codebook:
         return msgspec.structs.replace(self, features=tuple(features))
 

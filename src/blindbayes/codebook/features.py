@@ -311,6 +311,12 @@ class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", 
         """Return the word at an index, or the name of a bucket."""
         return self.words[index] if self.words else f"bucket {index}"
 
+    @property
+    def by_word(self) -> tuple[Categorical, ...]:
+        """The same Bernoulli model as one feature per word, of two values."""
+        names = (f"{self.name}: {self.word(index)}" for index in range(self.size))
+        return tuple(Categorical(name, ("absent", "present"), optional=self.optional) for name in names)
+
 
 Feature: TypeAlias = Categorical | Numeric | Text
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Feature
+from blindbayes.codebook import Codebook, Feature, Text
 from blindbayes.data.encode import encode
 from blindbayes.data.frames import frame_columns, to_arrow
 from blindbayes.data.libraries import pa
@@ -19,6 +19,7 @@ from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import CodedRows
 
 _BLOCK = 1 << 16
+_CODES = 1 << 22  # at once
 CHANGED = "the table changed while it was read; read from a table that stands still"
 
 
@@ -38,8 +39,8 @@ class ColumnSource:
     def blocks(self, *, training: bool = True, lenient: bool = False, size: int = _BLOCK) -> Iterator[CodedRows]:
         """Yield blocks of codes; in training with the class column, if it is there.
 
-        With `lenient` no row is an error; see `count_table`. A source that is itself `lenient` keeps every row, since rows of
-        other parties correspond to them: see `every_row` of `encode`.
+        A text has a column per word (`Codebook.by_word`). With `lenient` no row is an error; see `count_table`. A source that
+        is itself `lenient` keeps every row, since rows of other parties correspond to them: see `every_row` of `encode`.
         """
         names = [feature.name for feature in self.features]
         labels = training and self.labelled
@@ -62,9 +63,15 @@ class ColumnSource:
             )
             if labels and self.randomised is not None:
                 block = replace(block, labels=self.randomised[start - block.rows : start])
-            yield block
+            yield block.by_word(self.features)
         if start != self.rows and wanted:
             raise DataError(CHANGED)
+
+    @property
+    def block_rows(self) -> int:
+        """Number of rows that are coded at once, so that tables with many words stay small."""
+        words = sum(feature.size for feature in self.features if isinstance(feature, Text))
+        return min(_BLOCK, max(1 << 10, _CODES // max(1, words)))
 
     def _batches(self, names: Sequence[str], size: int) -> Iterator[Any]:
         if isinstance(self._table, Source):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 
+from blindbayes.codebook import Codebook, Text
 from blindbayes.crypto.ot.base import bits_for
 from blindbayes.crypto.ot.softspoken import correction_words
 from blindbayes.crypto.psi.okvs import cells
@@ -70,6 +72,16 @@ def training(columns: ColumnsSetup) -> int:
     return _SLACK * largest + _SMALL
 
 
+def words(codebook: Codebook, text: Text) -> tuple[int, int, int]:
+    """Estimate the bytes of a text by words: of training's circuits, of a row in training, of a classified document."""
+    one = msgspec.structs.replace(text, words=("word",), buckets=None, model="bernoulli", optional=True, max_words=None)
+    columns = ColumnsSetup(codebook.with_features([one]), codebook.max_rows, {"text": (one.name,), "class": ()}, ("class",))
+    layout, plan = columns.layout("text"), columns.plan
+    counters = len(one.by_word[0].values)
+    row = -(-counters * text.size // (64 // layout.count_bits))
+    return 2 * text.size * _model(columns, layout), 8 * row, text.size * _features(plan, columns.coded("text"))
+
+
 def joined_training(join: JoinSetup) -> int:
     """Bound joined_sums, shared_model and priors with any attribute holder."""
     columns, largest = join.columns, 0
@@ -122,8 +134,8 @@ def classification(columns: ColumnsSetup, count: int, *, compare_all: bool = Fal
     """Bound shared_argmax over all batches; of an inner join both directions of the look-ups."""
     batches = -(-count // batch)
     each = sum(_batch(columns.query(min(count, batch), compare_all=compare_all)).values())
-    own = _features(columns.plan, columns.owners[columns.class_holder]) * (count + batches) * 2
-    opened = sum(_features(columns.plan, names) for names in columns.owners.values()) * 64 if columns.audit_rate else 0
+    own = _features(columns.plan, columns.coded(columns.class_holder)) * (count + batches) * 2
+    opened = sum(_features(columns.plan, columns.coded(name)) for name in columns.owners) * 64 if columns.audit_rate else 0
     return _SLACK * (batches * (each + opened) + own) + _SMALL
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Feature, Numeric
+from blindbayes.codebook import Feature, Numeric, Text
 from blindbayes.crypto.kernels import Kernels, active
 from blindbayes.crypto.kernels.counts import MOMENTS, read_moments
 from blindbayes.errors import DataError
@@ -38,6 +38,18 @@ class CodedRows:
     def values(self, name: str) -> npt.NDArray[np.int64] | Bags:
         """Return the codes, or the bags, of a feature."""
         return self.bags[name] if name in self.bags else self.columns[name]
+
+    def by_word(self, features: Iterable[Feature]) -> CodedRows:
+        """Add a column per word of each text, whether a document has the word: those of `Codebook.by_word`."""
+        columns = dict(self.columns)
+        for feature in features:
+            if isinstance(feature, Text):
+                bags = self.bags[feature.name]
+                codes = np.zeros((feature.size, self.rows), dtype=np.int64)
+                codes[bags.words, bags.rows] = 1
+                codes[:, ~bags.present] = -1
+                columns |= {each.name: column for each, column in zip(feature.by_word, codes, strict=True)}
+        return replace(self, columns=columns)
 
     @property
     def known_labels(self) -> npt.NDArray[np.int64]:

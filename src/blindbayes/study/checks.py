@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blindbayes.codebook import Codebook
+from blindbayes.codebook import Codebook, Text
 from blindbayes.data.contribution_bound import require_identifier, require_rows_per_person
 from blindbayes.data.split import require_comparable
 from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.protocols import link_bytes
 from blindbayes.study.fields import Estimation, Limits, Privacy
 from blindbayes.study.tasks import registry
 from blindbayes.study.tasks.traits import Support
@@ -41,8 +42,30 @@ def _require_protocol(study: Study) -> None:
 
 
 def _require_features(study: Study) -> None:
-    if Support.TEXT not in registry.task_class(study.protocol).supports:
-        study.codebook.require_one_value(f"a study over {study.described} by {study.protocol}")
+    supports, what = registry.task_class(study.protocol).supports, f"a study over {study.described} by {study.protocol}"
+    if Support.WORDS in supports:
+        for text in study.codebook.texts:
+            _require_words(study, text, what)
+        study.codebook.by_word.require_one_value(what)
+    elif Support.TEXT not in supports:
+        study.codebook.require_one_value(what)
+
+
+def _require_words(study: Study, text: Text, what: str) -> None:
+    """Refuse counts of uses over columns: a counter is of people there, for min_cell and for who reads an answer."""
+    where = f"feature {text.name!r} is text"
+    if not text.once:
+        circuits, row, document = link_bytes.words(study.codebook, text)
+        raise ConfigError(
+            f"{where}: {what} counts people, and one document may use a word many times; set model = 'bernoulli', or leave it "
+            f"out. As Bernoulli its {text.size} words cost about {circuits / 1e6:.3g} MB and {row / 1e3:.3g} kB per row in "
+            f"training, and {document / 1e3:.3g} kB per classified document"
+        )
+    if study.privacy.epsilon is not None:
+        raise PrivacyError(
+            f"{where}: with epsilon in {what} the noise would have to cover all {text.size} words of one document; leave "
+            "epsilon or the text out, or use categories"
+        )
 
 
 def _require_label_epsilon(study: Study) -> None:

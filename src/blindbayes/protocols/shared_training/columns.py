@@ -87,14 +87,19 @@ class ColumnsSetup:
 
     def shared(self, party: str) -> tuple[str, ...]:
         """Return the features of a party whose statistics are shared: all, unless it knows the class."""
-        return () if party in self.labelled else self.owners[party]
+        return () if party in self.labelled else self.coded(party)
+
+    def coded(self, party: str) -> tuple[str, ...]:
+        """Return a party's features as they are counted: a text has one per word."""
+        return tuple(feature.name for feature in self.features(party))
 
     def features(self, party: str) -> tuple[Feature, ...]:
-        return tuple(self.codebook.feature(name) for name in self.owners[party])
+        own = self.codebook.with_features(self.codebook.feature(name) for name in self.owners[party])
+        return own.by_word.features
 
     @cached_property
     def plan(self) -> ScoreLayout:
-        return ScoreLayout(self.codebook, self.rows, self.alpha, self.guard, self.weights)
+        return ScoreLayout(self.codebook.by_word, self.rows, self.alpha, self.guard, self.weights)
 
     def layout(self, party: str) -> RowLayout:
         return RowLayout(self.features(party), self.rows, noise_bits=self.guard.noise_bits)

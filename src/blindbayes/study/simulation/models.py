@@ -158,10 +158,15 @@ class JointModel:
         for party in set(self.shares) - set(columns.labelled):
             words = holder.sums[party] + self.shares[party].sums[columns.class_holder]
             decoded |= self._layout(party).decode(words, counts)
-        named = names_of(book, counts, decoded)
+        named = names_of(book.by_word, counts, decoded)
         for party in columns.labelled:
             for section in ("counts", "n", "sums", "squares"):
                 named[section].update((self.shares[party].local or {})["statistics"].get(section, {}))
+        for text in book.texts:
+            tables = [named["counts"].pop(each.name) for each in text.by_word]
+            uses = [[row[1] for row in by_class] for by_class in zip(*tables, strict=True)]
+            named.setdefault("words", {})[text.name] = uses
+            named["n"] |= {text.name: [sum(row) for row in tables[0]]} if text.has_documents else {}
         return Statistics.from_names(book, named)
 
     def _layout(self, party: str) -> RowLayout:

@@ -52,7 +52,7 @@ class AlignedTask(ShareTask):
     description = "shares of all sums by oblivious transfer. Nobody gets the model; a classification opens the class."
     params = ClassSumsParams
     protocols = ("transfer", "class_sums", "shared_model")
-    supports = frozenset({Support.MIN_CELL, Support.LABEL_EPSILON, Support.CLASS_WEIGHT})
+    supports = frozenset({Support.WORDS, Support.MIN_CELL, Support.LABEL_EPSILON, Support.CLASS_WEIGHT})
     messages = (
         "the class holder sends transfer choices that hide the class of each row",
         "an attribute holder sends its rows under pads of which the class holder can take off one per row, and not tell which",

@@ -30,7 +30,7 @@ class CheckedTable:
         self.source = source
         self.rows = source.rows
         self._training = training
-        self._size = size
+        self._size = min(size, source.block_rows) if training else size  # in a classification all have one size
         self._key = b""
         self._marks: list[tuple[bytes, bytes]] = []  # per block: of the columns, of the labels
         self._kept: list[CodedRows] | None = None  # in the narrowest integers

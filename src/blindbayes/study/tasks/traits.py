@@ -27,6 +27,7 @@ class Support(Enum):
     """A capability of a protocol beyond the common settings of a study."""
 
     TEXT = "text"  # features may be text
+    WORDS = "words"  # of text, whether a document has a word
     CLASS_WEIGHT = "class_weight"
     MIN_CELL = "min_cell"
     LABEL_EPSILON = "label_epsilon"  # the class holder may randomise its labels
