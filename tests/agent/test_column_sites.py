@@ -298,3 +298,45 @@ def test_rows_matched_by_an_identifier_survive_a_kill(tmp_path: Path, who: str) 
         assert states(net.predict(study, run_id, "all", asked)) == {"bank": "done", "telecom": "done"}
         found = classes(net, prediction_run(study.sha256, run_id, "all"), "bank").set_index("id")["class"]
         assert found[both["id"]].tolist() == pooled.predict(both[["income", "minutes"]]).tolist()
+
+
+def test_processes_open_totals_of_a_labelled_batch_and_no_class(
+    net: Loopback, split: Split, trained: tuple[StudyFile, str], tmp_path: Path
+) -> None:
+    study, model = trained
+    rows = split.frame.sample(60, random_state=3)
+    asked = split.ask(tmp_path, rows, "evaluated")
+    rows[[*split.holds["hospital"], split.target]].to_csv(asked["hospital"]["rows"], index=False)
+    asked = {name: {**fields, "evaluate": True} for name, fields in asked.items()}
+    ended = net.predict(study, model, "evaluated", asked)
+    assert {each["state"] for each in ended.values()} == {"done"}, ended
+    predicted = joined(net, model).combine().predict(rows[split.features])
+    labels = list(split.book.classes)
+    expected = [[int(((rows[split.target] == i) & (predicted == j)).sum()) for j in labels] for i in labels]
+    for name, each in ended.items():
+        release = Path(each["release"])
+        assert json.loads((release / "evaluation.json").read_text())["confusion"] == expected, name
+        assert not (release / "classes.csv").exists()
+
+
+def test_three_processes_open_the_totals_of_combined_shares(tmp_path: Path) -> None:
+    frame = wdbc().frame
+    names = [name for name in frame.columns if name != "diagnosis"]
+    holds = {"registry": (), "hospital": tuple(names[:4]), "insurer": tuple(names[4:8])}
+    split = Split(frame[[*names[:8], "diagnosis"]], "diagnosis", holds, ("registry",))
+    with Loopback(tmp_path / "sites", split.write(tmp_path / "rows"), policy=EASY) as net:
+        study = split.study(net)
+        net.approve(study)
+        ended = net.run(study)
+        model = Path(ended["hospital"]["release"]).name
+        rows = split.frame.sample(40, random_state=4)
+        asked = split.ask(tmp_path, rows)
+        rows[[split.target]].to_csv(tmp_path / "classes.csv", index=False)
+        asked["registry"] = {"rows": str(tmp_path / "classes.csv")}
+        ended = net.predict(study, model, "batch", {name: {**each, "evaluate": True} for name, each in asked.items()})
+        assert {each["state"] for each in ended.values()} == {"done"}, ended
+        predicted = joined(net, model).combine().predict(rows[split.features])
+    labels = list(split.book.classes)
+    expected = [[int(((rows[split.target] == i) & (predicted == j)).sum()) for j in labels] for i in labels]
+    for each in ended.values():
+        assert json.loads((Path(each["release"]) / "evaluation.json").read_text())["confusion"] == expected

@@ -44,6 +44,7 @@ class Prediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep: tuple[str, ...] = ()
     to: str | None = None
     scope: str = "everybody"
+    evaluate: bool = False
 
 
 def predict(context: Context, request: Prediction) -> dict[str, Any]:

@@ -102,6 +102,14 @@ class Evaluation:
             raise DataError("the counts are those of no rows: they are negative, or contradict each other")
         return made
 
+    @classmethod
+    def from_confusion(cls, classes: tuple[str, ...], counts: npt.NDArray[Any]) -> Evaluation:
+        """Return the evaluation of which only the confusion matrix is known: of two classes one with two bins."""
+        if len(classes) == 2:
+            return cls.from_vector(classes, 2, counts.reshape(-1))
+        square = counts.reshape(len(classes), len(classes)).astype(np.int64)
+        return cls(classes, square, np.zeros((len(classes), 2, 2), np.int64))
+
     def _is_possible(self) -> bool:
         actual = self.confusion.sum(axis=1)
         both = np.stack([actual.sum() - actual, actual], axis=1)
@@ -185,8 +193,9 @@ class Evaluation:
         """Return the mean squared difference between the predicted probability of a class and whether a row is of it."""
         edges = probability_edges(self.bins)
         others, own = self._counts(label)
-        low = _ratio((others * edges[:-1] ** 2).sum() + (own * (1 - edges[1:]) ** 2).sum(), self.rows)
-        high = _ratio((others * edges[1:] ** 2).sum() + (own * (1 - edges[:-1]) ** 2).sum(), self.rows)
+        rows = int(others.sum() + own.sum())
+        low = _ratio((others * edges[:-1] ** 2).sum() + (own * (1 - edges[1:]) ** 2).sum(), rows)
+        high = _ratio((others * edges[1:] ** 2).sum() + (own * (1 - edges[:-1]) ** 2).sum(), rows)
         return Binned((low + high) / 2, low, high)
 
     def calibration(self, label: str) -> list[CalibrationPoint]:
@@ -200,7 +209,8 @@ class Evaluation:
 
     def calibration_error(self, label: str) -> Binned:
         """Return the expected calibration error of a class: the mean distance of score and fraction, bin by bin."""
-        points = self.calibration(label)
+        if not (points := self.calibration(label)):
+            return Binned(math.nan, math.nan, math.nan)
         weights = [_ratio(point.rows, self.rows) for point in points]
         middle = [abs(point.fraction - (point.low + point.high) / 2) for point in points]
         nearest = [max(point.low - point.fraction, point.fraction - point.high, 0.0) for point in points]

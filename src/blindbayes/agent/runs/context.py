@@ -222,15 +222,17 @@ class FolderSite:
     def instances(self, request: Request, columns: BatchColumns) -> ColumnSource | int:
         """Open the table that staff named. Only this site's columns of the study, and the identifier, are read."""
         own = columns.owners[self.name]
+        labelled = request.evaluate and getattr(columns, "class_holder", "") == self.name
         if request.count is not None:
-            if own:
+            if own or labelled:
                 raise ConfigError("this site holds columns of the model: name its instances with --table")
             if request.keep:
                 raise ConfigError("--keep copies columns of --table, and this site brings none")
             return request.count
         self.close()
         self._source = source = self.home.tables.open_batch(request.rows or "", request.table)
-        if missing := [name for name in (*own, *request.keep) if name not in source.columns]:
+        target = (columns.codebook.target,) if labelled else ()
+        if missing := [name for name in (*own, *target, *request.keep) if name not in source.columns]:
             raise DataError(f"the instances lack column {missing[0]!r}; add it")
         if columns.codebook.target in request.keep or "row" in request.keep:
             raise ConfigError(f"--keep takes no column called 'row' or {columns.codebook.target!r}: the release has its own")
@@ -238,10 +240,10 @@ class FolderSite:
         if request.keep:
             source.table  # noqa: B018 - reads one copy, so that the columns to keep match the instances
         rows = source.count()
-        if not own and request.to is None:
+        if not own and not labelled and request.to is None:
             return rows
         features = tuple(feature for feature in columns.codebook.features if feature.name in own)
-        return ColumnSource(columns.codebook, features, False, rows, source)
+        return ColumnSource(columns.codebook, features, labelled, rows, source)
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
         if self._source is None:

@@ -36,6 +36,9 @@ from blindbayes.study.tasks.traits import ModelForm
     help="With --to: `shared` scores only people whom the other site has too, and reveals who they are.",
 )
 @click.option(
+    "--evaluate", is_flag=True, help="Open totals by true and predicted class alone; the class holder's table has the class."
+)
+@click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the classes to this file: .csv or .parquet."
 )
 @HOME
@@ -73,8 +76,11 @@ def predict(
             _copy(classes, out)
         except OSError as problem:
             raise copy_failed(out, classes, problem) from None
+    table_of_totals = Path(ended["release"]) / "evaluation.md"
     if as_json:
         print_json(ended)
+    elif table_of_totals.exists():
+        click.echo(f"{table_of_totals.read_text()}\nDone in {ended['seconds']:.1f} s. Release: {ended['release']}")
     elif classes.exists():
         click.echo(f"Done in {ended['seconds']:.1f} s. Classes: {out or classes}")
     else:

@@ -35,7 +35,7 @@ from blindbayes.protocols.private_join.sums.inputs import Entries, class_places
 from blindbayes.protocols.private_join.sums.roles import JoinedSumsSetup
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.protocols.shared_inference.audit import Committed, Pledge, commit_tables, look_up_audited, serve_audited
-from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.query import Labelled, SharedArgmaxSetup
 from blindbayes.protocols.shared_inference.references import answer_references, ask_references
 from blindbayes.protocols.shared_training import shared_model
 from blindbayes.protocols.shared_training.class_sums import RowLayout
@@ -454,7 +454,10 @@ def predict(
     coins: Coins,
     committed: Committed | None = None,
 ) -> Role[IntArray | None]:
-    """Run the role of either party: both parties' tables are in shares, so each looks up in the other's."""
+    """Run the role of either party: both parties' tables are in shares, so each looks up in the other's.
+
+    For a tally the class holder's `columns` hold the classes too, under the name of the target.
+    """
     is_holder = run.me == join.class_holder
     other = join.holders[0] if is_holder else join.class_holder
     own, theirs = ({name: tables[name] for name in join.owners[party]} for party in (run.me, other))
@@ -478,8 +481,9 @@ def predict(
     if not is_holder:
         return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, pledge))
     mine = {} if committed is None else {other: committed}
-    senders = {other: links.ot_sender}
-    return (yield from shared_argmax.class_holder(run, query, scores, {other: theirs}, senders, coins, mine))
+    senders, labels = {other: links.ot_sender}, columns.get(join.codebook.target)
+    entered = scores if labels is None else Labelled(scores, labels)
+    return (yield from shared_argmax.class_holder(run, query, entered, {other: theirs}, senders, coins, mine))
 
 
 def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:

@@ -19,6 +19,7 @@ from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, classe
 from blindbayes.protocols.shared_inference.decoys import Placed, hear_decoys, widened
 from blindbayes.protocols.shared_inference.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.tally import offer_tally, take_tally
 
 Classes = npt.NDArray[np.int64]
 _COMPARED = 1 << 32  # blocks of the session's hash, behind those of the look-ups
@@ -67,8 +68,9 @@ def garble(
     stream: SenderStream,
     me: str,
     chosen_places: Block128 | None = None,
+    truth: Classes | None = None,
 ) -> Role[Classes | None]:
-    """Run the class holder's side of steps 4 to 6.
+    """Run the class holder's side of steps 4 to 6, or of the tally, for which `truth` are the instances' classes.
 
     `shares` are of the instances or, with what their choices are checked by, of all places.
     """
@@ -82,18 +84,20 @@ def garble(
         chosen = yield from receive_marked(other, ScoresChosen, hash_.session, index)
         labels = stream.extend(chosen.corrections, plan.bits * len(compared), other).reshape(plan.bits, -1, 2)
         out, tables = positions(garbler, compared, labels, query), garbler.take_tables()
-        tags = garbler.tags(out) if other in query.learners else np.zeros(0, dtype=np.uint64)
+        tags = garbler.tags(out) if other in query.readers else np.zeros(0, dtype=np.uint64)
         yield Send(other, ArgmaxGarbled(mark(hash_.session, ArgmaxGarbled, index), tables, tags))
         outputs.append(out)
     if chosen_places is not None:
         instances = yield from hear_decoys(query, chosen_places, hash_, stream)
         whole = np.concatenate(outputs, axis=1)
-        if other not in query.learners:
+        if other not in query.readers:
             garbler.hash_ = hash_
             tags = garbler.tags(np.delete(whole, instances, axis=1))
             yield Send(other, DecoysTagged(mark(hash_.session, DecoysTagged, 0), tags))
         outputs = [np.ascontiguousarray(whole[:, instances[part]]) for part in query.chunks()]
-    if me not in query.learners:
+    if query.tally:
+        return (yield from offer_tally(query, outputs, truth, hash_, stream, me))
+    if me not in query.readers:
         return None
     for index, out in enumerate(outputs):
         returned = yield from receive_marked(other, LabelsReturned, hash_.session, index)
@@ -133,7 +137,7 @@ def evaluate(
         evaluator.give_tables(garbled.tables)
         out = positions(evaluator, None, labels, query)
         evaluator.require_finished()
-        if me in query.learners:
+        if me in query.readers:
             bits, fits = evaluator.try_read(out, garbled.tags)
             classes.append(classes_of(bits, plan.classes, fits))
         elif len(garbled.tags):
@@ -152,7 +156,9 @@ def evaluate(
             placed.require(classes_of(read, plan.classes), other)
         learnt = None if learnt is None else learnt[placed.instances]
         outputs = [np.ascontiguousarray(whole[:, placed.instances[part]]) for part in query.chunks()]
-    if other in query.learners:
+    if query.tally:
+        return (yield from take_tally(query, outputs, hash_, stream, me))
+    if other in query.readers:
         if learnt is not None and (learnt == UNREADABLE).any():  # it gets no labels, and learns no more than from them
             raise IntegrityError(party=other)
         for at, output in enumerate(outputs):

@@ -63,6 +63,12 @@ class ClassesTold(Marked, ClearMessage, frozen=True):
     classes: U64Array
 
 
+class TotalsShared(Marked, ShareMessage, frozen=True):
+    """The sender's shares of the totals by true and predicted class, for a party that is to learn them."""
+
+    shares: U64Array
+
+
 class TablesCommitted(KeyMessage, frozen=True):
     """In training: the root over the sender's share of the tables, signed for this study, run and pair."""
 

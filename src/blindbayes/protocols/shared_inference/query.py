@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ class SharedArgmaxSetup:
     learners: tuple[str, ...]  # who learns the class
     compare_all: bool = False  # whether all parties compare, so that no pair is trusted
     audit_rate: float = 0.0  # share of dummies among what is looked up
+    tally: bool = False  # whether only totals by true and predicted class are opened, to the learners, and no class
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -51,12 +53,19 @@ class SharedArgmaxSetup:
             raise LocalProtocolError("somebody of the query's parties must learn the class")
         if not self.compare_all and set(self.learners) & set(self.holders[1:]) and self.class_holder not in self.learners:
             raise LocalProtocolError("further holders learn the class from the class holder, who must learn it too")
+        if self.tally and self.compare_all:
+            raise LocalProtocolError("with compare_all no totals are opened")
 
     def facts(self) -> bytes:
         """Return the bytes that all must agree on."""
         shared = [(name, self.shared.get(name, ())) for name in self.holders]
         parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.compare_all, self.audit_rate)
-        return self.plan.facts() + repr(parts).encode()
+        return self.plan.facts() + repr((*parts, *(["tally"] if self.tally else []))).encode()
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The parties that learn the class of each instance."""
+        return () if self.tally else self.learners
 
     @property
     def dummies(self) -> int:
@@ -106,6 +115,14 @@ class SharedArgmaxSetup:
     @property
     def compared(self) -> int:
         return len(c.pairs_of(self.plan.classes)) if self.pairwise else self.plan.classes - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """The class holder's scores of instances, with the classes that it knows."""
+
+    scores: Any = field(repr=False)
+    labels: npt.NDArray[np.int64] = field(repr=False)
 
 
 # -- look-ups ------------------------------------------------------------------------------------------------------------

@@ -119,7 +119,14 @@ def answer_references(
 def _apart(query: SharedArgmaxSetup, chooser: str, hash_: TweakedHash) -> tuple[SharedArgmaxSetup, TweakedHash]:
     """Return the comparison of the dummies alone, for the party that asked them."""
     setup = replace(
-        query, count=query.dummies, holders=(chooser,), shared={}, learners=(chooser,), compare_all=False, audit_rate=0.0
+        query,
+        count=query.dummies,
+        holders=(chooser,),
+        shared={},
+        learners=(chooser,),
+        compare_all=False,
+        audit_rate=0.0,
+        tally=False,
     )
     return setup, TweakedHash(hashlib.sha256(b"blindbayes reference dummies" + hash_.session).digest())
 

@@ -32,18 +32,20 @@ from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, compar
 from blindbayes.protocols.shared_inference.comparing import Classes, evaluate, garble
 from blindbayes.protocols.shared_inference.decoys import Placed
 from blindbayes.protocols.shared_inference.messages import ClassesTold, ScoresBlinded, ScoresHanded
-from blindbayes.protocols.shared_inference.query import PendingLookup, SharedArgmaxSetup, ask, hear
+from blindbayes.protocols.shared_inference.query import Labelled, PendingLookup, SharedArgmaxSetup, ask, hear
+from blindbayes.protocols.shared_inference.tally import require_totals
 from blindbayes.protocols.shared_training.shared_model.tables import Tables
 from blindbayes.protocols.two_party.transfer.roles import agree, agree_all
 
 LABEL = "class"
+TALLY = "class_totals"
 _STEP = "shared_argmax"
 
 
 def class_holder(
     run: Run,
     query: SharedArgmaxSetup,
-    local: Limbs,
+    local: Limbs | Labelled,
     tables: Mapping[str, Tables],
     ot_senders: Mapping[str, OtSender],
     coins: Coins,
@@ -52,9 +54,11 @@ def class_holder(
 ) -> Role[Classes | None]:
     """Run the garbler, or one part among equals where all parties compare.
 
-    `local` is its own part of the scores, (count, K - 1, limbs); `tables` are, per holder, its shares of tables; `commitments`
-    are, per holder, those to the tables, where look-ups are audited; `mesh` are the transfers for comparing together.
+    `local` is its own part of the scores, (count, K - 1, limbs), for a tally with the instances' classes; `tables` are, per
+    holder, its shares of tables; `commitments` are, per holder, those to the tables, where look-ups are audited; `mesh` are the
+    transfers for comparing together.
     """
+    local, labels = (local.scores, local.labels) if isinstance(local, Labelled) else (local, None)
     _require_scores(local, query)
     for name in query.holders:
         if set(tables.get(name, {})) != set(query.shared.get(name, ())):
@@ -81,12 +85,12 @@ def class_holder(
             total = lm.add(total, (yield from served))
         if query.blinds(name):
             total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
-    classes = yield from garble(query, total, hashes[first], streams[first], run.me, checked_by)
+    classes = yield from garble(query, total, hashes[first], streams[first], run.me, checked_by, labels)
     for name in query.holders[1:]:  # step 7
         if name in query.learners and classes is not None:
-            known = np.where(classes == UNREADABLE, query.plan.classes, classes).astype(np.uint64)
-            yield Send(name, ClassesTold(mark(sessions[name], ClassesTold, 0), known))
-    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+            known = classes if query.tally else np.where(classes == UNREADABLE, query.plan.classes, classes)
+            yield Send(name, ClassesTold(mark(sessions[name], ClassesTold, 0), known.astype(np.uint64)))
+    return (yield from open_value(_label(query), classes)) if run.me in query.learners else None
 
 
 def attribute_holder(
@@ -126,6 +130,10 @@ def attribute_holder(
         if run.me not in query.learners:
             return None
         reply = yield from receive_marked(sender, ClassesTold, session, 0)
+        if query.tally:
+            if reply.classes.shape != (query.plan.classes**2,):
+                raise PeerProtocolError("the totals sent do not fit the query", party=sender)
+            return (yield from open_value(TALLY, require_totals(reply.classes.view(np.int64), query.count, sender)))
         if reply.classes.shape != (query.count,) or (reply.classes > np.uint64(query.plan.classes)).any():
             raise PeerProtocolError("the classes sent do not fit the query", party=sender)
         known = reply.classes.astype(np.int64)
@@ -144,7 +152,11 @@ def attribute_holder(
     if query.decoys:
         placed = yield from place_audited(run, query, total, columns, pledge, hash_, stream, coins)
     classes = yield from evaluate(query, placed, hash_, stream, run.me, later)
-    return (yield from open_value(LABEL, classes)) if run.me in query.learners else None
+    return (yield from open_value(_label(query), classes)) if run.me in query.learners else None
+
+
+def _label(query: SharedArgmaxSetup) -> str:
+    return TALLY if query.tally else LABEL
 
 
 def _hear(query: SharedArgmaxSetup, me: str, asked: list[PendingLookup], hash_: TweakedHash, at: int) -> Role[Limbs]:

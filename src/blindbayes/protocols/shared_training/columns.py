@@ -28,7 +28,7 @@ from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.protocols.shared_inference.audit import Committed, Pledge, commit_tables
-from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.query import Labelled, SharedArgmaxSetup
 from blindbayes.protocols.shared_inference.references import answer_references, ask_references
 from blindbayes.protocols.shared_training import class_sums, shared_model
 from blindbayes.protocols.shared_training.class_sums import ClassSumsSetup, Coded, RowLayout
@@ -116,7 +116,7 @@ class ColumnsSetup:
         layout = self.aligned[party]
         return ClassSumsSetup(self.rows, layout.words, len(self.codebook.classes), layout.facts(), layout.stretch)
 
-    def query(self, count: int, reveal_to: str = "all", *, compare_all: bool = False) -> SharedArgmaxSetup:
+    def query(self, count: int, reveal_to: str = "all", *, compare_all: bool = False, tally: bool = False) -> SharedArgmaxSetup:
         """Return the public facts of a batch.
 
         A named attribute holder evaluates, so that nobody else sees the class; with `compare_all` all parties compare, so that
@@ -132,7 +132,8 @@ class ColumnsSetup:
         else:
             raise ConfigError(f"reveal_to is 'all' or a party of the study; {reveal_to!r} is not one")
         shared = {name: self.shared(name) for name in holders}
-        return SharedArgmaxSetup(self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate)
+        facts = self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate
+        return SharedArgmaxSetup(*facts, tally=tally)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -264,7 +265,7 @@ def prior(class_counts: IntArray, plan: ScoreLayout) -> npt.NDArray[np.float64]:
 def predict_class_holder(
     run: Run,
     query: SharedArgmaxSetup,
-    local: npt.NDArray[np.float64],
+    local: npt.NDArray[np.float64] | Labelled,
     tables: Mapping[str, Mapping[str, Limbs]],
     ot_senders: Mapping[str, OtSender],
     coins: Coins,
@@ -272,7 +273,11 @@ def predict_class_holder(
     committed: Mapping[str, Committed] | None = None,
 ) -> Role[IntArray | None]:
     """Run the class holder's role. `local` is the prior and its own features, (rows, K), in clear to itself."""
-    scores = fixed_point(local, query.plan)
+    scores: Limbs | Labelled
+    if isinstance(local, Labelled):
+        scores = Labelled(fixed_point(local.scores, query.plan), local.labels)
+    else:
+        scores = fixed_point(local, query.plan)
     return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed, mesh))
 
 

@@ -110,6 +110,13 @@ class JointModel:
         """Classify as `predict` does, and return the leak report and the cost with the classes."""
         return self._ask(self._open(frames), coins)
 
+    def evaluate(self, frames: Mapping[str, Any], *, coins: Coins | None = None) -> Prediction:
+        """Evaluate on labelled instances: totals by true and predicted class are opened, and no single class.
+
+        The class holder's frame has the class column too. The result's `evaluation` has the figures.
+        """
+        return self._ask(self._open(frames, labelled=True), coins, evaluate=True)
+
     def _ask(self, sources: Mapping[str, ColumnSource | int], coins: Coins | None, **question: Any) -> Prediction:
         """Run the tasks that agents run for a batch, at sites in memory."""
         coins = Coins.system() if coins is None else coins
@@ -178,11 +185,16 @@ class JointModel:
             raise ConfigError(f"{party!r} holds no share of this model")
         self.shares[party].destroy()
 
-    def _open(self, frames: Mapping[str, Any]) -> dict[str, ColumnSource | int]:
+    def _open(self, frames: Mapping[str, Any], *, labelled: bool = False) -> dict[str, ColumnSource | int]:
         if set(frames) != set(self.columns.owners):
             raise ConfigError("predict takes one frame per party: " + ", ".join(self.columns.owners))
         book, owners = self.columns.codebook, self.columns.owners
-        opened = {name: open_columns(frames[name], book) for name, features in owners.items() if features}
+        brings = {name for name, features in owners.items() if features}
+        if labelled:
+            brings.add(self.columns.class_holder)
+        opened = {name: open_columns(frames[name], book) for name in brings}
+        for name, source in opened.items():  # a class column that is not asked for is not read
+            source.labelled &= labelled and name == self.columns.class_holder
         sizes = {source.rows for source in opened.values()}
         if len(sizes) != 1 or 0 in sizes:
             raise DataError("all parties must bring the same instances, at least one, in the same order")

@@ -22,7 +22,7 @@ from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.private_join import joined as joined_roles
 from blindbayes.protocols.private_join.joined import JoinSetup, Links
-from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
+from blindbayes.protocols.shared_inference.query import Labelled, SharedArgmaxSetup
 from blindbayes.protocols.shared_rows import shares
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup
 from blindbayes.protocols.shared_training import columns as column_roles
@@ -44,6 +44,7 @@ class Scoring(ABC):
 
     protocols: ClassVar[tuple[str, ...]] = ("transfer", "shared_argmax")  # for the leak report
     count: int  # instances
+    _tally = False  # True if totals by true and predicted class are opened, and no class
 
     @property
     def charged(self) -> int:
@@ -69,10 +70,11 @@ class Scoring(ABC):
     def statement(self, batch: str, to: str) -> str:
         """Return what the classification of a batch promises."""
         learners = "every party" if to == "all" else to
+        opened = "The number of instances by true and predicted class" if self._tally else "The class of each instance"
         return "\n\n".join(
             (
                 f"{batch}: {self.count} instances.",
-                f"The class of each instance was opened, to {learners}, and nothing else. The query budget of every party's "
+                f"{opened} was opened, to {learners}, and nothing else. The query budget of every party's "
                 "share was charged before anything was computed. Repeated queries let the model be read off.",
                 "Security: parties that follow the protocol and look at what they received (semi-honest), no dealer.",
             )
@@ -92,7 +94,7 @@ class LinedUpScoring(Scoring):
             self.count = source
         else:
             require_held(columns, self.party, source)
-            self._table, self.count = CheckedTable(source, training=False, size=BATCH), source.rows
+            self._table, self.count = CheckedTable(source, training=source.labelled, size=BATCH), source.rows
         if self.count < 1:
             raise DataError("a batch has at least one instance")
 
@@ -153,13 +155,20 @@ class ColumnScoring(ArgmaxScoring):
     """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
 
     def __init__(
-        self, share: ModelShare, columns: ColumnsSetup, source: ColumnSource | int, reveal_to: str, *, compare_all: bool = False
+        self,
+        share: ModelShare,
+        columns: ColumnsSetup,
+        source: ColumnSource | int,
+        reveal_to: str,
+        *,
+        compare_all: bool = False,
+        tally: bool = False,
     ) -> None:
-        self.columns, self._reveal_to, self._compare_all = columns, reveal_to, compare_all
+        self.columns, self._reveal_to, self._compare_all, self._tally = columns, reveal_to, compare_all, tally
         super().__init__(share, columns, source)
 
     def _query(self, rows: int) -> SharedArgmaxSetup:
-        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all)
+        return self.columns.query(rows, self._reveal_to, compare_all=self._compare_all, tally=self._tally)
 
     @property
     def charged(self) -> int:
@@ -170,7 +179,10 @@ class ColumnScoring(ArgmaxScoring):
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Transfers]]:
         holder, links = self.columns.class_holder, Transfers()
-        facts = json.dumps([self.columns.to_dict(), self.count, self._reveal_to, self._compare_all], sort_keys=True).encode()
+        facts = json.dumps(
+            [self.columns.to_dict(), self.count, self._reveal_to, self._compare_all, *([self._tally] if self._tally else [])],
+            sort_keys=True,
+        ).encode()
         others = [name for name in (holder, *self.columns.holders) if name != self.party]
         sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
         part = transfer.standing(run, sessions, "transfers")
@@ -189,7 +201,8 @@ class ColumnScoring(ArgmaxScoring):
         if local is not None and self.party == self.columns.class_holder:
             mine, ot_senders = commitments_of(self.share), links.ot_senders
             play = column_roles.predict_class_holder
-            return (yield from play(run, query, local, tables, ot_senders, coins, links.mesh, mine))
+            entered = Labelled(local, block.known_labels) if self._tally else local
+            return (yield from play(run, query, entered, tables, ot_senders, coins, links.mesh, mine))
         if links.ot_receiver is None:
             raise LocalProtocolError("an attribute holder has planted its transfers")
         own, committed = tables.get(self.columns.class_holder, {}), commitments_of(self.share).get(self.columns.class_holder)
@@ -215,13 +228,15 @@ class ColumnScoring(ArgmaxScoring):
 class JoinedScoring(ArgmaxScoring):
     """With a model over an inner join: both sides' scores are shares."""
 
-    def __init__(self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str) -> None:
-        self.join, self.columns, self._reveal_to = join, join.columns, reveal_to
+    def __init__(
+        self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str, *, tally: bool = False
+    ) -> None:
+        self.join, self.columns, self._reveal_to, self._tally = join, join.columns, reveal_to, tally
         self._other = next(name for name in join.owners if name != share.party)
         super().__init__(share, join.columns, source)
 
     def _query(self, rows: int) -> SharedArgmaxSetup:
-        return self.columns.query(rows, self._reveal_to)
+        return self.columns.query(rows, self._reveal_to, tally=self._tally)
 
     @property
     def charged(self) -> int:
@@ -231,7 +246,7 @@ class JoinedScoring(ArgmaxScoring):
         return link_bytes.classification(self.columns, self.count, batch=BATCH)
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Links]]:
-        facts = self.join.facts() + repr((self.count, self._reveal_to)).encode()
+        facts = self.join.facts() + repr((self.count, self._reveal_to, *(["tally"] if self._tally else []))).encode()
         sessions = yield from transfer.agree_all(run, {self._other: "classification"}, facts, coins)
         part = transfer.standing(run, sessions, "transfers")
         return sessions, (yield from joined_roles.connect(part, self._other, coins))
@@ -239,7 +254,10 @@ class JoinedScoring(ArgmaxScoring):
     def _batch(self, run: Run, block: CodedRows, links: Links, coins: Coins) -> Role[Classes | None]:
         query = self._query(block.rows)
         tables, committed = self.share.tables[self._other], commitments_of(self.share).get(self._other)
-        return (yield from joined_roles.predict(run, self.join, query, tables, block.columns, links, coins, committed))
+        columns = dict(block.columns)
+        if self._tally and block.labels is not None:
+            columns[self.join.codebook.target] = block.labels
+        return (yield from joined_roles.predict(run, self.join, query, tables, columns, links, coins, committed))
 
 
 @dataclass(frozen=True)
@@ -291,12 +309,20 @@ def asked_of(public: Mapping[str, Any], to: str | None) -> BatchColumns:
 
 
 def scoring(
-    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False
+    share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False, tally: bool = False
 ) -> LinedUpScoring:
     """Return a party's side, from its share alone; a party without columns brings the number of instances."""
     join = JoinSetup.from_dict(share.public) if "join" in share.public else None
+    columns = columns_of(share.public)
+    if tally and compare_all:
+        raise ConfigError("with compare_all every class is opened as a whole: no evaluation opens totals alone")
+    labelled = not isinstance(source, int) and source.labelled
+    if tally and (labelled != (share.party == columns.class_holder)):
+        raise DataError(f"for an evaluation {columns.class_holder} alone brings the class of each instance")
+    if tally and not isinstance(source, int) and source.rows > BATCH:
+        raise ConfigError(f"an evaluation opens its totals once: bring at most {BATCH:,} instances")
     if join is None or not join.inner:
-        return ColumnScoring(share, columns_of(share.public), source, reveal_to, compare_all=compare_all)
+        return ColumnScoring(share, columns, source, reveal_to, compare_all=compare_all, tally=tally)
     if compare_all:
         raise ConfigError("a model over an inner join has two parties, who compare together anyway")
-    return JoinedScoring(share, join, source, reveal_to)
+    return JoinedScoring(share, join, source, reveal_to, tally=tally)

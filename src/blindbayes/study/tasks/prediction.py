@@ -22,7 +22,9 @@ from blindbayes.naive_bayes.shares import KeptShare, ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
+from blindbayes.protocols.shared_inference.roles import LABEL, TALLY
 from blindbayes.report.leakage import About
+from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import learner_of
 from blindbayes.study.tasks.classify import RowsAsked, RowScoring, Scoring, asked_of, scoring
@@ -49,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep: tuple[str, ...] = ()  # own columns that stand beside the classes in the release
     to: str | None = None  # whose people or instances are scored, who learns their classes: by identifier, or of whole rows
     scope: Literal["everybody", "shared"] = "everybody"  # with `to`: all of them, or those whom the other has too
+    evaluate: bool = False  # open only totals by true and predicted class; the class holder's table has the classes
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Request:
@@ -62,6 +65,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("name the instances with --table, or their number with --count if this site holds no column")
         if request.to is None and request.scope != "everybody":
             raise ConfigError("--scope says whom of the people of --to gets a class; name a site with --to")
+        if request.evaluate and (request.to is not None or request.keep):
+            raise ConfigError("--evaluate opens totals of instances in one order: leave --to and --keep out")
         return request
 
 
@@ -125,7 +130,7 @@ class PredictionTask(Task):
         if isinstance(self._columns, RowsAsked):
             return RowScoring(share, self._columns, rows)
         if request.to is None:
-            return scoring(share, rows, terms.reveal_to, compare_all=terms.compare_all)
+            return scoring(share, rows, terms.reveal_to, compare_all=terms.compare_all, tally=request.evaluate)
         if "join" not in share.public or isinstance(rows, int):
             raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
         if request.to not in terms.about.parties:
@@ -147,9 +152,11 @@ class PredictionTask(Task):
         learners = self.terms.about.parties if to == "all" else (to,)
         return Disclosure(
             protocol=part.protocols[-1],
-            summary="the class of each instance, to the parties that may learn it",
+            summary="the class of each instance, to the parties that may learn it"
+            if not self.request.evaluate
+            else "totals of the instances by true and predicted class, to the parties that may learn classes",
             messages=(),
-            outputs=(Output("class", learners),),
+            outputs=(Output(TALLY if self.request.evaluate else LABEL, learners),),
             learners=learners,
             answers=Answers(part.charged, learners),
             conclusions=part.conclusions(),
@@ -170,14 +177,16 @@ class PredictionTask(Task):
     def store(self, outputs: Mapping[str, Any]) -> None:
         """Raise if a class cannot be read: then there is no release either."""
         own = outputs.get(self.site.name)
-        if own is not None and (np.asarray(own) == UNREADABLE).any():
+        if own is not None and not self.request.evaluate and (np.asarray(own) == UNREADABLE).any():
             others = [name for name in self.terms.about.parties if name != self.site.name]
             raise UndisclosedError(party=others[0]) if len(others) == 1 else UndisclosedError(suspects=others)
 
     def result(self, outcome: Outcome) -> Prediction:
         part, request, own = self._read_scoring(), self.request, outcome.outputs[self.site.name]
-        labels = None
-        if own is not None and self._columns is not None:
+        labels = evaluation = None
+        if own is not None and self._columns is not None and request.evaluate:
+            evaluation = Evaluation.from_confusion(self._columns.codebook.classes, np.asarray(own))
+        elif own is not None and self._columns is not None:
             named = np.array([*self._columns.codebook.classes, None], dtype=object)
             labels = named[np.asarray(own)]  # -1, the last: a row that got no class
             labels = labels.astype(str) if request.to is None else labels
@@ -186,7 +195,8 @@ class PredictionTask(Task):
         batch = f"Study {about.study}\n\nModel of run {request.model}; batch {request.batch}"
         statement = part.statement(batch, request.to or self.terms.reveal_to)
         target = "" if self._columns is None else self._columns.codebook.target
-        return Prediction(leakage_of(outcome), outcome.cost, statement, report, known, labels, target, self._beside)
+        facts = leakage_of(outcome), outcome.cost, statement, report, known, labels, target, self._beside
+        return Prediction(*facts, evaluation)
 
 
 class SharedModelTask(StudyTask):

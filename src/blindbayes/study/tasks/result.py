@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,10 @@ from blindbayes.protocols.memory import Cost, Outcome
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.leakage import About, LeakReport, leak_report
+from blindbayes.report.model_card import evaluation_lines
 from blindbayes.report.prose import to_html
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.study.agreement import Agreement
 
 if TYPE_CHECKING:
@@ -187,10 +190,14 @@ class Prediction(ContributorResult):
     labels: npt.NDArray[Any] | None = None  # None for who may not learn them; over a hidden join None where a row got none
     target: str = ""
     beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # own columns, for the release
+    evaluation: Evaluation | None = field(default=None, repr=False)  # where totals alone were opened, for a learner
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
-        """The reports, and the classes for a learner."""
+        """The reports, and the classes or their totals for a learner."""
         made = super().files()
+        if self.evaluation is not None:
+            made["evaluation.json"] = (json.dumps(self.evaluation.to_dict(), indent=2, allow_nan=False) + "\n").encode()
+            made["evaluation.md"] = ("# Evaluation\n\n" + "\n".join(evaluation_lines(self.evaluation)) + "\n").encode()
         return made if self.labels is None else {**made, "classes.csv": classes_csv(self.labels, self.target, self.beside)}
 
 
