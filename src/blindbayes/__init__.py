@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 
 if TYPE_CHECKING:
-    from blindbayes.data import count_new, count_table, open_table
+    from blindbayes.data import count_table, open_table
     from blindbayes.dp.accounting.ledger import Ledger
     from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
     from blindbayes.dp.release.forecast import private_forecast
@@ -32,7 +32,7 @@ _LAZY = {
     "NaiveBayes": "blindbayes.naive_bayes.estimator",
     "PrivateNaiveBayes": "blindbayes.naive_bayes.private",
     "load": "blindbayes.naive_bayes.load",
-    **dict.fromkeys(("count_new", "count_table", "open_table"), "blindbayes.data"),
+    **dict.fromkeys(("count_table", "open_table"), "blindbayes.data"),
     "Ledger": "blindbayes.dp.accounting.ledger",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.dp.accounting.statement"),
     "LeakReport": "blindbayes.report.leakage",
@@ -71,7 +71,6 @@ __all__ = [
     "RowStudy",
     "Text",
     "__version__",
-    "count_new",
     "count_table",
     "load",
     "open_table",

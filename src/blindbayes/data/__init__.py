@@ -7,7 +7,7 @@ here or in the database, and each distinct value is encoded once (`grouping`). `
 """
 
 from blindbayes.data.check import CheckReport, ColumnReport, check
-from blindbayes.data.counting import Counted, count, count_new
+from blindbayes.data.counting import count
 from blindbayes.data.encode import encode, encode_labels
 from blindbayes.data.sources import Source, open_source, open_table
 from blindbayes.data.table import count_table
@@ -15,11 +15,9 @@ from blindbayes.data.table import count_table
 __all__ = [
     "CheckReport",
     "ColumnReport",
-    "Counted",
     "Source",
     "check",
     "count",
-    "count_new",
     "count_table",
     "encode",
     "encode_labels",
