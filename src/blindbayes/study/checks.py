@@ -43,11 +43,13 @@ def _require_protocol(study: Study) -> None:
 
 def _require_features(study: Study) -> None:
     supports, what = registry.task_class(study.protocol).supports, f"a study over {study.described} by {study.protocol}"
+    if Support.TEXT in supports:
+        return
     if Support.WORDS in supports:
         for text in study.codebook.texts:
             _require_words(study, text, what)
         study.codebook.by_word.require_one_value(what)
-    elif Support.TEXT not in supports:
+    else:
         study.codebook.require_one_value(what)
 
 

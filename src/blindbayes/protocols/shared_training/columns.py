@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Feature
+from blindbayes.codebook import Codebook, Feature, Text
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
@@ -94,8 +94,9 @@ class ColumnsSetup:
         return tuple(feature.name for feature in self.features(party))
 
     def features(self, party: str) -> tuple[Feature, ...]:
-        own = self.codebook.with_features(self.codebook.feature(name) for name in self.owners[party])
-        return own.by_word.features
+        own = (self.codebook.feature(name) for name in self.owners[party])
+        split = (each.by_word if isinstance(each, Text) else (each,) for each in own)
+        return tuple(each for part in split for each in part)
 
     @cached_property
     def plan(self) -> ScoreLayout:
