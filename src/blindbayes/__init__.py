@@ -1,7 +1,8 @@
 """Naive Bayes on data that must not be pooled.
 
 The public surface: `Codebook` (public facts about the columns), `NaiveBayes` (one table), `PrivateNaiveBayes` (one
-table, with differential privacy), `RowStudy`, `ColumnStudy` and `JoinStudy` (several parties), `load` (a model file).
+table, with differential privacy), `RowStudy`, `ColumnStudy` and `JoinStudy` (several parties), `load` (a model file). For
+engineers of differential privacy: mechanisms, `plan_fit`, `Account` and `Ledger`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,17 @@ from typing import TYPE_CHECKING, Any
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 
 if TYPE_CHECKING:
+    from blindbayes.crypto.coins import Coins
     from blindbayes.data import count_table, open_table
+    from blindbayes.dp.accounting.accountant import Account, Spend
     from blindbayes.dp.accounting.ledger import Ledger
+    from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
     from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
+    from blindbayes.dp.noise.centred_gaussian import CentredGaussian
+    from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart
+    from blindbayes.dp.noise.mechanisms import DiscreteGaussian, DiscreteLaplace, PrivacyCost
     from blindbayes.dp.release.forecast import private_forecast
+    from blindbayes.dp.release.private_fit import plan_fit
     from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError, ProtocolError
     from blindbayes.naive_bayes.estimator import NaiveBayes
     from blindbayes.naive_bayes.explain import Explanation
@@ -35,6 +43,13 @@ _LAZY = {
     **dict.fromkeys(("count_table", "open_table"), "blindbayes.data"),
     "Ledger": "blindbayes.dp.accounting.ledger",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.dp.accounting.statement"),
+    **dict.fromkeys(("Account", "Spend"), "blindbayes.dp.accounting.accountant"),
+    **dict.fromkeys(("Sensitivity", "SensitivityBlock"), "blindbayes.dp.accounting.sensitivity"),
+    **dict.fromkeys(("DiscreteGaussian", "DiscreteLaplace", "PrivacyCost"), "blindbayes.dp.noise.mechanisms"),
+    **dict.fromkeys(("Classwise", "ReleasePart"), "blindbayes.dp.noise.knorm_histograms"),
+    "CentredGaussian": "blindbayes.dp.noise.centred_gaussian",
+    "Coins": "blindbayes.crypto.coins",
+    "plan_fit": "blindbayes.dp.release.private_fit",
     "LeakReport": "blindbayes.report.leakage",
     "Explanation": "blindbayes.naive_bayes.explain",
     "private_forecast": "blindbayes.dp.release.forecast",
@@ -44,13 +59,19 @@ _LAZY = {
     **dict.fromkeys(("Estimation", "Limits", "Privacy"), "blindbayes.study.fields"),
 }
 __all__ = [
+    "Account",
     "BlindbayesError",
     "Categorical",
+    "CentredGaussian",
+    "Classwise",
     "Codebook",
+    "Coins",
     "ColumnStudy",
     "ConfigError",
     "DataError",
     "Deployment",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
     "Estimation",
     "Explanation",
     "JoinStudy",
@@ -63,17 +84,23 @@ __all__ = [
     "Numeric",
     "Prediction",
     "Privacy",
+    "PrivacyCost",
     "PrivacyError",
     "PrivacyStatement",
     "PrivateNaiveBayes",
     "ProtocolError",
+    "ReleasePart",
     "Result",
     "RowStudy",
+    "Sensitivity",
+    "SensitivityBlock",
+    "Spend",
     "Text",
     "__version__",
     "count_table",
     "load",
     "open_table",
+    "plan_fit",
     "private_forecast",
 ]
 

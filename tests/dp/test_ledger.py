@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blindbayes import Categorical, Codebook
 from blindbayes.dp.accounting import ledger as ledger_code
-from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.dp.accounting.accountant import Spend, zcdp_epsilon
 from blindbayes.dp.accounting.ledger import Head, Ledger
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
 from blindbayes.dp.noise.mechanisms import make
+from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
 from blindbayes.io import chain as ledger_module
 
@@ -145,6 +147,37 @@ def test_another_unit_is_refused(path: Path) -> None:
     person = Sensitivity(ONE.blocks, rows_per_unit=5)
     with pytest.raises(PrivacyError, match="one person"):
         Ledger(path).charge(make("discrete_laplace", person, 0.1), purpose="release")
+
+
+def test_a_ledger_for_persons_takes_a_release_for_records_at_the_price_of_all_their_rows(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l", epsilon=1, unit="one person with at most 5 records")
+    entry = ledger.charge(make("discrete_laplace", ONE, "0.1"), purpose="by record")
+    assert (entry.fields["epsilon"], entry.fields["group"]) == ("0.5", 5)
+    with pytest.raises(PrivacyError, match="budget exceeded"):
+        ledger.charge(make("discrete_laplace", ONE, "0.2"), purpose="by record")
+    zcdp = Ledger.create(tmp_path / "z", epsilon=9, delta="1e-6", composition="zcdp", unit="one person with at most 5 records")
+    noise = make("discrete_gaussian", ONE, "0.1", 1e-9)
+    assert zcdp.charge(noise, purpose="by record").fields["rho"] == pytest.approx(25 * noise.price.rho)
+
+
+def test_a_ledger_refuses_privacy_loss_distributions(tmp_path: Path) -> None:
+    """S2: they hold for prices fixed beforehand, and a ledger is charged for releases chosen one after the other."""
+    with pytest.raises(ConfigError, match="chosen one after the other"):
+        Ledger.create(tmp_path / "l", epsilon=1, delta="1e-6", composition="pld")
+    assert not (tmp_path / "l").exists()
+
+
+def test_a_gaussian_fit_is_charged_its_rho(tmp_path: Path) -> None:
+    """A fit in stages had no rho: a zCDP ledger added its (epsilon, delta) on top."""
+    book = Codebook("y", ("a", "b"), tuple(Categorical(f"u{at}", ("0", "1")) for at in range(60)), expected_rows=3000)
+    plan = plan_fit(book, epsilon=1.0, delta=1e-5, rows=3000)
+    assert plan.name == "centred_gaussian"
+    ledger = Ledger.create(tmp_path / "z", epsilon=2, delta=1e-4, composition="zcdp")
+    for _ in range(3):
+        ledger.charge(plan, purpose="fit")
+    assert plan.rho is not None
+    assert ledger.balance().spent_epsilon == pytest.approx(zcdp_epsilon(3 * plan.rho, 5e-5), rel=1e-6)
+    assert ledger.balance().spent_epsilon < 2 < ledger.balance().basic_epsilon
 
 
 def test_no_ledger_means_no_release(tmp_path: Path) -> None:

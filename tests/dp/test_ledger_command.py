@@ -32,6 +32,10 @@ def test_init_show_verify(tmp_path: Path) -> None:
     text = run("show", path)
     assert "[red]" in text  # shown as it stands, not taken for markup
     assert "0.75 left" in text
+    odometer = run("show", path, "--delta", "1e-6", "--delta", "1e-8")
+    assert "At delta 1e-06: epsilon 0.25 for a total fixed beforehand; epsilon 0.25 whenever one looks (odometer)." in odometer
+    at = json.loads(run("show", path, "--delta", "1e-8", "--json"))["spent_at"]
+    assert at == [{"delta": 1e-8, "epsilon": 0.25, "any_time": 0.25}]
     assert json.loads(run("verify", path, "--head", opened["head"], "--json"))["head"] == shown["head"]
     assert "2 entries verify" in run("verify", path)
 

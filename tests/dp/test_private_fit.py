@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from audits.releases import STAGED_BOOK, audit_stages, spent_by
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Privacy, PrivateNaiveBayes, RowStudy
 from blindbayes.codebook import Feature
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
 from blindbayes.data.table import read_block
+from blindbayes.dp.accounting.accountant import pure_rho
 from blindbayes.dp.release import private_fit as stages
 from blindbayes.dp.release.cells import fine_cells, joined, likely_shape, look_edges, public_shape, seen_shape
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms
@@ -24,7 +25,7 @@ from blindbayes.dp.release.intervals import Released, noise_interval, record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.private_fit import plan_fit
-from blindbayes.errors import ConfigError
+from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.parameters import Histogram
 
@@ -327,3 +328,58 @@ def test_an_outcome_lists_every_stage_with_its_mechanism(rows: int, names: list[
     )
     assert found["last choice"].mechanism == "permute_and_flip"
     assert rows > 100 or found["last choice"].epsilon == Fraction(9, 10) * plan.epsilon
+
+
+@pytest.mark.parametrize("rows", [None, 100, 4000])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_rho_of_a_plan_bounds_the_stages_that_ran(rows: int | None, delta: float, wide: bool) -> None:
+    size = rows or 3000
+    rng = np.random.default_rng(5)
+    label = rng.random(size) < 0.5
+    columns = {f"u{at}": np.where(rng.random(size) < 0.4 + 0.2 * label, "1", "0") for at in range(60 if wide else 3)}
+    table = pa.table(
+        {**columns, "x": np.round(rng.normal(50 + 10 * label, 12, size).clip(0, 100)), "y": np.where(label, "b", "a")}
+    )
+    features = [Categorical(name, ("0", "1")) for name in columns]
+    book = Codebook("y", ("a", "b"), (*features, Numeric("x", 0, 100)), max_rows=10**5)
+    plan = plan_fit(book, epsilon=1.0, delta=delta, rows=rows, select_model=True)
+    block = read_block(table, plan.codebook)
+    for _ in range(3):
+        outcome = plan.fit(count_block(Layout(plan.codebook), block), block, COINS)
+        spent = sum(pure_rho(float(each.epsilon)) if each.rho is None else each.rho for each in outcome.stages)
+        assert plan.rho is not None
+        assert spent <= plan.rho
+        assert outcome.stages[-1].delta in (0.0, delta)
+    assert plan.map(3).epsilon == pytest.approx(3.0)
+    assert plan.map(3).rho == pytest.approx(9 * plan.rho)
+
+
+def test_rho_is_a_price() -> None:
+    table = heavy(3000)
+    for options in ({}, {"delta": 1e-6}, {"expected_rows": 3000}):
+        model = PrivateNaiveBayes(heavy_book(), rho=0.125, **options).fit(table)  # type: ignore[arg-type]
+        statement = model.statement_
+        assert statement.rho is not None
+        assert 0.97 * 0.125 <= statement.rho <= 0.125
+        assert statement.epsilon >= 0.499
+    with pytest.raises(ConfigError, match="epsilon or rho"):
+        PrivateNaiveBayes(heavy_book(), rho=0.1, epsilon=1.0).fit(table)
+    with pytest.raises(ConfigError, match="epsilon or rho"):
+        PrivateNaiveBayes(heavy_book()).fit(table)
+    with pytest.raises(ConfigError, match="rho lies"):
+        PrivateNaiveBayes(heavy_book(), rho=-1.0).fit(table)
+
+
+def test_a_delta_above_a_tenth_of_one_over_the_rows_needs_an_explicit_word() -> None:
+    """S3: 1e-3 was taken for 1,000 declared rows without a word."""
+    table, book = heavy(1000), heavy_book()
+    with pytest.raises(PrivacyError, match="allow_large_delta"):
+        PrivateNaiveBayes(book, epsilon=1.0, delta=2e-4, expected_rows=1000).fit(table)
+    PrivateNaiveBayes(book, epsilon=1.0, delta=2e-4, expected_rows=1000, allow_large_delta=True).fit(table)
+    PrivateNaiveBayes(book, epsilon=1.0, delta=1e-4, expected_rows=1000).fit(table)
+    with pytest.raises(PrivacyError, match="whole record"):
+        PrivateNaiveBayes(book, epsilon=1.0, delta=2e-3, expected_rows=1000, allow_large_delta=True).fit(table)
+    with pytest.raises(PrivacyError, match="allow_large_delta"):
+        RowStudy(book, privacy=Privacy(epsilon=1.0, delta=2e-4, expected_rows=1000))
+    RowStudy(book, privacy=Privacy(epsilon=1.0, delta=2e-4, expected_rows=1000, allow_large_delta=True))

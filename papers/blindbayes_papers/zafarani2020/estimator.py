@@ -91,6 +91,8 @@ class SmoothNaiveBayes(PrivateNaiveBayes):
     def _plan(self, codebook: Codebook) -> ParameterPlan:
         if self.mechanism not in ("smooth", "global"):
             raise ConfigError("mechanism is smooth or global")
+        if self.epsilon is None:
+            raise ConfigError("these mechanisms are priced in epsilon: pass one")
         if self.gamma is not None and self.mechanism == "global":
             raise ConfigError("gamma is the exponent of the noise of smooth; global has none")
         weights = (2, 1) if self.allocation is None else tuple(self.allocation)

@@ -49,6 +49,9 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 CODEBOOK = click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="Codebook file.")
 LEDGER = click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file, charged before the release.")
 DELTA = click.option("--delta", type=float, default=0.0, show_default=True, help="Privacy parameter delta; 0: pure privacy.")
+LARGE_DELTA = click.option(
+    "--allow-large-delta", is_flag=True, help="Agree to a delta above a tenth of one over the expected rows."
+)
 IGNORE_EXTRA = click.option("--ignore-extra", is_flag=True, help="Ignore columns that are not in the codebook.")
 _TABLE = (
     click.option("--delimiter", help="Cell delimiter of a text file. [default: detected from the header]"),

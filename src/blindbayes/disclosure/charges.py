@@ -10,7 +10,6 @@ import numpy as np
 
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.ledger import EXACT, Head, Ledger, LedgerEntry
-from blindbayes.dp.noise.exact_events import as_decimal
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 
 
@@ -27,7 +26,7 @@ class Charge:
 
     @classmethod
     def from_cost(cls, cost: PrivacyCost) -> Charge:
-        return cls(Spend(as_decimal(cost.epsilon), as_decimal(cost.delta)), cost.unit)
+        return cls(Spend.from_cost(cost), cost.unit)
 
     def plus(self, other: Charge) -> Charge:
         """Return one charge for both."""

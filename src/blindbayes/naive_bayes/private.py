@@ -28,7 +28,8 @@ from blindbayes.dp.noise.mechanisms import Priced
 from blindbayes.dp.release.constants import MAX_READ
 from blindbayes.dp.release.forecast import noisy_accuracy, score_price
 from blindbayes.dp.release.intervals import noise_interval
-from blindbayes.dp.release.private_fit import FitPlan, Rows, plan_fit
+from blindbayes.dp.release.private_fit import FitPlan, Rows, plan_fit, plan_for_rho
+from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.explain import Explanation
@@ -59,10 +60,14 @@ class PrivateNaiveBayes(BaseNaiveBayes):
     ----------
     codebook : Codebook
         Public facts about the columns, declared and not inferred from the rows.
-    epsilon : float
+    epsilon : float, default=None
         Privacy loss of a fit.
     delta : float, default=0.0
         Second privacy parameter; 0 means pure differential privacy.
+    rho : float, default=None
+        In place of `epsilon`: zero-concentrated privacy loss of a fit, which buys the largest epsilon that costs no more.
+    allow_large_delta : bool, default=False
+        Agree to a delta above a tenth of one over the declared rows.
     ledger : path, default=None
         File that records the privacy loss spent on this table; charged before anything is released.
     score_epsilon : float, default=None
@@ -107,8 +112,10 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         self,
         codebook: Codebook,
         *,
-        epsilon: float,
+        epsilon: float | None = None,
         delta: float = 0.0,
+        rho: float | None = None,
+        allow_large_delta: bool = False,
         ledger: str | os.PathLike[str] | None = None,
         score_epsilon: float | None = None,
         rows_per_person: int | None = None,
@@ -122,6 +129,8 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         self.codebook = codebook
         self.epsilon = epsilon
         self.delta = delta
+        self.rho = rho
+        self.allow_large_delta = allow_large_delta
         self.ledger = ledger
         self.score_epsilon = score_epsilon
         self.rows_per_person = rows_per_person
@@ -143,9 +152,10 @@ class PrivateNaiveBayes(BaseNaiveBayes):
 
     def _fit(self, X: Any, y: Any) -> Self:
         codebook = self._declared_codebook(X)
-        plan = plan_fit(
+        require_small_delta(codebook, self.delta, self.expected_rows, allow_large=self.allow_large_delta)
+        plan_at = partial(
+            plan_fit,
             codebook,
-            epsilon=self.epsilon,
             delta=self.delta,
             rows=self.expected_rows,
             rows_per_unit=self._unit_rows,
@@ -154,6 +164,12 @@ class PrivateNaiveBayes(BaseNaiveBayes):
             # A large source is counted where it is stored, and its rows are not read again.
             max_read=MAX_READ if is_source(X) else None,
         )
+        if self.epsilon is not None and self.rho is None:
+            plan = plan_at(epsilon=self.epsilon)
+        elif self.rho is not None and self.epsilon is None:
+            plan = plan_for_rho(self.rho, lambda each: plan_at(epsilon=each))
+        else:
+            raise ConfigError("the price of a fit is epsilon or rho: pass one of them")
         statistics, rows = self._count(X, y, plan)
         balance = self._charge(plan, codebook)
         outcome = plan.fit(statistics, rows, Coins.system(), self.alpha)

@@ -80,7 +80,8 @@ def _require_label_epsilon(study: Study) -> None:
 
 
 def _require_delta(study: Study) -> None:
-    require_small_delta(study.codebook, study.privacy.delta, study.privacy.expected_rows)
+    privacy = study.privacy
+    require_small_delta(study.codebook, privacy.delta, privacy.expected_rows, allow_large=privacy.allow_large_delta)
 
 
 def _require_declared_codebook(study: Study) -> None:

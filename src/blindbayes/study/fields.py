@@ -27,6 +27,8 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     epsilon, delta : float
         Privacy loss of one run over rows, by noise that the parties add together. Over columns in shares: of all answers that
         the model ever gives, by noise of every party in the shares. None: what is opened is exact.
+    allow_large_delta : bool, default=False
+        Agree to a delta above a tenth of one over `expected_rows`.
     label_epsilon : float or False, default=None
         Over columns in shares: the class holder randomises its labels once, so that the odds between two classes of a person
         move by at most e^label_epsilon whatever the other parties' software sends, in all trainings and answers together.
@@ -49,6 +51,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     epsilon: float | None = None
     delta: float = 0.0
+    allow_large_delta: bool = False
     label_epsilon: float | bool | None = None
     unit: Literal["record", "party"] = "record"
     party_rows: int | None = None
@@ -66,6 +69,8 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise PrivacyError("label_epsilon must be a positive number, or false for labels that are counted as they are")
         if not is_number(self.delta) or not 0 <= self.delta < 1:
             raise PrivacyError("delta lies between 0 and 1")
+        if type(self.allow_large_delta) is not bool:
+            raise ConfigError("allow_large_delta is true or false")
         if self.unit not in ("record", "party"):
             raise PrivacyError("unit is 'record' or 'party': what epsilon protects")
         if self.tuning_note is not None and not (

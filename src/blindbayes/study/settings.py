@@ -204,6 +204,7 @@ SETTINGS = {
         more="Over columns in shares: of all answers that the model ever gives, by noise of every party in the shares",
     ),
     "study.privacy.delta": Setting("probability that epsilon does not hold; 0 for never"),
+    "study.privacy.allow_large_delta": Setting("agree to a delta above a tenth of one over the expected rows"),
     "study.privacy.label_epsilon": Setting(
         "epsilon of the labels, which the class holder randomises once; `false` for none, by default twice epsilon",
         "shares",

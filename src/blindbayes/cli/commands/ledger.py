@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -11,7 +11,7 @@ from rich.table import Table
 from blindbayes.cli import print_json
 from blindbayes.cli.options import JSON, print_result
 from blindbayes.cli.screen import Screen
-from blindbayes.dp.accounting.accountant import Composition
+from blindbayes.dp.accounting.accountant import FILTERS, Composition
 from blindbayes.dp.accounting.ledger import Balance, Head, Ledger
 
 _MAX_SHOWN = 1000  # rich takes a millisecond and more for each row
@@ -38,10 +38,10 @@ def command() -> None:
 @click.option("--unit", default="one record", show_default=True, help="Protected unit, as the releases name it.")
 @click.option(
     "--composition",
-    type=click.Choice(get_args(Composition)),
+    type=click.Choice(FILTERS),
     default="basic",
     show_default=True,
-    help="How releases compose: sums, zero-concentrated budgets, or privacy loss distributions.",
+    help="How releases compose, each chosen after the others: sums, or zero-concentrated budgets.",
 )
 @click.option("--owner", default="", help="Owner of this ledger.")
 @JSON
@@ -59,18 +59,21 @@ def init(path: str, epsilon: str, delta: str, unit: str, composition: Compositio
 
 @command.command()
 @_PATH
+@click.option("--delta", "deltas", multiple=True, help="Show epsilon at this delta too; may be given several times.")
 @JSON
-def show(path: str, as_json: bool) -> None:
+def show(path: str, deltas: tuple[str, ...], as_json: bool) -> None:
     """Show what was spent, on what, and what is left.
 
     Example:
       blindbayes ledger show ledger.jsonl
+      blindbayes ledger show ledger.jsonl --delta 1e-6 --delta 1e-8
     """
     ledger = Ledger(path)
+    spent_at = ledger.spent_at(deltas)
     entries, balance = ledger.entries(), ledger.balance()
     if as_json:
         rows = [{"n": each.n, "time": each.time, "kind": each.kind, "hash": each.hash, **each.fields} for each in entries]
-        print_json({"path": path, "head": str(ledger.head), **_facts(balance), "entries": rows})
+        print_json({"path": path, "head": str(ledger.head), **_facts(balance), "spent_at": spent_at, "entries": rows})
         return
     table = Table(title=escape(f"{path}: {balance.unit}, {balance.adjacency}"), title_justify="left")
     for column in ("n", "time (UTC)", "entry", "epsilon", "delta", "mechanism", "for"):
@@ -97,6 +100,11 @@ def show(path: str, as_json: bool) -> None:
         f"Spent epsilon {balance.spent_epsilon:g} of {float(balance.epsilon):g} (delta {balance.spent_delta:g} of "
         f"{float(balance.delta):g}) in {balance.charges} releases, composition {balance.composition}; {balance.left:g} left."
     )
+    for at in spent_at:
+        total, any_time = ("none" if value is None else f"epsilon {value:.4g}" for value in (at["epsilon"], at["any_time"]))
+        screen.line(
+            f"At delta {at['delta']:g}: {total} for a total fixed beforehand; {any_time} whenever one looks (odometer)."
+        )
     if balance.torn:
         screen.line(f"{balance.torn} unfinished writes are recorded as torn; they were not charged and released nothing.")
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.options import CODEBOOK, DELTA, JSON, LEDGER, open_data, table_options
+from blindbayes.cli.options import CODEBOOK, DELTA, JSON, LARGE_DELTA, LEDGER, open_data, table_options
 from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
@@ -35,6 +35,7 @@ _LINE = ("epsilon", "mean", "low", "high", "mechanism")
 @click.option("--expected-rows", type=int, help="Declared number of rows of the private table.")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, help="Epsilon to try; may be repeated.")
 @DELTA
+@LARGE_DELTA
 @click.option("--rows-per-person", type=int, help="Maximum rows per person; --private samples them by the identifier.")
 @click.option("--repetitions", type=int, default=20, show_default=True, help="Simulated releases per epsilon.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for plan.csv and plan.png.")
@@ -62,12 +63,13 @@ def command(codebook_path: str, private_path: str | None, out: Path | None, as_j
         "rows_per_unit": rows_per_person or 1,
         "max_read": MAX_READ,  # as `blindbayes train` reads a table
     }
-    cost = None
+    cost, allow_large_delta = None, given.pop("allow_large_delta")
     if private_path is not None:
         if ledger is None:
             raise PrivacyError("a forecast on the private table is a release: name the ledger that pays for it with --ledger")
         if not epsilons:
             raise ConfigError("on the private table name each --epsilon: their sum is what it costs")
+        settings["allow_large_delta"] = allow_large_delta
         result, cost = _on_private_table(private_path, codebook, settings, ledger, given, rows_per_person)
     elif proxy is not None:
         with progress_bar("plan") as progress:

@@ -17,6 +17,7 @@ from blindbayes.cli.options import (
     FILE,
     IGNORE_EXTRA,
     JSON,
+    LARGE_DELTA,
     LEDGER,
     open_data,
     read_passphrase,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 WEAK_EPSILON = 10.0  # a note is printed above this
 _FOR_RELEASE = {"cover": "--cover", "title": "--title", "owner": "--owner", "site": "--sign"}
-_PRIVATE = ("delta", "ledger", "expected_rows", "rows_per_person", "tuning_note")
+_PRIVATE = ("delta", "allow_large_delta", "ledger", "expected_rows", "rows_per_person", "tuning_note")
 _READING = ("delimiter", "decimal", "encoding", "quote", "sheet", "map_path")
 
 
@@ -50,7 +51,9 @@ _READING = ("delimiter", "decimal", "encoding", "quote", "sheet", "map_path")
 @click.option("--alpha", type=float, default=1.0, show_default=True, help="Laplace smoothing.")
 @click.option("--var-smoothing", type=float, default=1e-9, show_default=True, help="Variance added, as a share of the largest.")
 @click.option("--epsilon", type=float, help="Privacy loss of the release; without it the model is not private.")
+@click.option("--rho", type=float, help="In place of --epsilon: zero-concentrated privacy loss of the release.")
 @DELTA
+@LARGE_DELTA
 @click.option("--expected-rows", type=int, help="With --epsilon: publicly known approximate number of rows.")
 @click.option("--rows-per-person", type=int, help="With --epsilon: protect persons, with at most this number of rows each.")
 @click.option("--tuning", "tuning_note", help="For the statement: how settings were chosen. [default: assumed, not checked]")
@@ -68,7 +71,7 @@ def command(**given: Any) -> None:
     """
     from blindbayes import NaiveBayes, PrivateNaiveBayes
 
-    if given["epsilon"] is not None:
+    if given["epsilon"] is not None or given["rho"] is not None:
         train(PrivateNaiveBayes, given)
         return
     names = {each.name: each.opts[0] for each in command.params}
@@ -87,16 +90,16 @@ def train(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> None:
         model.save(out)
     if release is not None:
         model.release(release, cover=cover, signers=signers)
-    codebook = model.approved_codebook_
+    codebook, private = model.approved_codebook_, getattr(model, "statement_", None)
     if given["as_json"]:
-        print_json({"model": out, "release": release, "codebook": codebook, "private": given["epsilon"] is not None})
+        print_json({"model": out, "release": release, "codebook": codebook, "private": private is not None})
         return
     if out is not None:
         click.echo(f"model written to {out}; codebook {codebook[:12]}")
     if release is not None:
         signed = "signed" if signers else "not signed"
         click.echo(f"release written to {release} ({signed}), codebook {codebook[:12]}; open {Path(release) / 'index.html'}")
-    for note in _notes(model, given["epsilon"], given["ledger"]):
+    for note in _notes(model, None if private is None else private.epsilon, given["ledger"]):
         click.echo(note, err=True)
 
 
@@ -127,7 +130,7 @@ def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> BaseNaive
     if given["rows_per_person"] is not None:
         require_identifier(codebook)
     accepted = inspect.signature(estimator).parameters
-    if "epsilon" in accepted and given["epsilon"] is None:
+    if "epsilon" in accepted and given["epsilon"] is None and given.get("rho") is None:
         raise ConfigError("a private model needs --epsilon")
     settings = {name: value for name, value in given.items() if name in accepted}
     model = estimator(codebook, extra_columns="ignore" if given["ignore_extra"] else "refuse", **settings)

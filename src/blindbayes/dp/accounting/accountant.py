@@ -3,11 +3,12 @@
 An account names its adjacency and one way of composing, fixed when it is opened:
 
 * `basic`: epsilons and deltas add up. Exact, in rational numbers.
-* `zcdp`: zero-concentrated budgets add up (a pure epsilon counts as epsilon^2 / 2) and are converted to (epsilon, delta) at
-  the end. Releases that are neither pure nor Gaussian keep their (epsilon, delta), which is added on top.
-* `pld`: privacy loss distributions, by Google's dp-accounting (install `blindbayes[accounting]`). Valid for parameters that
-  were chosen before the first release.
+* `zcdp`: zero-concentrated budgets add up and are converted to (epsilon, delta) at the end. A pure epsilon counts as
+  epsilon^2 / 2; a release of (epsilon, delta) without a rho counts the same, beside its delta (approximate zCDP).
+* `pld`: privacy loss distributions, by Google's dp-accounting (install `blindbayes[accounting]`). Tighter, and valid only for
+  releases whose prices were all fixed before the first was made: for a batch (`Account.spend`), not for a ledger.
 
+`FILTERS` bound releases whose prices are chosen one after the other, looking at earlier results.  [filters]
 Releases on disjoint parts of the records compose in *parallel*: the dearest part counts, not the sum.
 """
 
@@ -21,15 +22,16 @@ from typing import Any, Literal, get_args
 
 from blindbayes._lazy import need
 from blindbayes.dp.accounting.sensitivity import ADJACENCY
-from blindbayes.dp.noise.exact_events import Number, as_decimal
+from blindbayes.dp.noise.exact_events import Number, as_decimal, cost_ceiling
 from blindbayes.dp.noise.gaussian import zcdp_delta
-from blindbayes.dp.noise.mechanisms import DiscreteGaussian, Priced
+from blindbayes.dp.noise.mechanisms import Priced, PrivacyCost
 from blindbayes.errors import ConfigError
 
 Composition = Literal["basic", "zcdp", "pld"]
 _INTERVAL = 1e-4  # discretisation of the loss in dp-accounting; its estimates are pessimistic
-_WIDE = 1 << 12
-_MARGIN = 1 - 2.0**-10
+FILTERS: tuple[Composition, ...] = ("basic", "zcdp")
+"""Compositions that hold for prices chosen one after the other."""
+_LEVELS = (1e-4, 1.5)  # smallest rho of the odometer, and the ratio of the next to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Spend:
     epsilon: Fraction
     delta: Fraction = Fraction(0)
     rho: float | None = None
-    gaussian: tuple[float, int, int] | None = None  # variance in a cell, shift of a cell, cells that one unit moves
+    mu: float | None = None  # bounded by the loss of continuous Gaussian noise of deviation 1 / mu  [gaussian-length]
     partition: str | None = None
     part: str | None = None
 
@@ -52,11 +54,17 @@ class Spend:
     @classmethod
     def for_release(cls, mechanism: Priced, *, partition: str | None = None, part: str | None = None) -> Spend:
         """Return the privacy loss of one release by this mechanism."""
-        gaussian = None
-        if isinstance(mechanism, DiscreteGaussian) and mechanism.sensitivity.rows_per_unit == 1:
-            gaussian = (float(mechanism.variance), mechanism.reach, len(mechanism.sensitivity.blocks))
-        price = mechanism.price
-        return cls(as_decimal(price.epsilon), as_decimal(price.delta), price.rho, gaussian, partition, part)
+        return cls.from_cost(mechanism.price, partition, part)
+
+    @classmethod
+    def from_cost(cls, cost: PrivacyCost, partition: str | None = None, part: str | None = None) -> Spend:
+        """Return a planned privacy loss as it is booked."""
+        return cls(as_decimal(cost.epsilon), as_decimal(cost.delta), cost.rho, cost.mu, partition, part)
+
+    def group(self, units: int) -> Spend:
+        """Return the privacy loss for this number of units together.  [group]"""
+        cost = PrivacyCost(cost_ceiling(self.epsilon), cost_ceiling(self.delta), "", rho=self.rho, mu=self.mu)
+        return self.from_cost(cost.group(units), self.partition, self.part)
 
 
 def pure_rho(epsilon: float) -> float:
@@ -104,13 +112,17 @@ class Account:
         whole = [spend for spend in self.spends if spend.partition is None]
         rest = [spend for spend in self.spends if spend.partition is not None]
         if self.composition == "zcdp":
-            rho, epsilon, delta = _concentrated(whole)
+            epsilon, delta = Fraction(math.sqrt(2 * _concentrated(whole)[0])), _concentrated(whole)[1]
         else:
-            rho, (epsilon, delta) = 0.0, Account(self.adjacency, "basic", whole).basic()
+            epsilon, delta = Account(self.adjacency, "basic", whole).basic()
         if self.composition == "pld" or delta >= 1:
             return Account(self.adjacency, self.composition, list(self.spends))
-        summed = [*([Spend(Fraction(1), rho=rho)] if rho else []), *([Spend(epsilon, delta)] if epsilon else [])]
-        return Account(self.adjacency, self.composition, [*summed, *rest])
+        return Account(self.adjacency, self.composition, [*([Spend(epsilon, delta)] if epsilon else []), *rest])
+
+    def spend(self, delta: float) -> Spend:
+        """Return one charge for all releases together, a batch whose prices are all fixed before the first is made."""
+        rho, own = self.rho()
+        return Spend(as_decimal(self.epsilon(delta)), as_decimal(delta), None if own else rho)
 
     def basic(self) -> tuple[Fraction, Fraction]:
         """Return the sums of epsilons and deltas, with the dearest part of each partition; valid for every composition."""
@@ -121,15 +133,14 @@ class Account:
             delta += max(d for _, d in sums)
         return epsilon, delta
 
-    def rho(self) -> tuple[float, Fraction, Fraction]:
-        """Return the total zCDP of pure and Gaussian releases, and the epsilon and delta of the others."""
-        rho, epsilon, delta = 0.0, Fraction(0), Fraction(0)
+    def rho(self) -> tuple[float, Fraction]:
+        """Return the total zCDP, and the delta of releases that are zero-concentrated only but for a chance of it."""
+        rho, delta = 0.0, Fraction(0)
         for parts in _partitions(self.spends):
             totals = [_concentrated(part) for part in parts]
             rho += max(total[0] for total in totals)
-            epsilon += max(total[1] for total in totals)
-            delta += max(total[2] for total in totals)
-        return rho, epsilon, delta
+            delta += max(total[1] for total in totals)
+        return rho, delta
 
     def delta(self, epsilon: Number) -> float:
         """Return the delta at which all releases together are (epsilon, delta)-private; 1 if this composition gives none."""
@@ -140,10 +151,8 @@ class Account:
             total, delta = self.basic()
             return float(delta) if total <= exact else 1.0
         if self.composition == "zcdp":
-            rho, rest, delta = self.rho()
-            if exact < rest:
-                return 1.0
-            return min(1.0, float(delta) + (zcdp_delta(rho, float(exact - rest)) if rho else 0.0))
+            rho, own = self.rho()
+            return min(1.0, float(own) + zcdp_delta(rho, float(exact)))
         return float(self._distribution().get_delta_for_epsilon(float(exact)))
 
     def epsilon(self, delta: float) -> float:
@@ -154,17 +163,40 @@ class Account:
             total, used = self.basic()
             return float(total) if used <= as_decimal(delta) else math.inf
         if self.composition == "zcdp":
-            rho, rest, used = self.rho()
-            left = delta - float(used)
-            return float(rest) + zcdp_epsilon(rho, left) if left > 0 else math.inf
+            rho, own = self.rho()
+            left = delta - float(own)
+            return zcdp_epsilon(rho, left) if left > 0 else math.inf
         return float(self._distribution().get_epsilon_for_delta(delta))
 
     def fits(self, epsilon: Number, delta: Number) -> bool:
-        """Return True if all releases together stay within a budget."""
+        """Return True if all releases together stay within a budget, however each was chosen after the others.  [filters]
+
+        Under zCDP one half of delta is for the conversion, the other for releases that have a delta beside their rho.
+        """
+        budget, failure = as_decimal(epsilon), as_decimal(delta)
         if self.composition == "basic":
             total, used = self.basic()
-            return total <= as_decimal(epsilon) and used <= as_decimal(delta)
-        return self.delta(epsilon) <= float(as_decimal(delta))
+            return total <= budget and used <= failure
+        if self.composition == "zcdp":
+            rho, own = self.rho()
+            return own <= failure / 2 and (not rho or zcdp_delta(rho, float(budget)) <= float(failure / 2))
+        return self.delta(budget) <= float(failure)
+
+    def odometer(self, delta: float) -> float:
+        """Return an epsilon spent so far that holds whatever decided what was released, and when to look.  [odometer]"""
+        if self.composition == "pld":
+            raise ConfigError("a batch of fixed prices has no odometer; take basic or zcdp")
+        if not self.spends or self.composition == "basic":
+            return self.epsilon(delta)
+        rho, own = self.rho()
+        if own > as_decimal(delta) / 2:
+            return math.inf
+        smallest, ratio = _LEVELS
+        level = max(0, math.ceil(math.log(rho / smallest) / math.log(ratio)))
+        while smallest * ratio**level < rho:  # the logarithm was rounded
+            level += 1
+        chance = delta / 2 * 6 / (math.pi * (level + 1)) ** 2  # these add up to delta / 2 over all levels
+        return zcdp_epsilon(smallest * ratio**level, chance)
 
     def _distribution(self) -> Any:
         pld = need("dp_accounting.pld.privacy_loss_distribution")
@@ -178,19 +210,12 @@ class Account:
 
 
 def _loss(pld: Any, spend: Spend) -> Any:
-    if spend.gaussian is None:
-        from dp_accounting.pld.common import DifferentialPrivacyParameters
+    if spend.mu is not None:
+        return pld.from_gaussian_mechanism(1 / spend.mu, value_discretization_interval=_INTERVAL)
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-        price = DifferentialPrivacyParameters(float(spend.epsilon), float(spend.delta))
-        return pld.from_privacy_parameters(price, value_discretization_interval=_INTERVAL)
-    variance, shift, cells = spend.gaussian
-    deviation = math.sqrt(variance)
-    if deviation <= _WIDE:
-        one = pld.from_discrete_gaussian_mechanism(deviation, sensitivity=shift, value_discretization_interval=_INTERVAL)
-        return one.self_compose(cells) if cells > 1 else one
-    # On a fine grid the discrete law is the continuous one to a relative 1/deviation; a thousandth less noise covers that.
-    sigma = deviation * _MARGIN / (shift * math.sqrt(cells))
-    return pld.from_gaussian_mechanism(sigma, value_discretization_interval=_INTERVAL)
+    price = DifferentialPrivacyParameters(float(spend.epsilon), float(spend.delta))
+    return pld.from_privacy_parameters(price, value_discretization_interval=_INTERVAL)
 
 
 def _partitions(spends: Iterable[Spend]) -> list[list[list[Spend]]]:
@@ -205,13 +230,9 @@ def _partitions(spends: Iterable[Spend]) -> list[list[list[Spend]]]:
     return whole + [list(groups.values()) for groups in parts.values()]
 
 
-def _concentrated(spends: Sequence[Spend]) -> tuple[float, Fraction, Fraction]:
-    rho, epsilon, delta = 0.0, Fraction(0), Fraction(0)
+def _concentrated(spends: Sequence[Spend]) -> tuple[float, Fraction]:
+    rho, delta = 0.0, Fraction(0)
     for spend in spends:
-        if spend.rho is not None:
-            rho += spend.rho
-        elif spend.delta == 0:
-            rho += pure_rho(float(spend.epsilon))
-        else:
-            epsilon, delta = epsilon + spend.epsilon, delta + spend.delta
-    return rho * (1 + 1e-12), epsilon, delta
+        rho += pure_rho(float(spend.epsilon)) if spend.rho is None else spend.rho
+        delta += spend.delta if spend.rho is None else 0
+    return rho * (1 + 1e-12), delta

@@ -12,6 +12,7 @@ a whole new one: only heads kept elsewhere do.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +22,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
-from blindbayes.dp.accounting.accountant import Account, Composition, Spend
-from blindbayes.dp.accounting.sensitivity import ADJACENCY
+from blindbayes.dp.accounting.accountant import FILTERS, Account, Composition, Spend
+from blindbayes.dp.accounting.sensitivity import ADJACENCY, unit_rows, unit_words
 from blindbayes.dp.noise.exact_events import Number, as_decimal
 from blindbayes.dp.noise.mechanisms import Priced
 from blindbayes.errors import ConfigError, LedgerError, PrivacyError
@@ -94,7 +95,8 @@ class Balance:
         return (
             f"{self.charges} release(s) charged to the holder's ledger cost epsilon {self.spent_epsilon:g} and delta "
             f"{self.spent_delta:g} together ({self.composition} composition, {self.adjacency} {self.unit}); the ledger refuses "
-            f"more than epsilon {float(self.epsilon):g} and delta {float(self.delta):g}"
+            f"more than epsilon {float(self.epsilon):g} and delta {float(self.delta):g}, however releases are chosen after one "
+            "another. It counts what was charged to it: releases of the same people made without it are not in this sum."
         )
 
 
@@ -126,7 +128,7 @@ class Ledger:
         ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
         if ceiling <= 0 or not 0 <= failure < 1:
             raise ConfigError("a budget has an epsilon above zero and a delta from 0 to below 1")
-        Account(ADJACENCY, composition)  # refuses an unknown way to compose, or one that is not installed
+        _require_filter(composition)
         if composition != "basic" and failure == 0:
             raise ConfigError(f"composition {composition!r} needs a delta above zero")
         if not unit.strip():
@@ -188,6 +190,18 @@ class Ledger:
         """Return budget and spending."""
         return _balance(self.entries())
 
+    def spent_at(self, deltas: Sequence[Number]) -> list[dict[str, float | None]]:
+        """Return epsilon at several deltas (None: no bound), as converted and as the odometer reads.  [odometer]"""
+        account = _account(self.entries())[0]
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        return [
+            {"delta": delta, "epsilon": finite(account.epsilon(delta)), "any_time": finite(account.odometer(delta))}
+            for delta in (float(as_decimal(each, "delta")) for each in deltas)
+        ]
+
     def after(self, epsilon: float, delta: float, runs: int = 1) -> Balance:
         """Return the balance as it would be after `runs` more charges of this size."""
         spend = Spend(Fraction(str(epsilon)), Fraction(str(delta)))
@@ -224,7 +238,8 @@ class Ledger:
         """Pay for one release before it is made. Raises `PrivacyError`, and writes nothing, if the budget would be exceeded.
 
         `unit` names what the release protects; it is required for a `Spend`, which does not know it. A release that protects
-        all rows of a party protects a record and a person too. `partition` and `part` declare that the release reads only one
+        all rows of a party protects a record and a person too. A ledger for persons with at most R records takes a release that
+        protects one record, at the price of R of them together. `partition` and `part` declare that the release reads only one
         of several disjoint parts of the records. `facts` are further public facts to store (codebook hash, study hash, run).
         """
         details: dict[str, Any] = {}
@@ -243,23 +258,28 @@ class Ledger:
         with self._chain.writing() as writer:
             entries = self._ledger(writer.entries())
             account, budget = _account(entries)
+            _require_filter(account.composition)
             if unit != budget["unit"] and not unit.startswith(PARTY_UNIT):
-                raise PrivacyError(
-                    f"{self.path.name} protects {budget['unit']}, the release {unit}: use a ledger and a release for one unit"
-                )
+                rows = unit_rows(budget["unit"])
+                if unit != unit_words(1) or rows is None:
+                    raise PrivacyError(
+                        f"{self.path.name} protects {budget['unit']}, the release {unit}: use a ledger and a release for one "
+                        "unit"
+                    )
+                spend, details["group"] = spend.group(rows), rows  # what protects a record protects a person at this price
             if not account.with_(spend).fits(Fraction(budget["epsilon"]), Fraction(budget["delta"])):
                 balance = _balance(entries)
                 asked = f"epsilon {float(spend.epsilon):g} (delta {float(spend.delta):g})"
                 raise PrivacyError(
                     f"{self.path.name}: budget exceeded: {asked} asked, "
-                    f"{balance.left:g} of {float(balance.epsilon):g} left. Nothing was released"
+                    f"{balance.left:g} of {float(balance.epsilon):g} left by {account.composition} composition. Nothing was "
+                    "released"
                 )
             fields = {
                 "purpose": purpose,
                 "epsilon": _text(spend.epsilon),
                 "delta": _text(spend.delta),
                 "rho": spend.rho,
-                "gaussian": list(spend.gaussian) if spend.gaussian else None,
                 "partition": spend.partition,
                 "part": spend.part,
                 "unit": unit,
@@ -324,15 +344,31 @@ def _spend(entry: LedgerEntry) -> Spend:
     for name in ("epsilon", "delta"):
         if not _AMOUNT.fullmatch(str(fields[name])):  # 1e999999999 is a short text and a number that fills the memory
             raise ValueError(name)
-    gaussian = fields.get("gaussian")
     return Spend(
         Fraction(fields["epsilon"]),
         Fraction(fields["delta"]),
-        None if fields.get("rho") is None else float(fields["rho"]),
-        (float(gaussian[0]), int(gaussian[1]), int(gaussian[2])) if gaussian else None,
-        fields.get("partition"),
-        fields.get("part"),
+        None if fields.get("rho") is None else _require_rho(float(fields["rho"])),
+        partition=fields.get("partition"),
+        part=fields.get("part"),
     )
+
+
+def _require_rho(rho: float) -> float:
+    if not 0 < rho < math.inf:
+        raise ValueError("rho")
+    return rho
+
+
+def _require_filter(composition: str) -> None:
+    """Refuse a composition that does not hold for prices chosen as the releases go.  [filters]"""
+    if composition == "pld":
+        raise ConfigError(
+            "a ledger is charged for releases chosen one after the other, for which privacy loss distributions do not hold: "
+            "take basic or zcdp, and charge releases whose prices are all fixed beforehand together, as "
+            "Account(...).spend(delta)"
+        )
+    if composition not in FILTERS:
+        raise ConfigError(f"composition of a ledger is one of {', '.join(FILTERS)}")
 
 
 @contextlib.contextmanager
@@ -370,7 +406,7 @@ def _balance_of(account: Account, budget: Mapping[str, Any], torn: int = 0) -> B
     return Balance(
         epsilon=Fraction(budget["epsilon"]),
         delta=delta,
-        spent_epsilon=float(basic_epsilon) if basic else account.epsilon(float(delta)),
+        spent_epsilon=float(basic_epsilon) if basic else account.epsilon(float(delta) / 2),  # the other half is for deltas
         spent_delta=float(basic_delta) if basic or not account.spends else float(delta),
         basic_epsilon=basic_epsilon,
         basic_delta=basic_delta,

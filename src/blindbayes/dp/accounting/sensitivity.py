@@ -17,6 +17,7 @@ record's contribution lies in [-w, w] and not in [0, 2w]. That a table's statist
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -33,6 +34,17 @@ ADJACENCY = "add or remove"
 IntVector = npt.NDArray[Any]  # int64, or object arrays of Python integers
 Floats = npt.NDArray[np.float64]
 BlockKind = Literal["class_count", "count", "n", "sum", "square", "word", "other"]
+
+
+def unit_words(rows: int) -> str:
+    """Return the unit of privacy in words, as ledgers name it."""
+    return "one record" if rows == 1 else f"one person with at most {rows} records"
+
+
+def unit_rows(unit: str) -> int | None:
+    """Return how many records a unit has, by its words; None if they do not say."""
+    match = re.fullmatch(r"one person with at most (\d{1,9}) records", unit)
+    return int(match[1]) if match else 1 if unit == unit_words(1) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,7 @@ class Sensitivity:
     @property
     def unit(self) -> str:
         """The unit of privacy in words."""
-        return "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
+        return unit_words(self.rows_per_unit)
 
     @cached_property
     def size(self) -> int:

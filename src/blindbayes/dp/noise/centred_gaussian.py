@@ -47,6 +47,7 @@ def _square(part: ReleasePart) -> float:
 class CentredGaussian(Centred):
     """Gaussian noise of one variance on the grids of all parts.  [quotient]"""
 
+    name = "centred_gaussian"
     sampler = "exact discrete Gaussian on centred histograms: rejection from the exact discrete Laplace"
 
     def __post_init__(self) -> None:
@@ -84,6 +85,10 @@ class CentredGaussian(Centred):
     @property
     def rho(self) -> float:
         return float(Fraction(self.rows_per_unit**2 * self.squared_length, 2 * self.variance)) * (1 + 1e-12)
+
+    @property
+    def mu(self) -> float | None:
+        return gaussian.mu_of(self.variance, self.rho)
 
     def variances(self) -> list[float]:
         """Noise variance of a centred cell (or number) of each part, in units of a count (or of a moment's bound)."""

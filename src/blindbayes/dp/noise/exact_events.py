@@ -62,13 +62,23 @@ def budget_floor(value: Number, name: str = "epsilon") -> Fraction:
     return exact
 
 
-def require_delta(delta: float, rows: int, *, declared: bool) -> None:
-    """Refuse a delta above one over the number of rows: it would allow publishing a random record in full."""
+def require_delta(delta: float, rows: int, *, declared: bool, allow_large: bool = False) -> None:
+    """Refuse a delta above a tenth of one over the number of rows, or with `allow_large` above one over it.
+
+    At one over the rows delta would allow publishing a random record in full; a tenth of that is still a chance that somebody
+    should agree to in words.
+    """
     if not 0 <= delta < 1:
         raise PrivacyError("delta lies between 0 and 1")
     if delta * rows > 1:
         known = f"the {rows} declared rows" if declared else f"{rows} rows, which stand for a table whose size is not declared"
         raise PrivacyError(f"delta is above one over {known}: it would allow to publish a whole record; take a smaller one")
+    if delta * rows * 10 > 1 and not allow_large:
+        known = f"the {rows} declared rows" if declared else f"{rows} rows, which stand for a table whose size is not declared"
+        raise PrivacyError(
+            f"delta is above a tenth of one over {known}: take a smaller one, or agree to that chance of failure with "
+            "allow_large_delta (--allow-large-delta)"
+        )
 
 
 def cost_ceiling(value: Fraction) -> float:

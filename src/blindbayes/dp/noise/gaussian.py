@@ -89,6 +89,13 @@ def rho_of(variance: Fraction, blocks: int, shift: int) -> Fraction:
     return Fraction(blocks * shift * shift) / (2 * variance)
 
 
+def mu_of(variance: Fraction | int, rho: Fraction | float) -> float | None:
+    """Return the change in deviations of continuous noise that costs no less, above the factors of [gaussian-length]."""
+    if variance <= ROUNDING:
+        return None
+    return math.sqrt(2 * float(rho) * float(Fraction(variance) / (variance - ROUNDING))) * (1 + 1e-6)
+
+
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Return delta at `epsilon` of a rho-zCDP mechanism: min over a > 1 of e^((a-1)(a rho - eps)) / (a-1) (1 - 1/a)^a.
 

@@ -37,7 +37,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.noise.exact_events import Integers, Number, below, positive
+from blindbayes.dp.accounting.sensitivity import unit_words
+from blindbayes.dp.noise.exact_events import Integers, Number, below, cost_ceiling, positive
+from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.noise.samplers import geometric
 from blindbayes.errors import ConfigError
 
@@ -207,6 +209,7 @@ class Centred(ABC):
     epsilon: Fraction
     rows_per_unit: int = 1
     delta: float = 0.0
+    name: ClassVar[str]
     sampler: ClassVar[str]
 
     @abstractmethod
@@ -221,6 +224,21 @@ class Centred(ABC):
     def rho(self) -> float | None:
         """Zero-concentrated privacy loss, if the noise has a form of its own."""
         return None
+
+    @property
+    def mu(self) -> float | None:
+        """Gaussian privacy loss, if the noise has one."""
+        return None
+
+    @property
+    def price(self) -> PrivacyCost:
+        """Privacy loss of one release, from public facts."""
+        unit = unit_words(self.rows_per_unit)
+        return PrivacyCost(cost_ceiling(self.epsilon), self.delta, unit, rho=self.rho, mu=self.mu)
+
+    def map(self, d_in: int = 1) -> PrivacyCost:
+        """Return the privacy loss for tables that differ in `d_in` units; reads no data.  [group]"""
+        return self.price.group(d_in)
 
     def release(self, tables: Sequence[IntTable], bounds: Sequence[int], coins: Coins) -> list[FloatTable]:
         """Return the noisy parts.
@@ -251,6 +269,7 @@ class Centred(ABC):
 class Classwise(Centred):
     """Pure noise: parts in groups, each with a K-norm.  [classwise]"""
 
+    name = "knorm"
     sampler = "exact K-norm by class on centred histograms: radius by rejection from exact geometrics, uniform point"
 
     @cached_property

@@ -35,13 +35,18 @@ LARGEST_DELTA = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PrivacyCost:
-    """The privacy loss of a planned release. `rho` is its zero-concentrated form, if the mechanism has one."""
+    """The privacy loss of a planned release.
+
+    `rho` is its zero-concentrated form and `mu` its Gaussian one (the loss is at most that of continuous Gaussian noise of
+    deviation 1 / mu), if the mechanism has them.
+    """
 
     epsilon: float
     delta: float
     unit: str
     adjacency: str = ADJACENCY
     rho: float | None = None
+    mu: float | None = None
 
     def group(self, units: int) -> PrivacyCost:
         """Return the privacy loss for this number of units together.  [group]"""
@@ -51,8 +56,10 @@ class PrivacyCost:
         if delta and units > 1:
             growth = math.expm1(min(units * self.epsilon, 700.0)) / math.expm1(self.epsilon)
             delta = min(1.0, delta * growth)
+        epsilon = cost_ceiling(units * as_decimal(self.epsilon))
         rho = None if self.rho is None else units * units * self.rho
-        return PrivacyCost(cost_ceiling(units * as_decimal(self.epsilon)), delta, self.unit, self.adjacency, rho)
+        mu = None if self.mu is None else units * self.mu
+        return PrivacyCost(epsilon, delta, self.unit, self.adjacency, rho, mu)
 
     def __str__(self) -> str:
         delta = f", delta = {self.delta:g}" if self.delta else ""
@@ -93,6 +100,10 @@ class Mechanism(ABC):
     def price(self) -> PrivacyCost:
         """Privacy loss of one release, from public facts."""
         return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit)
+
+    def map(self, d_in: int = 1) -> PrivacyCost:
+        """Return the privacy loss for tables that differ in `d_in` units; reads no data.  [group]"""
+        return self.price.group(d_in)
 
     @property
     @abstractmethod
@@ -249,7 +260,8 @@ class DiscreteGaussian(Mechanism):
     @property
     def price(self) -> PrivacyCost:
         rho = gaussian.rho_of(self.variance, len(self.sensitivity.blocks), self.reach)
-        return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho))
+        mu = gaussian.mu_of(self.variance, rho)
+        return PrivacyCost(cost_ceiling(self.epsilon), self.delta, self.sensitivity.unit, rho=float(rho), mu=mu)
 
     def noise(self, coins: Coins, count: int = 1) -> npt.NDArray[np.int64]:
         return samplers.discrete_gaussian(coins, self.variance, count * self.sensitivity.size).reshape(count, -1)

@@ -311,9 +311,10 @@ def private_forecast(
     rows: int | None = None,
     rows_per_unit: int = 1,
     max_read: int | None = None,
+    allow_large_delta: bool = False,
 ) -> PrivateForecast:
     """Plan a forecast on the private table, with its price, for the releases that `PrivateNaiveBayes.fit` would make."""
-    require_small_delta(codebook, delta, rows)
+    require_small_delta(codebook, delta, rows, allow_large=allow_large_delta)
     known = codebook.expected_rows if rows is None else rows
     train = None if known is None else max(1, round((1 - TEST_SHARE) * known))
     plans = plan_fits(codebook, epsilons, delta=delta, rows=train, rows_per_unit=rows_per_unit, max_read=max_read)

@@ -19,17 +19,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.accountant import pure_rho
 from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.accounting.statement import PrivacyStatement, Setting
 from blindbayes.dp.noise import samplers
+from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling
+from blindbayes.dp.noise.gaussian import length_for
 from blindbayes.dp.noise.knorm_histograms import NUMBER_VARIANCE
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace, PrivacyCost
 from blindbayes.dp.release import constants as tuned
@@ -56,6 +59,8 @@ from blindbayes.statistics.parameters import Parameters
 Rows: TypeAlias = CodedRows | Callable[[], CodedRows] | None
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
 
+MAX_RHO = 100.0
+_RHO_STEPS = 16  # of a bisection: a thousandth of epsilon
 SENSITIVITY = (
     "One row more or less changes each number that is released, and each score that decides a choice, by no more than a bound "
     "that was fixed before the table was read. Noise, or the chance of another choice, is large enough to hide all of these "
@@ -74,13 +79,13 @@ def plan_fit(
     select_model: bool = False,
     max_read: int | None = None,
 ) -> FitPlan:
-    """Plan a private fit from public facts.
+    """Plan a private fit from public facts. The caller asks for an explicit word for a large delta (`require_small_delta`).
 
     `rows` is the declared size of the table. With `select_model`, `FitPlan.fit` is called with the rows, if there are at most
     `max_read` by what was declared or by the noisy class counts. `mechanism` is for tests: a named one releases tables, never
     rules.
     """
-    require_small_delta(codebook, delta, rows)
+    require_small_delta(codebook, delta, rows, allow_large=True)
     budget = budget_floor(epsilon)
 
     def staged(delta: float) -> FitPlan:
@@ -112,6 +117,27 @@ def plan_fit(
             )
             return pure if ours > other else plan
     return plan
+
+
+def plan_for_rho(rho: float, plan: Callable[[float], FitPlan]) -> FitPlan:
+    """Return the plan with the largest epsilon found that costs at most `rho`; `plan` makes one for an epsilon."""
+    if not (isinstance(rho, int | float) and 0 < rho <= MAX_RHO):
+        raise ConfigError(f"rho lies above zero, and at most at {MAX_RHO:g}")
+    low, best = math.sqrt(2 * rho), None
+    while (made := plan(low)).rho is None or made.rho > rho:
+        if made.rho is None:
+            raise ConfigError("rho prices fits without delta, and centred_gaussian tables: leave delta out, or pass epsilon")
+        low *= 0.9
+    high = max(low, rho + 2 * math.sqrt(rho * math.log(1 / (made.price.delta or 1)))) * 2
+    best = made
+    for _ in range(_RHO_STEPS):
+        middle = math.sqrt(low * high)
+        made = plan(middle)
+        if made.rho is not None and made.rho <= rho:
+            low, best = middle, made
+        else:
+            high = middle
+    return best
 
 
 @dataclass(frozen=True)
@@ -174,7 +200,35 @@ class FitPlan:
     @property
     def price(self) -> PrivacyCost:
         """Privacy loss of all stages together; only the tables have a delta."""
-        return PrivacyCost(cost_ceiling(self.epsilon), self.expected.price.delta, self.expected.unit)
+        return PrivacyCost(cost_ceiling(self.epsilon), self.expected.price.delta, self.expected.unit, rho=self.rho)
+
+    def map(self, d_in: int = 1) -> PrivacyCost:
+        """Return the privacy loss for tables that differ in `d_in` units; reads no data.  [group]"""
+        return self.price.group(d_in)
+
+    @cached_property
+    def rho(self) -> float | None:
+        """Zero-concentrated privacy loss of all stages, whatever noise decides about later ones; None without a bound.
+
+        Pure stages cost epsilon^2 / 2 each; of parts of an epsilon that noise may still split the whole costs most. The tables
+        of `centred_gaussian` cost at most half the squared length that their price covers [quotient].
+        """
+        delta, stages = self.expected.price.delta, None if self.rows is None else self.stages(self.rows)
+        if delta and self.name != CentredGaussian.name:
+            return None
+        pure = [self.class_epsilon]
+        if stages is not None:
+            planned = (getattr(stages, each.name) for each in fields(stages))
+            pure += [each.epsilon for each in planned if hasattr(each, "epsilon")]
+        left = self.epsilon - sum(pure)
+        rho = sum(pure_rho(float(each)) for each in pure)
+        if not delta:
+            return (rho + pure_rho(float(left))) * (1 + 1e-9)
+        if stages is None:  # any part of what is left may go to pure stages, and any to the tables
+            return (rho + pure_rho(float(left)) + length_for(float(left), delta) ** 2 / 2) * (1 + 1e-9)
+        look = tuned.LOOK_SHARE * stages.shared
+        tables = [(float(part), float(left - part)) for part in (Fraction(0), look)]
+        return (rho + max(pure_rho(part) + length_for(rest, delta) ** 2 / 2 for part, rest in tables)) * (1 + 1e-9)
 
     @property
     def declared(self) -> Codebook:

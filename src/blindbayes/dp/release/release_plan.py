@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.accounting.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_max_words
+from blindbayes.dp.accounting.sensitivity import ADJACENCY, Sensitivity, SensitivityBlock, require_max_words, unit_words
 from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise.centred_gaussian import CentredGaussian
-from blindbayes.dp.noise.exact_events import cost_ceiling, require_delta
+from blindbayes.dp.noise.exact_events import require_delta
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise, ReleasePart
 from blindbayes.dp.noise.mechanisms import Mechanism, PrivacyCost, laplace_variance, make
 from blindbayes.dp.release import postprocess
@@ -33,10 +33,11 @@ UNDECLARED_ROWS = 1000
 """Rows that a plan is made for if nobody declared their number."""
 
 
-def require_small_delta(codebook: Codebook, delta: float, rows: int | None) -> None:
-    """Refuse a delta above one over the declared rows, or over `UNDECLARED_ROWS` where nobody declared any."""
+def require_small_delta(codebook: Codebook, delta: float, rows: int | None, *, allow_large: bool = False) -> None:
+    """Refuse a delta too large for the declared rows, or for `UNDECLARED_ROWS` where nobody declared any."""
     known = rows if rows is not None else codebook.expected_rows
-    require_delta(delta, min(UNDECLARED_ROWS, codebook.max_rows) if known is None else known, declared=known is not None)
+    size = min(UNDECLARED_ROWS, codebook.max_rows) if known is None else known
+    require_delta(delta, size, declared=known is not None, allow_large=allow_large)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,6 @@ class ReleasePlan:
     @property
     def price(self) -> PrivacyCost:
         """Privacy loss of the release."""
-        if isinstance(self.noise, Centred):
-            return PrivacyCost(cost_ceiling(self.epsilon), self.noise.delta, self.unit, rho=self.noise.rho)
         return self.noise.price
 
     @property
@@ -204,7 +203,7 @@ class ReleasePlan:
     @property
     def unit(self) -> str:
         """The unit of privacy in words."""
-        return "one record" if self.rows_per_unit == 1 else f"one person with at most {self.rows_per_unit} records"
+        return unit_words(self.rows_per_unit)
 
     @cached_property
     def deviations(self) -> tuple[float, ...]:
