@@ -117,15 +117,15 @@ def test_a_party_without_rows_hosts_by_default() -> None:
     assert StudyFile.make(study.study.replace(protocol="ring_sum"), "hosts", study.parties).hosts == {}
 
 
-def test_small_cells_are_hidden_in_noisy_sums_only(tmp_path: Path) -> None:
+def test_a_floor_is_part_of_the_study(tmp_path: Path) -> None:
     study = make(privacy=Privacy(epsilon=1.0), limits=Limits(min_cell=5))
     text = study.to_toml()
-    assert "min_cell = 5 # with epsilon: noisy counts below it" in text
+    assert "min_cell = 5 # cells of fewer rows" in text
     assert StudyFile.from_text(text) == study
     assert study.study.limits.min_cell == 5
     assert study.sha256 != make(privacy=Privacy(epsilon=1.0)).sha256
-    with pytest.raises(ConfigError, match="exact sum"):
-        make(limits=Limits(min_cell=5))
+    with pytest.raises(ConfigError, match="at least 3"):
+        make(limits=Limits(min_cell=2))
 
 
 @pytest.mark.parametrize(

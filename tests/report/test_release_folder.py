@@ -27,6 +27,7 @@ DATA = hospitals(900)
 ALWAYS = {
     "model.json",
     "model_card.md",
+    "disclosure.json",
     "leakage.json",
     "index.html",
     "leakage.html",

@@ -42,6 +42,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approvers: int = 1
     min_colluders: int = 1
     weaker_options: bool = False
+    failed_outputs: bool = True
 
 
 def require_allowed(policy: Policy, opens: Disclosure) -> None:
@@ -168,4 +169,13 @@ def require_few_idle(policy: Policy, joins: Iterable[float], now: float, error: 
     if sum(1 for join in joins if join > now - 86400) >= policy.max_idle_joins_per_day:
         raise error(
             f"that site began {policy.max_idle_joins_per_day} runs here today that were never computed; no more of them today"
+        )
+
+
+def require_checked(policy: Policy, status: str | None) -> None:
+    """Raise if the checks of a release failed and this site writes no such release."""
+    if status == "fail" and not policy.failed_outputs:
+        raise PrivacyError(
+            "a check of the outputs failed (disclosure.json), and this site releases no such result (failed_outputs under "
+            "[policy] in site.toml): agree on min_cell or an epsilon"
         )

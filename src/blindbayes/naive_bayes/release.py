@@ -13,6 +13,16 @@ from blindbayes.naive_bayes.model_file import ModelRecord, dump_model
 from blindbayes.report.cover_sheet import Cover
 from blindbayes.report.leakage import LeakReport
 from blindbayes.report.model_card import model_card
+from blindbayes.report.output_check import (
+    DISCLOSURE,
+    CheckedOutput,
+    OutputCheck,
+    OutputRule,
+    check_dominance,
+    check_floor,
+    risk_appetite,
+    sums_of,
+)
 from blindbayes.report.page import leak_page, model_page
 from blindbayes.report.plots import evidence_plot, gaussian_plot, priors_plot
 from blindbayes.statistics import Statistics
@@ -56,8 +66,34 @@ def release_files(
         "model.json": dump_model(record).encode(),
         "statement.md": f"{head}\n\n{facts}\n\n{rest}".encode(),
         "cover.json": _json({**cover.facts, "officer": dict(cover.officer)}),
+        DISCLOSURE: _checked(record, promise, cover).text,
         **model_files(record.parameters, known, promise, deployment, noise_interval, record.statistics),
     }
+
+
+def _checked(record: ModelRecord, promise: PrivacyStatement | None, cover: Cover) -> OutputCheck:
+    """Return the checks of a model that one organisation releases."""
+    statistics = record.statistics
+    if promise is not None:
+        text = f"epsilon {promise.epsilon:g}, delta {promise.delta:g}, charged before the noise was drawn"
+        checks = [OutputRule("budget", "pass", text)]
+    elif statistics is None:
+        checks = [OutputRule("floor", "review", "the model holds no counts that could be checked")]
+    else:
+        checks = [check_floor(statistics)]
+        if (dominance := check_dominance(sums_of(statistics))) is not None:
+            checks.append(dominance)
+        checks.append(OutputRule("differencing", "review", "earlier releases of the same table are not compared"))
+    output = CheckedOutput("model", "table and model", "Frequencies", (), tuple(checks))
+    epsilon, delta = (0.0, 0.0) if promise is None else (promise.epsilon, promise.delta)
+    safes = {
+        "projects": "release of one table",
+        "people": ", ".join(str(value) for value in cover.officer.values()),
+        "settings": "one organisation's own machine",
+        "data": f"codebook {record.parameters.codebook.sha256}",
+        "outputs": "the model and its documents",
+    }
+    return OutputCheck(outputs=(output,), risk_appetite=risk_appetite(0, None, epsilon, delta), rules={}, five_safes=safes)
 
 
 def model_files(

@@ -139,6 +139,10 @@ SETTINGS = {
         "minimum of `limits.min_cell` in an exact sum over rows; 0 for any",
         more="Cells of fewer rows are then suppressed before anything is opened; the exact sums of a table have one codebook",
     ),
+    "site.policy.failed_outputs": Setting(
+        "`false` writes no release of which a check in `disclosure.json` failed, such as cells of fewer than 10 rows",
+        more="The sum is open by then: to keep small cells from being opened set `min_cell_of_sums`",
+    ),
     "site.policy.min_audit_rate": Setting(
         "minimum of `options.audit_rate`",
         "shares",

@@ -21,7 +21,7 @@ from blindbayes.data.split import Split
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import Contribution, RunRequest, facts_of, require_all, require_not_withdrawn
 from blindbayes.disclosure.checks import charge as pay
-from blindbayes.disclosure.policy import require_cost, require_matches_revealed, require_rows
+from blindbayes.disclosure.policy import require_checked, require_cost, require_matches_revealed, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
 from blindbayes.naive_bayes.base import BaseNaiveBayes
@@ -36,8 +36,9 @@ from blindbayes.statistics.parameters import Parameters
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks.evaluation import evaluation_task, require_evaluation
+from blindbayes.study.tasks.output_check import with_checks
 from blindbayes.study.tasks.prediction import Request
-from blindbayes.study.tasks.result import PreviousTotal
+from blindbayes.study.tasks.result import PreviousTotal, RunResult
 from blindbayes.study.tasks.sums import SumTask
 from blindbayes.study.tasks.task import BatchColumns, State, Task, Vector
 from blindbayes.study.tasks.traits import Support
@@ -316,7 +317,12 @@ class Work:
         self.task.store(outcome.outputs)
         folder, lost = self.site.home.folder / "releases", sorted({name for each in finished.values() for name in each.lost})
         receipts = {role: raw for each in finished.values() for role, raw in each.receipts.items()}
-        result = partial(self.task.result, outcome)
+
+        def result() -> RunResult:
+            made = with_checks(self.task, self.task.result(outcome))
+            require_checked(self.site.home.config.policy, None if made.checked is None else made.checked.status)
+            return made
+
         return write_release(folder, self.run_id, self.study, result, lost, self.site.identity, receipts)
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.simulation.site import OPEN, MemorySite, key_of
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.evaluation import evaluation_task
+from blindbayes.study.tasks.output_check import with_checks
 from blindbayes.study.tasks.result import Result, RunResult
 from blindbayes.study.tasks.sums import SumTask
 from blindbayes.study.tasks.task import StudyTask, Task
@@ -66,7 +67,8 @@ def simulate(
         task.require_base(base)
     outcome = _run(task, sites, coins, faults, keep)
     shares = {name: site.share_of("") for name, site in sites.items()} if task.model is ModelForm.SHARED else {}
-    return task.at(next(iter(sites.values())), "").local_result(outcome, shares)
+    own = task.at(next(iter(sites.values())), "")
+    return with_checks(own, own.local_result(outcome, shares))
 
 
 def evaluate(
@@ -100,7 +102,8 @@ def evaluate(
     for policy in policies.values():
         require_allowed(policy, task.disclosure)
     outcome = _run(task, sites, coins, (), keep)
-    return task.at(next(iter(sites.values())), "").result(outcome)
+    own = task.at(next(iter(sites.values())), "")
+    return with_checks(own, own.result(outcome))
 
 
 def _require_parties(agreement: Agreement, sites: Mapping[str, MemorySite]) -> None:

@@ -146,7 +146,8 @@ class FlooredSumTask(SumTask):
 @cache
 def floored_class(plain: type[SumTask]) -> type[SumTask]:
     """Return the task class of a protocol's sums with a floor."""
-    made = type("FlooredSumTask", (FlooredSumTask, plain), {"__module__": __name__})
+    line = "masks that cancel. Every site learns the cells that reach min_cell, and no site may drop out."
+    made = type("FlooredSumTask", (FlooredSumTask, plain), {"__module__": __name__, "description": line})
     return cast("type[SumTask]", made)
 
 

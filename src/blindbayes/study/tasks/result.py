@@ -6,9 +6,10 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.report.checksums import seal_files
 from blindbayes.report.leakage import About, LeakReport, leak_report
 from blindbayes.report.model_card import evaluation_lines
+from blindbayes.report.output_check import DISCLOSURE, OutputCheck
 from blindbayes.report.prose import to_html
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.evaluation import Evaluation
@@ -49,6 +51,13 @@ class RunResult:
     cost: Cost
     statement: str
     report: LeakReport
+    checked: ClassVar[OutputCheck | None] = None  # of an instance: set once the task's disclosure is at hand
+
+    def with_checks(self, checked: OutputCheck) -> Self:
+        """Return the same result with the checks of its outputs."""
+        made = copy(self)
+        object.__setattr__(made, "checked", checked)
+        return made
 
     @property
     def known(self) -> Mapping[str, Any]:
@@ -57,7 +66,8 @@ class RunResult:
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
         """Return every file of the release but the checksums; `deployment` adds the OpenDP Deployments Registry record."""
-        return run_files(self.report, self.cost, self.statement)
+        checked = {} if self.checked is None else {DISCLOSURE: self.checked.text}
+        return {**run_files(self.report, self.cost, self.statement), **checked}
 
     def save(
         self,

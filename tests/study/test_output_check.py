@@ -1,0 +1,96 @@
+"""`disclosure.json`: valid by the published schema for every kind of run, and the statuses that its checks give."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+
+from blindbayes import Limits, NaiveBayes, Privacy, PrivateNaiveBayes, RowStudy
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.data.table import count_table
+from blindbayes.disclosure.policy import Policy, require_checked
+from blindbayes.errors import PrivacyError
+from blindbayes.report.output_check import OutputRule, check_dominance, check_floor, schema, worst
+from blindbayes.statistics import Statistics
+
+BOOK = Codebook("y", ("a", "b"), (Categorical("f", ("u", "v", "w")), Numeric("x", 0, 100)), max_rows=10_000)
+
+
+def tables(rare: int = 2) -> dict[str, pd.DataFrame]:
+    generator = np.random.default_rng(1)
+    made = {}
+    for name in ("north", "south", "west"):
+        f = generator.choice(["u", "v"], 200).astype(object)
+        f[:rare] = "w"
+        made[name] = pd.DataFrame({"y": generator.choice(["a", "b"], 200), "f": f, "x": generator.integers(0, 100, 200)})
+    return made
+
+
+def checked(result: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(result.files()["disclosure.json"])
+    jsonschema.validate(document, schema(), jsonschema.Draft202012Validator)
+    return document
+
+
+def results(document: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["result"] for check in document["outputs"][0]["checks"]}
+
+
+def test_small_cells_of_an_exact_sum_fail_and_name_who_agreed() -> None:
+    document = checked(RowStudy(BOOK).simulate(tables()))
+    assert document["status"] == "fail"
+    assert results(document)["floor"] == "fail"
+    assert document["outputs"][0]["exception"]["granted_by"] == ["north", "south", "west"]
+    assert "one_set" in {rule["name"] for rule in document["rules"]}
+
+
+def test_a_floor_passes_and_says_how_many_cells_are_suppressed() -> None:
+    document = checked(RowStudy(BOOK, limits=Limits(min_cell=10)).simulate(tables()))
+    assert results(document) == {"floor": "pass", "recomputation": "pass", "dominance": "pass", "differencing": "review"}
+    assert document["risk_appetite"]["frequency"] == 10
+    assert document["outputs"][0]["exception"] is None
+    first = document["outputs"][0]["checks"][0]["summary"]
+    assert first.split()[0] != "0"
+
+
+def test_noise_is_checked_by_its_budget() -> None:
+    document = checked(RowStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate(tables()))
+    assert results(document) == {"floor": "pass", "budget": "pass"}
+    assert document["status"] == "pass"
+
+
+def test_a_release_of_one_table_has_it_too(tmp_path: Any) -> None:
+    frame = tables()["north"]
+    for at, model in enumerate((NaiveBayes(BOOK), PrivateNaiveBayes(BOOK, epsilon=1.0))):
+        folder = model.fit(frame.drop(columns="y"), frame["y"]).release(tmp_path / str(at))
+        document = json.loads((folder / "disclosure.json").read_text())
+        jsonschema.validate(document, schema(), jsonschema.Draft202012Validator)
+        assert document["status"] == ("fail", "pass")[at]
+
+
+def test_a_policy_can_refuse_what_failed() -> None:
+    require_checked(Policy(), "fail")
+    require_checked(Policy(failed_outputs=False), "review")
+    with pytest.raises(PrivacyError, match="failed_outputs"):
+        require_checked(Policy(failed_outputs=False), "fail")
+
+
+def test_the_checks_of_statistics() -> None:
+    statistics = count_table(tables(rare=0)["north"], BOOK)
+    assert check_floor(statistics).result == "pass"
+    assert check_floor(count_table(tables()["north"], BOOK)).result == "fail"
+    feature = BOOK.feature("x")
+    assert isinstance(feature, Numeric)
+    assert check_dominance([]) is None
+    for values, total, result in ((100, 0, "pass"), (3, 0, "review"), (3, 3 * feature.code_low, "review"), (0, 0, "pass")):
+        found = check_dominance([(feature, values, total)])
+        assert isinstance(found, OutputRule)
+        assert found.result == result
+    assert worst(()) == "pass"
+    assert worst(("pass", "review")) == "review"
+    assert isinstance(statistics, Statistics)
