@@ -31,10 +31,9 @@ from _measured import Options
 
 from blindbayes import ColumnStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.disclosure.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
-from blindbayes.testing.loopback import Loopback, LoopbackSite
+from blindbayes.testing.loopback import Loopback, LoopbackSite, open_policy
 
 CLASSES = ("a", "b", "c")
 BOOK = Codebook(
@@ -143,7 +142,7 @@ def compare(folder: Path, rows: int, instances: int, times: int = 3) -> tuple[fl
     Returns CPU of the agents over that of one process, for training and (0 without instances) for classification.
     """
     sources = write(folder, rows)
-    with Loopback(folder / f"sites {rows}", sources, policy=Policy(max_queries=1_000_000, min_cell=0)) as net:
+    with Loopback(folder / f"sites {rows}", sources, policy=open_policy(max_queries=1_000_000, min_cell=0)) as net:
         study = study_of(net, rows)
         net.approve(study, runs=times)
         both: list[tuple[float, float]] = []

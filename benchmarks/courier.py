@@ -192,9 +192,8 @@ def adult() -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     from blindbayes.codebook import Codebook
-    from blindbayes.disclosure.policy import Policy
     from blindbayes.study.file import Deadlines
-    from blindbayes.testing.loopback import Loopback
+    from blindbayes.testing.loopback import Loopback, open_policy
     from blindbayes_papers.datasets import dataset_path
 
     table: pa.Table = pacsv.read_csv(dataset_path("adult"))
@@ -207,7 +206,7 @@ def adult() -> dict[str, Any]:
             part = table.slice(at * table.num_rows // 3, table.num_rows // 3)
             pq.write_table(part, folder / f"{name}.parquet")
             rows[name] = str(folder / f"{name}.parquet")
-        with Loopback(folder / "sites", rows, policy=Policy(max_runs_per_day=1000)) as net:
+        with Loopback(folder / "sites", rows, policy=open_policy(max_runs_per_day=1000)) as net:
             study = net.make_study(book, deadlines=Deadlines(step=60, join=60, run=120))
             net.approve(study, runs=runs)
             seconds, protocol, cpu = [], [], []

@@ -152,7 +152,7 @@ def agents(folder: Path) -> Iterator[dict[str, Case]]:
     rows, instances = 10_000, 2_000
     (folder / "ask").mkdir()
     sources, asked = sites.write(folder, rows), sites.write(folder / "ask", instances)
-    with sites.Loopback(folder / "sites", sources, policy=sites.Policy(max_queries=10**6, min_cell=0)) as net:
+    with sites.Loopback(folder / "sites", sources, policy=sites.open_policy(max_queries=10**6, min_cell=0)) as net:
         study = sites.study_of(net, rows)
         net.approve(study, runs=100)
         state: dict[str, Any] = {"asked": 0}

@@ -24,10 +24,9 @@ from _measured import Options
 from columns import CLASSES, codebook, synthetic
 
 from blindbayes.codebook import Codebook
-from blindbayes.disclosure.policy import Policy
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
-from blindbayes.testing.loopback import Loopback, free_port
+from blindbayes.testing.loopback import Loopback, free_port, open_policy
 
 NAMES = ("registry", "hospital")
 
@@ -58,7 +57,7 @@ def measure(folder: Path, round_trip: float, batches: list[int], repeat: int) ->
         "addresses": {name: f"127.0.0.1:{port}" for name, port in ports.items()},
         "reached": {name: f"127.0.0.1:{proxy.port}" for name, proxy in proxies.items()},
     }
-    with Loopback(folder / "sites", rows, policy=Policy(max_queries=1_000_000, min_cell=0), **sites) as net:
+    with Loopback(folder / "sites", rows, policy=open_policy(max_queries=1_000_000, min_cell=0), **sites) as net:
         held = Holdings({"registry": (), "hospital": book.names}, ("registry",), 500)
         options = {"queries": 1_000_000}
         times = Deadlines(step=60, join=60, run=600)

@@ -16,7 +16,7 @@ with open(sys.argv[2], "w") as file:
         file.write(f"{draw.choice(('yes', 'no'))},{draw.choice(('red', 'blue'))},{draw.randrange(121)}\n")
 ROWS
   blindbayes site init "$SITE_FOLDER" --name "$SITE" --listen "0.0.0.0:$PORT" --address "$HOST:$PORT" \
-    --operator "$OPERATOR" --table "$SITE_FOLDER/visits.csv"
+    --operator "$OPERATOR" --table "$SITE_FOLDER/visits.csv" --exact-sums
 fi
 cp "$SITE_FOLDER/card.toml" "$CARDS/$SITE.toml"
 for other in $OTHERS; do

@@ -35,6 +35,16 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+BOOSTS = (("how-to/", 4.0), ("tutorials/", 3.0), ("install.md", 3.0), ("commands.md", 0.1), ("api", 0.2), ("papers/", 0.3))
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Let search rank how-to pages and tutorials above lists of everything."""
+    boost = next((factor for start, factor in BOOSTS if page.file.src_uri.startswith(start)), 1.0)
+    page.meta.setdefault("search", {"boost": boost})
+    return markdown
+
+
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what the theme's search would fetch; docs/worker.js does it here
 
 

@@ -16,11 +16,11 @@ import pytest
 from blindbayes import Categorical, Codebook, RowStudy
 from blindbayes import _extensions as extensions
 from blindbayes.cli import main
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.report import spec as report_spec
 from blindbayes.report.spec import protocols, read_spec
 from blindbayes.study.tasks import registry as tasks
+from blindbayes.testing.loopback import open_policy
 
 ROOT = Path(__file__).parents[1]
 BOOK = Codebook("y", ("a", "b"), (Categorical("x", ("u", "v")),))
@@ -57,7 +57,7 @@ def test_with_the_papers_their_protocols_pages_and_command_are_there(capsys: pyt
     assert set(tasks.names()) > PAPER_ONLY
     assert {*PAPER_ONLY, "set_intersection"} < set(protocols())
     assert "reproduce " in ends(capsys, "--help")[1]
-    assert not PAPER_ONLY & set(Policy().protocols)
+    assert not PAPER_ONLY & set(open_policy().protocols)
 
 
 @pytest.mark.usefixtures("bare")
@@ -118,7 +118,7 @@ def test_a_strangers_protocol_is_found_by_its_metadata_and_no_site_allows_it_una
 ) -> None:
     assert "strange_sum" in tasks.known("rows")
     assert RowStudy(BOOK, protocol="strange_sum").task_class.name == "strange_sum"
-    assert "strange_sum" not in Policy().protocols
+    assert "strange_sum" not in open_policy().protocols
     assert read_spec("strange_sum").opened == ("sum",)
     assert ends(capsys, "wave")[:2] == (0, "hello\n")
     assert "Wave." in ends(capsys, "--help")[1]

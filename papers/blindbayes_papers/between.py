@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, ProtocolError
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Privacy
-from blindbayes.testing.loopback import Loopback
+from blindbayes.testing.loopback import Loopback, open_policy
 
 SITES = ("north", "south", "west")
 BOOK = Codebook(
@@ -88,7 +87,7 @@ def run_between_sites(paper: str, out: Path, *, quick: bool = False) -> Iterator
     for partition in ("rows", "columns", "keyed"):
         cases = [case for case in CASES[paper] if case.partition == partition and not (quick and case.slow)]
         if cases:
-            policy = Policy(protocols=tuple(case.protocol for case in cases), min_overlap=0, min_cell=0)
+            policy = open_policy(protocols=tuple(case.protocol for case in cases), min_overlap=0, min_cell=0)
             sources = write_tables(out / partition / "tables", partition)
             with Loopback(out / partition / "sites", sources, policy=policy) as sites:
                 for case in cases:

@@ -14,12 +14,12 @@ import pytest
 from blindbayes.console.port import metrics
 from blindbayes.crypto.signatures import verify
 from blindbayes.disclosure.audit_log import AuditLog
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLost, PrivacyError
 from blindbayes.io.chain import ChainFormat
 from blindbayes.net.envelope import Offer, unpack
 from blindbayes.net.identity import framed
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
+from blindbayes.testing.loopback import open_policy
 from support.hub import MemoryHub
 from support.sites import BOOK, CANARY, Gate, Office, bounded, paper_policy
 
@@ -125,7 +125,7 @@ def test_approvals_are_used_up_and_can_be_taken_back(tmp_path: Path) -> None:
 
 def test_too_few_rows_send_nothing(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Office(tmp_path, NAMES, policy=Policy(min_rows=1000)) as office:
+        async with Office(tmp_path, NAMES, policy=open_policy(min_rows=1000)) as office:
             study = study_of(office, deadlines=Deadlines(step=0.5, join=0.6, run=5))
             office.net.approve(study)
             runs = await office.run(study)
@@ -358,7 +358,7 @@ def test_runs_that_another_site_begins_and_ends_at_once_are_limited(tmp_path: Pa
     """Each costs this site a file and an entry, whoever of an approved study begins it: so many a day."""
 
     async def test() -> None:
-        async with Office(tmp_path, NAMES, policy=Policy(max_idle_joins_per_day=2)) as office:
+        async with Office(tmp_path, NAMES, policy=open_policy(max_idle_joins_per_day=2)) as office:
             study = study_of(office, deadlines=Deadlines(step=1, join=0.3, run=20))
             for name in ("north", "south"):
                 office.net.sites[name].home.approvals.approve(study, runs=100)

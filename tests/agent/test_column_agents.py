@@ -14,6 +14,7 @@ from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.study.file import Deadlines
 from blindbayes.study.tasks.prediction import prediction_run
+from blindbayes.testing.loopback import open_policy
 from blindbayes.wire import encode
 from support.column_sites import HURRY, Split, classes, errors, joined, office_of, pair, predict, shares, small, train, trained
 from support.sites import Office, bounded
@@ -322,10 +323,10 @@ def test_a_share_under_another_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "policy", "message"),
     [
-        ({}, Policy(), "does not limit"),
-        ({"queries": 100_001}, Policy(), "at most 100000"),
-        ({"queries": 5}, Policy(protocols=("masked_sum",)), "does not allow the protocol"),
-        ({"queries": 5}, Policy(require_all_signatures=True, min_cell=0), "signatures"),
+        ({}, open_policy(), "does not limit"),
+        ({"queries": 100_001}, open_policy(), "at most 100000"),
+        ({"queries": 5}, open_policy(protocols=("masked_sum",)), "does not allow the protocol"),
+        ({"queries": 5}, open_policy(require_all_signatures=True, min_cell=0), "signatures"),
     ],
 )
 def test_policy_refuses_a_study_over_columns(tmp_path: Path, options: dict[str, Any], policy: Policy, message: str) -> None:
@@ -345,7 +346,7 @@ def test_too_few_rows_or_other_rows_than_agreed_send_nothing(tmp_path: Path) -> 
     split = pair(120)
 
     async def test() -> None:
-        async with office_of(tmp_path, split, policy=Policy(min_rows=200, min_cell=0)) as office:
+        async with office_of(tmp_path, split, policy=open_policy(min_rows=200, min_cell=0)) as office:
             study = split.study(office.net, deadlines=HURRY)
             office.net.approve(study)
             run = office.agents["hospital"].begin(study.sha256)

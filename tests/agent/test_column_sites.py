@@ -16,18 +16,17 @@ from sklearn.datasets import load_breast_cancer
 
 from blindbayes import NaiveBayes
 from blindbayes.codebook import Codebook, Numeric
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PeerLost, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.simulation.models import JoinedModel, JointModel
 from blindbayes.study.tasks.prediction import prediction_run
-from blindbayes.testing.loopback import Loopback
+from blindbayes.testing.loopback import Loopback, open_policy
 from support.column_sites import Split, classes, joined, shares
 from support.oracles import near_tie
 
-EASY = Policy(max_runs_per_day=1000, min_cell=0)
+EASY = open_policy(max_runs_per_day=1000, min_cell=0)
 CANARIES = ("4711.0815", "Zaphod-Beeblebrox-4711")
 
 

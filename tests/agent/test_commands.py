@@ -41,7 +41,17 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     BOOK.to_toml(tmp_path / "codebook.toml")
     for name in NAMES:
         address = f"127.0.0.1:{free_port()}"
-        options = ["--listen", address, "--address", address, "--operator", "127.0.0.1:0", "--table", rows[name]]
+        options = [
+            "--listen",
+            address,
+            "--address",
+            address,
+            "--operator",
+            "127.0.0.1:0",
+            "--table",
+            rows[name],
+            "--exact-sums",
+        ]
         assert call("site", "init", tmp_path / name, "--name", name, *options, "--json") == 0
         facts = json.loads(capsys.readouterr().out)
         assert facts["words"] == read_card(tmp_path / name / "card.toml").words

@@ -17,12 +17,12 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.checks import require_all
 from blindbayes.disclosure.history import History
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PeerLost, PrivacyError
 from blindbayes.net.control import ABORT
 from blindbayes.net.envelope import Ended, Refused, Sealed, fresh_key, pack, unpack
 from blindbayes.net.sessions import Timing
 from blindbayes.study.file import Deadlines, Limits, StudyFile
+from blindbayes.testing.loopback import open_policy
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
@@ -36,7 +36,7 @@ def study_of(office: Office, **fields: Any) -> StudyFile:
 
 
 def test_two_stewards_approve_and_one_alone_does_not(tmp_path: Path) -> None:
-    office = Office(tmp_path, NAMES, policy=Policy(approvers=2))
+    office = Office(tmp_path, NAMES, policy=open_policy(approvers=2))
     home, study = office.net.sites["north"].home, study_of(office)
     with pytest.raises(ConfigError, match="asks for 2 stewards"):
         home.decisions.approve(study, who="Ada")
@@ -77,7 +77,7 @@ def test_a_list_of_people_that_was_emptied_lets_nobody_decide(tmp_path: Path, le
 
 
 def test_half_an_approval_of_somebody_who_left_does_not_count(tmp_path: Path) -> None:
-    office = Office(tmp_path, NAMES, policy=Policy(approvers=2))
+    office = Office(tmp_path, NAMES, policy=open_policy(approvers=2))
     home, study = office.net.sites["north"].home, study_of(office)
     for name in ("Ada", "Ben", "Eve"):
         home.people.add(Person(name, "steward"), who=None if name == "Ada" else "Ada")
@@ -242,7 +242,7 @@ def test_an_approval_counts_to_the_end_of_its_last_day(tmp_path: Path, monkeypat
 
 
 def test_two_stewards_say_yes_to_the_same_last_day(tmp_path: Path) -> None:
-    office = Office(tmp_path, NAMES, policy=Policy(approvers=2))
+    office = Office(tmp_path, NAMES, policy=open_policy(approvers=2))
     home, study, day = office.net.sites["north"].home, study_of(office), datetime.now(UTC).date() + timedelta(days=9)
     home.people.add(Person("Ada", "steward"))
     home.people.add(Person("Ben", "steward"), who="Ada")

@@ -16,10 +16,10 @@ from blindbayes import Estimation, Limits, Privacy, load
 from blindbayes.agent.runs.context import FolderSite
 from blindbayes.agent.runs.release import check_release
 from blindbayes.data.split import Split, split_rows
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.fields import Candidate
 from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.testing.loopback import open_policy
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
@@ -168,7 +168,7 @@ def test_agents_evaluate_and_cross_validate_with_noise_and_without(tmp_path: Pat
 def test_a_site_with_too_few_held_out_rows_refuses(tmp_path: Path) -> None:
     async def scenario() -> None:
         sources = tables(tmp_path / "tables")
-        async with Office(tmp_path, NAMES, rows=sources, policy=Policy(min_rows=80, min_cell=0)) as office:
+        async with Office(tmp_path, NAMES, rows=sources, policy=open_policy(min_rows=80, min_cell=0)) as office:
             study = make(office, limits=Limits())
             office.net.approve(study, runs=2)
             trained = await office.run(study)

@@ -11,10 +11,10 @@ import pandas as pd
 
 from blindbayes import Limits, RowStudy, load
 from blindbayes.data.table import count_table
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError
 from blindbayes.statistics.floor import floored
 from blindbayes.study.file import Deadlines
+from blindbayes.testing.loopback import open_policy
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -39,7 +39,7 @@ def tables(folder: Path) -> dict[str, str | None]:
 def test_three_agents_open_what_the_rule_allows_and_the_approval_page_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         sources = tables(tmp_path / "tables")
-        async with Office(tmp_path, NAMES, rows=sources, policy=Policy(min_cell_of_sums=10)) as office:
+        async with Office(tmp_path, NAMES, rows=sources, policy=open_policy(min_cell_of_sums=10)) as office:
             deadlines = Deadlines(step=20, join=20, run=100)
             study = office.net.make_study(BOOK, limits=Limits(min_cell=10), deadlines=deadlines)
             assert any("suppressed" in each for each in study.task.disclosure.deviation)

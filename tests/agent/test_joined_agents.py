@@ -12,13 +12,13 @@ import pytest
 from blindbayes import NaiveBayes
 from blindbayes.agent.approvals.summary import require_study
 from blindbayes.crypto.psi.cuckoo import bin_count
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.simulation.models import JoinedModel, LeftJoinedModel
 from blindbayes.study.tasks.prediction import prediction_run
+from blindbayes.testing.loopback import open_policy
 from support.joined_people import BOOK, HOLDS, people, tables
 from support.sites import Office, bounded
 
@@ -166,7 +166,7 @@ def test_bits_about_the_overlap_are_limited_per_day_and_partner(tmp_path: Path) 
     frame = people()
 
     async def test() -> None:
-        policy = Policy(min_overlap=0, max_overlap_bits_per_day=1, reveal_matches=True, min_cell=0)
+        policy = open_policy(min_overlap=0, max_overlap_bits_per_day=1, reveal_matches=True, min_cell=0)
         async with office_of(tmp_path, tables(frame), policy=policy) as office:
             study = study_of(office, min_overlap=10)
             await train(office, study, runs=3)
@@ -224,8 +224,8 @@ def test_a_join_that_could_be_over_one_person_is_refused_by_default(tmp_path: Pa
         async with office_of(tmp_path, tables(people())) as office:
             for least in (0, 9):
                 with pytest.raises(PrivacyError, match="min_overlap of at least 10"):
-                    require_study(Policy(), study_of(office, min_overlap=least))
-            require_study(Policy(min_cell=0), study_of(office, min_overlap=10))
-            require_study(Policy(min_overlap=0, min_cell=0), study_of(office, min_overlap=0))
+                    require_study(open_policy(), study_of(office, min_overlap=least))
+            require_study(open_policy(min_cell=0), study_of(office, min_overlap=10))
+            require_study(open_policy(min_overlap=0, min_cell=0), study_of(office, min_overlap=0))
 
     bounded(test, 60)

@@ -16,10 +16,10 @@ from blindbayes.cli.commands.study_init import make_study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.signatures import verify
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import IntegrityError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.study.file import Limits, Privacy
+from blindbayes.testing.loopback import open_policy
 from support.column_sites import Split, classes, errors, office_of, predict, shares, small, train, trained
 from support.sites import bounded
 
@@ -149,17 +149,17 @@ def test_a_policy_may_ask_for_noise_and_for_audits(tmp_path: Path) -> None:
         async with office_of(tmp_path, split) as office:
             exact = split.study(office.net)
             with pytest.raises(PrivacyError, match="noise_in_shares"):
-                require_study(Policy(noise_in_shares=True), exact)
+                require_study(open_policy(noise_in_shares=True), exact)
             with pytest.raises(PrivacyError, match="audit_rate of at least"):
-                require_study(Policy(min_audit_rate=0.1, min_cell=0), exact)
+                require_study(open_policy(min_audit_rate=0.1, min_cell=0), exact)
             with pytest.raises(PrivacyError, match=r"or for limits\.min_cell of at least 10"):
-                require_study(Policy(), exact)
+                require_study(open_policy(), exact)
             for guarded in ({"limits": Limits(min_cell=10)}, {"privacy": Privacy(epsilon=1.0)}):
-                require_study(Policy(), split.study(office.net, **guarded))
+                require_study(open_policy(), split.study(office.net, **guarded))
             with pytest.raises(PrivacyError, match=r"min_cell of at least 11"):  # the strictest site decides
-                require_study(Policy(min_cell=11), split.study(office.net, limits=Limits(min_cell=10)))
+                require_study(open_policy(min_cell=11), split.study(office.net, limits=Limits(min_cell=10)))
             dear = split.study(office.net, privacy=Privacy(epsilon=20.0), limits=Limits(min_cell=10))
             with pytest.raises(PrivacyError, match="at most 10"):
-                require_study(Policy(), dear)
+                require_study(open_policy(), dear)
 
     bounded(test)

@@ -18,6 +18,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, PrivacyError
 from blindbayes.net.envelope import EnvelopePair, fresh_key
+from blindbayes.testing.loopback import open_policy
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -106,7 +107,7 @@ def idle(agent: Agent, asked: Asked) -> None:
 )
 def test_each_check_ends_what_it_names(tmp_path: Path, spoil: Callable[[Agent, Asked], None], end: Any) -> None:
     async def test() -> None:
-        async with asked_of_south(tmp_path, Policy(max_idle_joins_per_day=1)) as (agent, asked):
+        async with asked_of_south(tmp_path, open_policy(max_idle_joins_per_day=1)) as (agent, asked):
             spoil(agent, asked)
             assert outcome(agent, asked) == end
             agent.runs.pop(RUN, None)

@@ -30,6 +30,7 @@ from blindbayes.study.simulation.site import key_of
 from blindbayes.study.tasks import registry as tasks
 from blindbayes.study.tasks.prediction import prediction_run
 from blindbayes.study.tasks.traits import ModelForm
+from blindbayes.testing.loopback import open_policy
 from support.column_sites import predict, small
 from support.sites import Office, bounded
 
@@ -51,7 +52,7 @@ WIDE = Codebook(
     max_rows=10_000,
 )
 PATIENT = Deadlines(step=30, join=30, run=200)
-EVERYTHING = Policy(protocols=tasks.names(), min_colluders=0, reveal_matches=True, min_cell=0)
+EVERYTHING = open_policy(protocols=tasks.names(), min_colluders=0, reveal_matches=True, min_cell=0)
 
 
 def by_rows() -> dict[str, pd.DataFrame]:
@@ -336,31 +337,36 @@ FEW = {"queries": 5}
 REFUSALS: dict[
     str, tuple[Callable[[], dict[str, pd.DataFrame]], Callable[[Office], StudyFile], Policy, dict[str, Any] | None]
 ] = {
-    "too few rows": (by_rows, rows_study(), Policy(min_rows=50), None),
-    "no exact sums": (by_rows, rows_study(), Policy(exact_sums=False), None),
-    "a protocol that is not allowed": (by_rows, rows_study(protocol="reference"), Policy(), None),
+    "too few rows": (by_rows, rows_study(), open_policy(min_rows=50), None),
+    "no exact sums": (by_rows, rows_study(), open_policy(exact_sums=False), None),
+    "a protocol that is not allowed": (by_rows, rows_study(protocol="reference"), open_policy(), None),
     "a value that the codebook does not list": (lambda: STRANGE, rows_study(), EVERYTHING, None),
-    "an epsilon above the policy": (by_rows, rows_study(privacy=Privacy(epsilon=1.0)), Policy(max_epsilon_per_run=0.5), None),
+    "an epsilon above the policy": (
+        by_rows,
+        rows_study(privacy=Privacy(epsilon=1.0)),
+        open_policy(max_epsilon_per_run=0.5),
+        None,
+    ),
     "an epsilon above the ledger": (
         by_rows,
         rows_study(privacy=Privacy(epsilon=11.0)),
-        Policy(max_epsilon_per_run=20.0),
+        open_policy(max_epsilon_per_run=20.0),
         None,
     ),
-    "too few rows of columns": (by_columns, columns_study(), Policy(min_rows=200, min_cell=0), None),
-    "neither noise nor a least cell": (by_columns, columns_study(), Policy(), None),
+    "too few rows of columns": (by_columns, columns_study(), open_policy(min_rows=200, min_cell=0), None),
+    "neither noise nor a least cell": (by_columns, columns_study(), open_policy(), None),
     "a column that is not there": (lambda: LOST_COLUMN, columns_study(), EVERYTHING, None),
     "queries without a limit": (by_columns, columns_study(options={}), EVERYTHING, None),
     "a matching that is not allowed": (
         by_people,
         columns_study(rows=None, options={"bounds": BOUNDS["bounds"], "queries": 9, "reveal": "matching"}, **KEYED),
-        Policy(min_overlap=0),
+        open_policy(min_overlap=0),
         None,
     ),
     "a matching that may be of one": (
         by_people,
         columns_study(rows=None, options={**BOUNDS, "min_overlap": 0, "reveal": "matching"}, **KEYED),
-        Policy(reveal_matches=True),
+        open_policy(reveal_matches=True),
         None,
     ),
     "a matching below the least overlap": (
@@ -378,20 +384,25 @@ REFUSALS: dict[
     "a least overlap below the policy": (
         by_people,
         columns_study(rows=None, options=BOUNDS, **KEYED),
-        Policy(min_overlap=11),
+        open_policy(min_overlap=11),
         None,
     ),
-    "no least overlap": (by_people, columns_study(rows=None, options={**BOUNDS, "min_overlap": 0}, **KEYED), Policy(), None),
+    "no least overlap": (
+        by_people,
+        columns_study(rows=None, options={**BOUNDS, "min_overlap": 0}, **KEYED),
+        open_policy(),
+        None,
+    ),
     "an estimate of the overlap above the ledger": (
         by_people,
         columns_study(rows=None, options={**BOUNDS, "overlap_epsilon": 11.0}, **KEYED),
-        Policy(max_epsilon_per_run=20.0, min_cell=0),
+        open_policy(max_epsilon_per_run=20.0, min_cell=0),
         None,
     ),
     "fewer audits than the policy asks for": (
         by_columns,
         columns_study(options={"queries": 100, "audit_rate": 0.05}),
-        Policy(min_audit_rate=0.1, min_cell=0),
+        open_policy(min_audit_rate=0.1, min_cell=0),
         None,
     ),
     "a hidden join that cannot be audited": (

@@ -14,12 +14,11 @@ import pytest
 
 from blindbayes import NaiveBayes
 from blindbayes.data import count_table
-from blindbayes.disclosure.policy import Policy
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines
 from blindbayes.study.simulation.models import JoinedModel
-from blindbayes.testing.loopback import Loopback, free_port
+from blindbayes.testing.loopback import Loopback, free_port, open_policy
 from support import programs
 from support.engines import Processes, engine_python, until
 from support.joined_people import BOOK, HOLDS, people, tables
@@ -87,7 +86,7 @@ def test_a_table_behind_spark_connect_is_counted_and_joined_like_a_file(
     assert counted.stdout.strip() == expected.words.tobytes().hex(), counted.stderr[-2000:]
 
     sources = {"bank": str(tmp_path / "bank.csv"), "telecom": f"{url}#parquet.`{tmp_path}/telecom.parquet`"}
-    net = Loopback(tmp_path / "sites", sources, policy=Policy(min_cell=0))
+    net = Loopback(tmp_path / "sites", sources, policy=open_policy(min_cell=0))
     try:
         for site in net.sites.values():
             site.start(timeout=120, environment=environment)

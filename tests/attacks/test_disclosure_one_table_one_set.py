@@ -35,7 +35,7 @@ from blindbayes.naive_bayes.load import load
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.study.tasks.task import State
-from blindbayes.testing.loopback import make_study_file
+from blindbayes.testing.loopback import make_study_file, open_policy
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
@@ -82,7 +82,7 @@ def test_three_published_sums_do_not_open_a_sites_table(tmp_path: Path, quorum: 
 
     async def test() -> None:
         nation = ("v", *REGIONS["a"], *REGIONS["b"])
-        async with Office(tmp_path, nation, policy=Policy()) as office:
+        async with Office(tmp_path, nation, policy=open_policy()) as office:
             assert await run(office, study_of(office, nation, "S1", quorum=quorum)) is not None
             for names in REGIONS.values():
                 assert await run(office, study_of(office, names, f"S {names}", quorum=quorum)) is None
@@ -102,7 +102,7 @@ def test_a_site_that_was_lost_is_in_no_later_sum_of_the_others(tmp_path: Path) -
 
     async def test() -> None:
         hub, names = MemoryHub(), ("north", "south", "west", "east")
-        async with Office(tmp_path, names, hub=hub, policy=Policy()) as office:
+        async with Office(tmp_path, names, hub=hub, policy=open_policy()) as office:
             hub.alter = Gate("east", 2)  # keys and shares leave, the masked vector does not
             limits = Deadlines(step=3, join=10, run=30)
             first = study_of(office, names, "first", quorum=3, deadlines=limits)
@@ -122,7 +122,7 @@ def test_a_site_that_was_lost_is_in_no_later_sum_of_the_others(tmp_path: Path) -
 def test_regions_first_and_then_the_nation_do_not_open_a_site_either(tmp_path: Path) -> None:
     async def test() -> None:
         names = ("v", "a1", "a2", "a3", "b1", "b2", "b3", "b4")
-        async with Office(tmp_path, names, policy=Policy(changed_data=True)) as office:
+        async with Office(tmp_path, names, policy=open_policy(changed_data=True)) as office:
             assert await run(office, study_of(office, names[4:], "b")) is not None
             assert await run(office, study_of(office, names[1:4], "a")) is not None
             assert await run(office, study_of(office, names, "all", quorum=None)) is None
@@ -167,7 +167,7 @@ def test_another_name_and_unit_for_every_column_is_the_same_table(tmp_path: Path
     """{a, b, c} in years and {a, b, x} in months: x had c's counts, sums and squares."""
 
     async def test() -> None:
-        async with mapped_office(tmp_path, "abcx", Policy()) as office:
+        async with mapped_office(tmp_path, "abcx", open_policy()) as office:
             assert await run(office, study_of(office, "abc", "years", YEARS)) is not None
             assert await run(office, study_of(office, "abx", "months", MONTHS)) is None
             assert "over a, b, c only" in refusals(office)
@@ -181,7 +181,7 @@ def test_another_name_and_unit_for_every_column_is_the_same_table(tmp_path: Path
 
 def test_a_changed_row_is_seen_between_codebooks_without_a_common_column(tmp_path: Path) -> None:
     async def test() -> None:
-        async with mapped_office(tmp_path, "abc", Policy()) as office:
+        async with mapped_office(tmp_path, "abc", open_policy()) as office:
             assert await run(office, study_of(office, "abc", "years", YEARS)) is not None
             replace_one(tmp_path, "a")
             assert await run(office, study_of(office, "abc", "months", MONTHS)) is None
@@ -194,7 +194,7 @@ def test_the_same_rows_read_by_another_map_are_changed_data(tmp_path: Path) -> N
     """Nothing changed but a's map: the difference of two sums over one set was a's number of women by class."""
 
     async def test() -> None:
-        async with mapped_office(tmp_path, "abc", Policy()) as office:
+        async with mapped_office(tmp_path, "abc", open_policy()) as office:
             assert await run(office, study_of(office, "abc", "years", YEARS)) is not None
             home = office.net.sites["a"].home
             men = MAP | {"sex": {"from": "sex", "values": {"m": "m", "f": "m"}}}
@@ -209,7 +209,7 @@ def test_the_same_rows_read_by_another_map_are_changed_data(tmp_path: Path) -> N
 
 def test_the_same_sites_repeat_a_study_on_changed_rows_where_policy_allows_it(tmp_path: Path) -> None:
     async def test() -> None:
-        async with mapped_office(tmp_path, "abcx", Policy(changed_data=True)) as office:
+        async with mapped_office(tmp_path, "abcx", open_policy(changed_data=True)) as office:
             first = await run(office, study_of(office, "abc", "year 1", YEARS))
             replace_one(tmp_path, "a")
             replace_one(tmp_path, "b")
@@ -226,7 +226,7 @@ def test_the_same_sites_repeat_a_study_on_changed_rows_where_policy_allows_it(tm
 
 def test_new_rows_may_be_declared_another_table_on_record(tmp_path: Path) -> None:
     async def test() -> None:
-        async with mapped_office(tmp_path, "abcx", Policy()) as office:
+        async with mapped_office(tmp_path, "abcx", open_policy()) as office:
             assert await run(office, study_of(office, "abc", "year 1", YEARS)) is not None
             for name in "ab":
                 home, path = office.net.sites[name].home, tmp_path / f"{name}-2.csv"
@@ -252,7 +252,7 @@ def test_a_lost_disk_does_not_let_an_exact_sum_be_forgotten(
     """Exact {a, m, c}; a's disk is lost; exact {a, m, d}: m and d had c's table, since no entry of a's ledger was missing."""
 
     async def test() -> None:
-        async with Office(tmp_path, ("a", "m", "c", "d"), policy=Policy()) as office:
+        async with Office(tmp_path, ("a", "m", "c", "d"), policy=open_policy()) as office:
             bound, witness = History.binding, PeerLogHeads.witness
             # m runs other software: it has no rule, keeps no heads and shows none.
             forgets = lambda self: self.audit.path.parent.name == "m"  # noqa: E731
@@ -283,7 +283,7 @@ def test_a_lost_disk_does_not_let_an_exact_sum_be_forgotten(
 def test_the_worst_case_after_a_restore_is_not_that_of_the_backups_policy(tmp_path: Path) -> None:
     """0.5 per run at the backup, 4 afterwards: two runs were booked as 1, and 8 were spent."""
     place = tmp_path / "north"
-    strict, lax = (SiteConfig(policy=Policy(max_epsilon_per_run=each)) for each in (0.5, 4.0))
+    strict, lax = (SiteConfig(policy=open_policy(max_epsilon_per_run=each)) for each in (0.5, 4.0))
     home, _ = SiteFolder.create(place, "north", config=strict, epsilon="10")
     for name, epsilon, left in (("all", None, 0.0), ("known", 8.0, 2.0), ("too much", 80.0, 0.0)):
         backup(home, tmp_path / name, PHRASE)

@@ -14,13 +14,13 @@ import pytest
 
 from blindbayes import RowStudy
 from blindbayes.agent.runs.commit_points import CONFIRMED, LEFT
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import receive_all
 from blindbayes.protocols.secure_sum import graph, keys, server
 from blindbayes.study.file import Deadlines, Limits, StudyFile
+from blindbayes.testing.loopback import open_policy
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded, make_rows
 
@@ -35,7 +35,7 @@ def test_no_site_is_read_by_leaving_it_out_of_the_next_sum(tmp_path: Path, proto
     async def test() -> None:
         hosts = {READER[protocol]: "lab"} if protocol in READER else {}
         rows = make_rows(tmp_path, FOUR) | ({"lab": None} if hosts else {})
-        policy = Policy(protocols=tuple(registry.known()), min_colluders=0, weaker_options=True)
+        policy = open_policy(protocols=tuple(registry.known()), min_colluders=0, weaker_options=True)
         async with Office(tmp_path, (), rows=rows, policy=policy) as office:
             fields: dict[str, Any] = {"protocol": protocol, "hosts": hosts, "deadlines": Deadlines(step=20, join=20, run=40)}
             fields["options"] = {"scheme": "ristretto"} if protocol == "oblivious_sum" else {}
@@ -73,7 +73,7 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
         monkeypatch.setattr(server, "receive_all", one_less)
         monkeypatch.setattr(keys, "plan", lambda parties, quorum, *_: graph.plan(parties, quorum, 0.0, 6))
         hub = MemoryHub(hide)
-        rows, policy = make_rows(tmp_path, sites) | {"lab": None}, Policy(min_colluders=0, weaker_options=True)
+        rows, policy = make_rows(tmp_path, sites) | {"lab": None}, open_policy(min_colluders=0, weaker_options=True)
         async with Office(tmp_path, (), rows=rows, policy=policy, hub=hub) as office:
             study: StudyFile = office.net.make_study(
                 BOOK,

@@ -19,9 +19,9 @@ from blindbayes import Codebook, RowStudy
 from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical
 from blindbayes.crypto import limbs
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.file import Deadlines, Limits, StudyFile
+from blindbayes.testing.loopback import open_policy
 from support.consortium import BOOK, EVERYBODY, done, edit, office
 from support.sites import Office, bounded, paper_policy
 from support.two_party import coins
@@ -166,10 +166,10 @@ def test_two_sites_refuse_a_model_in_shares_as_they_refuse_a_sum(tmp_path: Path)
         BOOK, protocol="private_ratio", options={"queries": 100}, hosts={}, limits=Limits(min_parties=2)
     )
     with pytest.raises(PrivacyError, match="at least 3 sites"):
-        require_study(Policy(), study)
-    require_study(Policy(min_parties=2), study)
+        require_study(open_policy(), study)
+    require_study(open_policy(min_parties=2), study)
     with pytest.raises(PrivacyError, match="no exact sum"):
-        require_study(Policy(min_parties=2, exact_sums=False), study)
+        require_study(open_policy(min_parties=2, exact_sums=False), study)
 
 
 def test_training_again_brings_no_new_budget_of_queries(tmp_path: Path) -> None:

@@ -18,10 +18,9 @@ from blindbayes.agent.approvals.summary import approval_of, colluders_of, requir
 from blindbayes.cli.commands.site import command as site_command
 from blindbayes.cli.commands.study import command as study_command
 from blindbayes.datasets import hospitals
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.study.file import Limits, Party, Privacy, StudyFile
-from blindbayes.testing.loopback import Loopback, make_study_file
+from blindbayes.testing.loopback import Loopback, make_study_file, open_policy
 from support.sites import paper_policy
 
 BOOK = hospitals(60).codebook
@@ -66,8 +65,8 @@ def test_a_site_may_lower_the_floor_knowingly_and_then_allows_it() -> None:
 def test_a_quorum_so_low_that_the_servers_host_could_read_a_site_is_refused() -> None:
     assert colluders_of(study(sites=9, quorum=5)) == 0
     with pytest.raises(PrivacyError, match=r"limits\.quorum = 5"):
-        require_study(Policy(), study(sites=9, quorum=5))
-    require_study(Policy(), study(sites=9))
+        require_study(open_policy(), study(sites=9, quorum=5))
+    require_study(open_policy(), study(sites=9))
 
 
 @pytest.mark.parametrize("protocol", ["masked_sum", "ring_sum", "chain_sum", "oblivious_sum"])
@@ -78,8 +77,8 @@ def test_every_protocol_passes_with_its_own_options(protocol: str, sites: int) -
 
 def test_a_floor_of_two_asks_for_more_sites() -> None:
     with pytest.raises(PrivacyError, match="asks for 2"):
-        require_study(Policy(min_colluders=2), study(sites=4))
-    require_study(Policy(min_colluders=2), study(sites=5))
+        require_study(open_policy(min_colluders=2), study(sites=4))
+    require_study(open_policy(min_colluders=2), study(sites=5))
 
 
 def test_the_dealer_is_named_as_one_who_reads_all_with_the_miner() -> None:

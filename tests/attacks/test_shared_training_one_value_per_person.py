@@ -14,12 +14,12 @@ import pytest
 from blindbayes.agent import preview
 from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError
 from blindbayes.study import Study
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import StudyFile
 from blindbayes.study.roster import Party
+from blindbayes.testing.loopback import open_policy
 from support.studies import make_columns_study
 from support.two_party import coins
 
@@ -84,10 +84,10 @@ def test_a_least_cell_leaves_the_reader_of_answers_at_chance(classes: int, way: 
 @pytest.mark.parametrize("way", ["aligned", "left", "inner"])
 def test_a_site_refuses_a_study_without_noise_or_a_least_cell_and_names_both_ways_out(way: str) -> None:
     with pytest.raises(PrivacyError, match=r"an epsilon, of at most 3, or for limits\.min_cell of at least 10"):
-        require_study(Policy(), as_file(study_of(2, way), way))
+        require_study(open_policy(), as_file(study_of(2, way), way))
     for fields in ({"min_cell": 10}, {"epsilon": 1.0}, {"epsilon": 10.0, "min_cell": 10}):
-        require_study(Policy(), as_file(study_of(2, way, **fields), way))
-    require_study(Policy(min_cell=0), as_file(study_of(2, way), way))  # a site may decide otherwise
+        require_study(open_policy(), as_file(study_of(2, way, **fields), way))
+    require_study(open_policy(min_cell=0), as_file(study_of(2, way), way))  # a site may decide otherwise
 
 
 def test_an_epsilon_that_hides_nobody_does_not_stand_in_place_of_a_least_cell() -> None:
@@ -96,7 +96,7 @@ def test_an_epsilon_that_hides_nobody_does_not_stand_in_place_of_a_least_cell() 
     assert exact > 1.4 * chance
     assert read(2, "aligned", "first", epsilon=10.0, min_cell=10)[0] <= 1.2 * chance
     with pytest.raises(PrivacyError, match="of at most 3"):
-        require_study(Policy(), as_file(study_of(2, "aligned", epsilon=10.0), "aligned"))
+        require_study(open_policy(), as_file(study_of(2, "aligned", epsilon=10.0), "aligned"))
 
 
 def test_study_check_names_fine_columns_and_the_authors_weights() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from blindbayes.disclosure.checks import changed_data
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError
+from blindbayes.testing.loopback import open_policy
 from support.disclosure import begin, bound_by, exact_sum, past
 
 
@@ -17,7 +17,7 @@ def test_changed_rows_need_the_policys_consent(tmp_path: Path) -> None:
     changed_data.require(exact_sum(rows="d0"), known)
     with pytest.raises(PrivacyError, match="changed since its last exact sum:"):
         changed_data.require(exact_sum(rows="d1"), known)
-    consents = bound_by(tmp_path, past("abc", rows="d0"), policy=Policy(changed_data=True))
+    consents = bound_by(tmp_path, past("abc", rows="d0"), policy=open_policy(changed_data=True))
     changed_data.require(exact_sum(rows="d1"), consents)
 
 

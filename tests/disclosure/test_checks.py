@@ -9,10 +9,10 @@ import pytest
 
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import CHECKS, checks_for, facts_of, require_all
-from blindbayes.disclosure.policy import Policy
 from blindbayes.disclosure.value import Answers, RowSum, SumForm
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.errors import PrivacyError
+from blindbayes.testing.loopback import open_policy
 from support.disclosure import columns, exact_sum, opens, records
 
 ORDER = """approval last_day rate policy_limits withdrawal rows_digest exact_withdrawal exact_changes unknown_end lost_records
@@ -27,7 +27,7 @@ def test_the_order_is_fixed_and_every_check_has_a_sentence_and_a_test_file() -> 
 
 
 def test_what_all_checks_allow_passes_and_the_first_refusal_is_raised(tmp_path: Path) -> None:
-    known = records(tmp_path, Policy(min_overlap=0, max_runs_per_day=1))
+    known = records(tmp_path, open_policy(min_overlap=0, max_runs_per_day=1))
     require_all(exact_sum(), known)
     require_all(columns(), known)
     known.history.audit.append("computing", run="cd" * 16, study=exact_sum().study, exact=False)
@@ -39,7 +39,7 @@ def test_what_all_checks_allow_passes_and_the_first_refusal_is_raised(tmp_path: 
 
 def test_a_policy_that_changed_since_the_run_began_is_the_one_that_counts(tmp_path: Path) -> None:
     with pytest.raises(PrivacyError, match="no exact sum"):
-        require_all(exact_sum(), records(tmp_path, Policy(exact_sums=False)))
+        require_all(exact_sum(), records(tmp_path, open_policy(exact_sums=False)))
 
 
 def test_the_approval_page_lists_the_checks_that_concern_a_study() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from blindbayes.disclosure.checks import RunRequest, facts_of, one_floor
-from blindbayes.disclosure.policy import Policy, require_allowed
+from blindbayes.disclosure.policy import require_allowed
 from blindbayes.disclosure.value import RowSum, SumForm
 from blindbayes.errors import PrivacyError
+from blindbayes.testing.loopback import open_policy
 from support.disclosure import begin, bound_by, exact_sum, identity, opens, past, records
 
 
@@ -44,6 +45,6 @@ def test_the_log_keeps_the_floor_for_later_checks(tmp_path: Path) -> None:
 def test_the_strictest_policy_holds() -> None:
     for floor in (0, 5):
         with pytest.raises(PrivacyError, match="min_cell_of_sums"):
-            require_allowed(Policy(min_cell_of_sums=10), opens(row_sum=RowSum(SumForm.EXACT, 3, floor)))
-    require_allowed(Policy(min_cell_of_sums=10), opens(row_sum=RowSum(SumForm.EXACT, 3, 10)))
-    require_allowed(Policy(min_cell_of_sums=10), opens(row_sum=RowSum(SumForm.NOISY, 3), epsilon=1.0))
+            require_allowed(open_policy(min_cell_of_sums=10), opens(row_sum=RowSum(SumForm.EXACT, 3, floor)))
+    require_allowed(open_policy(min_cell_of_sums=10), opens(row_sum=RowSum(SumForm.EXACT, 3, 10)))
+    require_allowed(open_policy(min_cell_of_sums=10), opens(row_sum=RowSum(SumForm.NOISY, 3), epsilon=1.0))

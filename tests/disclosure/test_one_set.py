@@ -16,9 +16,10 @@ from blindbayes.disclosure.checks import CHECKS, RunRequest, require_all
 from blindbayes.disclosure.one_set import ExactSum
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import PrivacyError
+from blindbayes.testing.loopback import open_policy
 from support.disclosure import bound_by, exact_sum, identity, past
 
-CHANGES = Policy(changed_data=True)
+CHANGES = open_policy(changed_data=True)
 RULE = [check for check in CHECKS if check.scope == "exact_sum"]
 
 
@@ -74,7 +75,7 @@ ELEVEN = tuple(f"x{at}" for at in range(9))
         ((*ELEVEN, "v"), (*ELEVEN, "m1", "m2")),  # an eleventh site made the old rule count one colluder less
     ],
 )
-@pytest.mark.parametrize("policy", [Policy(), CHANGES], ids=["strict", "changed data allowed"])
+@pytest.mark.parametrize("policy", [open_policy(), CHANGES], ids=["strict", "changed data allowed"])
 def test_every_other_set_is_refused_and_the_refusal_names_the_ways_out(
     earlier: Sequence[str], now: Sequence[str], policy: Policy
 ) -> None:

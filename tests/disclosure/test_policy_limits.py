@@ -19,7 +19,7 @@ from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
 from blindbayes.study.file import Limits, Party, Privacy, StudyFile
 from blindbayes.study.tasks import registry as tasks
-from blindbayes.testing.loopback import make_study_file
+from blindbayes.testing.loopback import make_study_file, open_policy
 from support.sites import paper_policy
 
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
@@ -39,18 +39,18 @@ def study(names: tuple[str, ...] = ("north", "south", "west"), **changes: Any) -
 @pytest.mark.parametrize(
     ("policy", "change", "message"),
     [
-        (Policy(protocols=("ring_sum",)), {}, "does not allow"),
-        (Policy(), {"protocol": "reference", "hosts": {"collector": "north"}}, "does not allow"),
+        (open_policy(protocols=("ring_sum",)), {}, "does not allow"),
+        (open_policy(), {"protocol": "reference", "hosts": {"collector": "north"}}, "does not allow"),
         (
             paper_policy(),
             {"protocol": "chain_sum", "hosts": {"builder": "north"}, "options": {"toy_keys": True, "key_bits": 256}},
             "toy keys",
         ),
-        (Policy(exact_sums=False), {}, "no exact sum"),
-        (Policy(min_parties=4), {}, "at least 4"),
-        (Policy(max_epsilon_per_run=0.5), {"privacy": Privacy(epsilon=1.0)}, "at most 0.5"),
-        (Policy(require_all_signatures=True), {}, "signatures"),
-        (Policy(), {"privacy": Privacy(epsilon=1.0, delta=1e-3)}, "delta"),
+        (open_policy(exact_sums=False), {}, "no exact sum"),
+        (open_policy(min_parties=4), {}, "at least 4"),
+        (open_policy(max_epsilon_per_run=0.5), {"privacy": Privacy(epsilon=1.0)}, "at most 0.5"),
+        (open_policy(require_all_signatures=True), {}, "signatures"),
+        (open_policy(), {"privacy": Privacy(epsilon=1.0, delta=1e-3)}, "delta"),
     ],
 )
 def test_what_no_rule_allows_is_refused(policy: Policy, change: dict[str, Any], message: str) -> None:
@@ -59,21 +59,21 @@ def test_what_no_rule_allows_is_refused(policy: Policy, change: dict[str, Any], 
 
 
 def test_the_strict_defaults_allow_the_default_study() -> None:
-    require_study(Policy(), study())
-    require_rows(Policy(), study().study.limits.min_rows, 10)
+    require_study(open_policy(), study())
+    require_rows(open_policy(), study().study.limits.min_rows, 10)
 
 
 def test_too_few_rows_and_too_many_runs_are_refused() -> None:
     with pytest.raises(PrivacyError, match="fewer rows") as caught:
-        require_rows(Policy(), study().study.limits.min_rows, 7)
+        require_rows(open_policy(), study().study.limits.min_rows, 7)
     assert "7" not in str(caught.value)
     with pytest.raises(PrivacyError, match="fewer rows"):
-        require_rows(Policy(), study(limits=Limits(min_rows=100)).study.limits.min_rows, 50)
-    require_rate(Policy(max_runs_per_day=2), [0.0, 99_000.0], 100_000.0)
+        require_rows(open_policy(), study(limits=Limits(min_rows=100)).study.limits.min_rows, 50)
+    require_rate(open_policy(max_runs_per_day=2), [0.0, 99_000.0], 100_000.0)
     with pytest.raises(PrivacyError, match="runs a day"):
-        require_rate(Policy(max_runs_per_day=2), [99_000.0, 99_001.0], 100_000.0)
+        require_rate(open_policy(max_runs_per_day=2), [99_000.0, 99_001.0], 100_000.0)
     with pytest.raises(PrivacyError, match="runs a day"):
-        require_rate(Policy(max_runs_per_day=2), [99_000.0, 900_000.0], 100_000.0)  # a clock that was set back
+        require_rate(open_policy(max_runs_per_day=2), [99_000.0, 900_000.0], 100_000.0)  # a clock that was set back
 
 
 def test_the_audit_log_chains_and_notices_every_change(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_new_site_allows_the_protocols_of_the_core_that_protect_and_run_betwee
 
 
 def test_an_exact_sum_of_two_sites_is_refused_whatever_the_policy_asks_for() -> None:
-    policy, opens = Policy(min_parties=2), Disclosure(protocol="masked_sum", summary="", messages=())
+    policy, opens = open_policy(min_parties=2), Disclosure(protocol="masked_sum", summary="", messages=())
     with pytest.raises(PrivacyError, match="an exact sum of two sites"):
         require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.EXACT, 2)))
     require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.NOISY, 2), epsilon=1.0))

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import importlib.util
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import msgspec
 import pytest
+from click.testing import CliRunner
 from playwright.sync_api import sync_playwright
 
-from blindbayes import Categorical, Codebook, Numeric, Text
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Text
 from blindbayes.cli import root
 from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.report.spec import protocols
 from blindbayes.testing.loopback import free_port
+from support import programs
+from support.spark import spark_session
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -62,6 +68,75 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path, mo
         else:
             for line in text.replace("\\\n", " ").splitlines():
                 run_shell_line(line)
+
+
+def test_the_output_on_the_home_page_is_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text block after a bash block is the standard output of its last lines."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    found = BLOCK.findall((DOCS / "index.md").read_text(encoding="utf-8"))
+    compared = 0
+    for (kind, text), (after, shown) in zip(found, [*found[1:], ("", "")], strict=True):
+        if kind == "python" and "write_csv" in text:
+            exec(compile(text, "index.md", "exec"), {})
+        elif kind == "bash":
+            output = ""
+            for line in text.replace("\\\n", " ").splitlines():
+                done = CliRunner().invoke(root, shlex.split(line)[1:])
+                assert done.exit_code == 0, done.output
+                output += done.stdout
+            if after == "text":
+                assert output.endswith(shown)
+                compared += 1
+    assert compared == 2
+
+
+def code(page: str, kind: str) -> list[str]:
+    """The blocks of a page in one language."""
+    return [text for language, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")) if language == kind]
+
+
+def rscript() -> str:
+    """R with jsonlite, which Debian's r-cran-jsonlite brings."""
+    asked = 'quit(status = !requireNamespace("jsonlite", quietly = TRUE))'
+
+    def look() -> str | None:
+        path = shutil.which("Rscript")
+        return path if path is not None and subprocess.run([path, "-e", asked], check=False).returncode == 0 else None
+
+    found = programs.find(look, "r-cran-jsonlite")
+    if found is None:
+        programs.refuse("R with jsonlite is not installed: apt-get install r-cran-jsonlite")
+        raise AssertionError
+    return found
+
+
+def test_the_code_for_r_gives_the_classes_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, program = "how-to/r-spark-sql.md", rscript()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(code(page, "python")[0], page, "exec"), names)
+    expected = list(names["model"].predict(names["data"].tables["south"].drop_columns(["readmitted"])))
+    files = ("classes.csv", "classes-r.csv")
+    for text, file in zip(code(page, "r"), files, strict=True):
+        done = subprocess.run([program, "-e", text], capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        with (tmp_path / file).open(newline="") as rows:
+            assert [row["readmitted"] for row in csv.DictReader(rows)] == expected
+
+
+@pytest.mark.slow
+def test_the_code_for_spark_counts_and_classifies_as_a_frame_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "how-to/r-spark-sql.md"
+    with spark_session(tmp_path / "warehouse") as spark:
+        monkeypatch.chdir(tmp_path)
+        names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
+        for text in (*code(page, "python"), *code(page, "py")):
+            exec(compile(text, page, "exec"), names)
+        data = names["data"]
+        assert names["trained"].statistics_ == NaiveBayes(data.codebook).fit(data.tables["south"]).statistics_
+        assert sorted(names["spark_classes"]) == sorted(names["classes"])
 
 
 def maker() -> ModuleType:
@@ -149,7 +224,7 @@ def test_the_site_builds_with_warnings_as_errors_and_is_searched_from_its_folder
     for name in protocols():
         text = (tmp_path / "site" / "protocols" / f"{name}.html").read_text(encoding="utf-8")
         assert text.count("Who learns what</p>") == 1, f"{name} has no closing box"
-    surface = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    surface = (tmp_path / "site" / "api" / "codebook.html").read_text(encoding="utf-8")
     for kind in (Codebook, Categorical, Numeric, Text):
         for field in kind.__struct_fields__:
             assert f'id="blindbayes.{kind.__name__}.{field}"' in surface
@@ -173,6 +248,13 @@ def search_in_a_folder(site: Path, chromium: str) -> None:
         page.fill("input.md-search__input", "smooth")
         page.keyboard.press("End")  # it looks when a key comes up
         page.wait_for_selector(".md-search-result__item", timeout=30_000, state="attached")
+        for words, first in (("decimal comma", "how-to/tables.html"), ("GDPR", "how-to/data-protection.html")):
+            page.fill("input.md-search__input", "")
+            page.fill("input.md-search__input", words)
+            page.keyboard.press("End")
+            page.wait_for_function(
+                "first => document.querySelector('.md-search-result__item a')?.href.includes(first)", arg=first, timeout=30_000
+            )
         assert told == []
         browser.close()
 
@@ -324,7 +406,8 @@ def test_the_page_on_python_lists_the_public_surface_and_nothing_else() -> None:
     import blindbayes
     import blindbayes.testing
 
-    listed = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    texts = [path.read_text(encoding="utf-8") for path in sorted((DOCS / "api").glob("*.md"))]
+    listed = [name for text in texts for name in re.findall(r"^::: (\S+)$", text, flags=re.MULTILINE)]
     public = [f"blindbayes.{name}" for name in blindbayes.__all__ if name != "__version__"]
     assert sorted(listed) == sorted([*public, *(f"blindbayes.testing.{name}" for name in blindbayes.testing.__all__)])
     pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]

@@ -11,10 +11,9 @@ import pytest
 
 from blindbayes.agent.config import Carrier, Rows, SiteConfig
 from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.disclosure.policy import Policy
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.tasks.prediction import prediction_run
-from blindbayes.testing.loopback import Loopback
+from blindbayes.testing.loopback import Loopback, open_policy
 from support.column_sites import Split, classes, joined, small
 from support.engines import until
 from support.flare import Flare
@@ -22,7 +21,7 @@ from support.flare import Flare
 SPLIT = Split(small(), "class", {"north": ("age", "colour"), "south": ("weight",), "west": ("smokes",)}, ("north",))
 NAMES = tuple(SPLIT.holds)
 IN_ENGINE = {"north": "site-1", "south": "site-2", "west": "site-3"}
-EASY = Policy(max_runs_per_day=1000, min_cell=0)
+EASY = open_policy(max_runs_per_day=1000, min_cell=0)
 
 
 def sites(folder: Path, *, latency: str | None = None, short: Path | None = None) -> Loopback:

@@ -15,13 +15,13 @@ from blindbayes import Categorical, Codebook, ColumnStudy, Estimation, Limits, N
 from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.split import Split, split_rows
-from blindbayes.disclosure.policy import Policy
 from blindbayes.disclosure.value import SumForm
 from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import Total
 from blindbayes.study.simulation.site import MemorySite
 from blindbayes.study.tasks.evaluation import evaluation_task
+from blindbayes.testing.loopback import open_policy
 from blindbayes.wire.transcript import Cost, Keep, Transcript
 
 BOOK = Codebook(
@@ -174,7 +174,7 @@ def test_limits_on_rows_hold_for_the_held_out_part() -> None:
     with pytest.raises(PrivacyError, match="rows"):
         STUDY.replace(limits=Limits(min_rows=few)).evaluate(trained, TABLES)
     with pytest.raises(PrivacyError, match="rows"):
-        STUDY.evaluate(trained, TABLES, policies={"north": Policy(min_rows=few)})
+        STUDY.evaluate(trained, TABLES, policies={"north": open_policy(min_rows=few)})
 
 
 def test_a_total_that_no_rows_give_names_the_contributors() -> None:

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 from blindbayes import RowStudy
 from blindbayes.cli.commands.study import command
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.protocols import registry
 from blindbayes.report import spec as report_spec
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.tasks import registry as tasks
+from blindbayes.testing.loopback import open_policy
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")
@@ -114,7 +114,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("toy")
 def test_a_toy_is_a_study_a_policy_a_choice_and_a_refusal() -> None:
     assert "toy_sum" in tasks.known("rows")
-    assert "toy_sum" not in Policy().protocols  # a site allows a new protocol by name
+    assert "toy_sum" not in open_policy().protocols  # a site allows a new protocol by name
     with pytest.raises(ConfigError, match="the option cheer is a text"):
         RowStudy(BOOK, protocol="toy_sum", options={"cheer": 3})
 
@@ -122,7 +122,7 @@ def test_a_toy_is_a_study_a_policy_a_choice_and_a_refusal() -> None:
 @pytest.mark.usefixtures("toy")
 def test_a_toy_runs_in_memory_through_agents_and_in_the_report(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Office(tmp_path, NAMES, policy=Policy(protocols=("toy_sum",), min_colluders=0)) as office:
+        async with Office(tmp_path, NAMES, policy=open_policy(protocols=("toy_sum",), min_colluders=0)) as office:
             study = office.net.make_study(BOOK, protocol="toy_sum", deadlines=Deadlines(step=20, join=20, run=60))
             office.net.approve(study)
             runs = await office.run(study)

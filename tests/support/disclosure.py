@@ -15,6 +15,7 @@ from blindbayes.disclosure.history import History
 from blindbayes.disclosure.one_set import Binding, ExactSum
 from blindbayes.disclosure.policy import Policy
 from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
+from blindbayes.testing.loopback import open_policy
 
 STUDY, RUN = "5" * 64, "ab" * 16
 
@@ -76,7 +77,7 @@ def records(folder: Path, policy: Policy | None = None, *, epsilon: float = 10, 
         RunLedger.create(path, epsilon=epsilon)
     ledger = RunLedger(path)
     found = Records(
-        policy or Policy(),
+        policy or open_policy(),
         History(AuditLog(folder / "audit.log")),
         ledger,
         ApprovedRuns(3),

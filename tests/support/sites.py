@@ -21,7 +21,7 @@ from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.net.sessions import Timing
 from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks import registry as tasks
-from blindbayes.testing.loopback import Loopback
+from blindbayes.testing.loopback import Loopback, open_policy
 from support.clock import bounded as bounded
 from support.hub import MemoryHub
 
@@ -43,14 +43,14 @@ def duckdb_file(*statements: str) -> bytes:
         return path.read_bytes()
 
 
-LOOSE = Policy(min_cell=0)
+LOOSE = open_policy(min_cell=0)
 """Tests over columns compare with pooled training: no counter is set to 0."""
 
 
 def paper_policy(**fields: Any) -> Policy:
     """A policy that allows the papers' protocols besides the product's."""
     added = (name for name in tasks.names() if name not in tasks.own_names())
-    return Policy(**{"protocols": (*DEFAULT_PROTOCOLS, *added), "min_cell": 0, **fields})
+    return open_policy(**{"protocols": (*DEFAULT_PROTOCOLS, *added), "min_cell": 0, **fields})
 
 
 def make_rows(folder: Path, names: Sequence[str], *, rows: int = 40, seed: int = 7) -> dict[str, str | None]:

@@ -46,7 +46,16 @@ PASSPHRASE = click.option(
 )
 AS = click.option("--as", "who", help="Your name in the site's people.toml. [default: that of your account]")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-CODEBOOK = click.option("--codebook", "codebook_path", required=True, type=click.Path(dir_okay=False), help="Codebook file.")
+
+
+class _CodebookPath(click.Path):
+    """The path of a codebook; if it is missing, the message says how to make one."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return "`blindbayes codebook draft TABLE --target COLUMN --out codebook.toml` writes one from a public sample."
+
+
+CODEBOOK = click.option("--codebook", "codebook_path", required=True, type=_CodebookPath(dir_okay=False), help="Codebook file.")
 LEDGER = click.option("--ledger", type=click.Path(dir_okay=False), help="Ledger file, charged before the release.")
 DELTA = click.option("--delta", type=float, default=0.0, show_default=True, help="Privacy parameter delta; 0: pure privacy.")
 LARGE_DELTA = click.option(

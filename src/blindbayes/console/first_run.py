@@ -34,9 +34,9 @@ class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str = ""
     source: str | None = None
     epsilon: str = "10"
-    max_epsilon_per_run: float = 1.0
-    min_parties: int = 3
-    exact_sums: bool = False
+    max_epsilon_per_run: float = Policy().max_epsilon_per_run
+    min_parties: int = Policy().min_parties
+    exact_sums: bool = Policy().exact_sums
     passphrase: str | None = None
     invitation: str | None = None
 
@@ -96,8 +96,9 @@ class FirstRun:
 
     def _create(self, form: Answers, who: str) -> tuple[SiteFolder, Identity]:
         address = form.address.strip()
+        host, _, port = address.rpartition(":")
         config = SiteConfig(
-            listen=f"0.0.0.0:{address.rpartition(':')[2]}" if address else None,
+            listen=(address if host in ("127.0.0.1", "localhost", "[::1]") else f"0.0.0.0:{port}") if address else None,
             operator=self.address,
             rows=None if form.source is None else Rows(form.source.strip()),
             policy=Policy(

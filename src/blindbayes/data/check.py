@@ -85,7 +85,7 @@ def check(
     finally:
         if opened is not source:
             opened.close()
-    reports = [_report(misfits[name], codebook, feature, wrong) for name, feature in wanted.items()]
+    reports = [_report(misfits[name], rows, feature, wrong) for name, feature in wanted.items()]
     if rows > codebook.max_rows:
         reports[0].problem = f"more rows than max_rows = {codebook.max_rows}"
     return CheckReport(rows, reports)
@@ -98,7 +98,7 @@ def _look(column: Any, feature: Feature | None, codebook: Codebook, misfits: Mis
         encode_column(column, feature, codebook.markers(feature), training=True, misfits=misfits)
 
 
-def _report(misfit: Misfit, codebook: Codebook, feature: Feature | None, wrong: dict[str, str]) -> ColumnReport:
+def _report(misfit: Misfit, rows: int, feature: Feature | None, wrong: dict[str, str]) -> ColumnReport:
     report = ColumnReport(misfit.name, misfit.missing, misfit.unmapped, misfit.unreadable, misfit.outside)
     report.unmapped_codes = misfit.codes or Counter()
     problems = (
@@ -106,7 +106,7 @@ def _report(misfit: Misfit, codebook: Codebook, feature: Feature | None, wrong: 
         (misfit.fractional, "fractional numbers where categories are expected"),
         (misfit.many or len(report.unmapped_codes) > _MANY, "far more distinct values than the codebook lists"),
         (misfit.unmapped, "categories that the codebook does not list"),
-        (misfit.unreadable, "texts that are not numbers"),
+        (misfit.unreadable, f"texts that are not numbers, in {'all' if misfit.unreadable == rows else 'some'} rows: {_MARKS}"),
         (misfit.outside, "out of bounds"),
         (misfit.missing and (feature is None or not feature.optional), "missing, and not optional"),
     )
@@ -115,3 +115,4 @@ def _report(misfit: Misfit, codebook: Codebook, feature: Feature | None, wrong: 
 
 
 _MANY = 100_000
+_MARKS = "--decimal , reads decimal commas; a map (--map) makes numbers of dates; [missing] lists markers"

@@ -31,8 +31,10 @@ from blindbayes.data.values import (
     as_numpy,
     is_whole,
     marker_numbers,
+    not_numbers,
     plain_text,
     untyped,
+    untyped_column,
 )
 from blindbayes.errors import DataError
 from blindbayes.statistics import MISSING, Bags, CodedRows, cells_of
@@ -155,10 +157,7 @@ def _encoded(
         misfit.unreadable += _times(unreadable, rows)
         missing = missing | unreadable
     elif unreadable.any():
-        raise DataError(
-            f"feature {feature.name!r}: {int(unreadable.sum())} rows hold a text that is neither a number nor a missing "
-            "marker; add the marker to missing or mend the rows"
-        )
+        raise not_numbers(feature.name, int(unreadable.sum()))
     return _grid_codes(numbers, missing, feature, misfit, rows)
 
 
@@ -262,7 +261,7 @@ def arrow_column(values: Any, name: str, *, coded: bool = False) -> pa.Array:
         return values.cast(pa.large_string())
     if pa.types.is_decimal(kind):
         return values.cast(pa.string()).cast(pa.float64())  # Arrow's direct cast is off by a last bit
-    raise DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")
+    raise untyped_column(name)
 
 
 def _converted(values: Any, name: str) -> pa.Array:

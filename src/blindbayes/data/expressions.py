@@ -12,7 +12,7 @@ from typing import Any
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.engines import decimal_number, fetched, number_text, squared, text_key
 from blindbayes.data.libraries import dt, ibis, pa
-from blindbayes.data.values import marker_numbers
+from blindbayes.data.values import marker_numbers, untyped_column
 from blindbayes.errors import DataError
 
 _LARGEST = sys.float_info.max
@@ -138,7 +138,7 @@ def _read(table: Any, codebook: Codebook, feature: Numeric, *, lenient: bool) ->
     if kind.is_boolean():
         raise DataError(f"feature {feature.name!r}: numeric in the codebook, truth values in the table")
     if not kind.is_numeric():
-        raise _odd_type(feature.name)
+        raise untyped_column(feature.name)
     read = table.select(label=label, number=decimal_number(column) if kind.is_decimal() else column.cast("float64"))
     missing = read.number.isnull()
     if kind.is_floating() or kind.is_decimal():  # PostgreSQL's decimals know NaN too
@@ -154,11 +154,7 @@ def _key(table: Any, name: str) -> Any:
     column = table[name]
     kind = column.type()
     if not isinstance(kind, dt.String | dt.Boolean | dt.Integer | dt.Floating | dt.Decimal):
-        raise _odd_type(name)
+        raise untyped_column(name)
     if kind.is_string():
         return text_key(column)
     return decimal_number(column) if kind.is_decimal() else column
-
-
-def _odd_type(name: str) -> DataError:
-    return DataError(f"column {name!r} has a type that is neither text, number nor truth value; cast it before")

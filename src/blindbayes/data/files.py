@@ -16,7 +16,7 @@ import lzma
 import os
 import zipfile
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -121,7 +121,8 @@ def _settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
     except (UnicodeError, OSError, EOFError, zipfile.BadZipFile, lzma.LZMAError, pa.ArrowException):
         encoding = "UTF-8" if dialect.encoding is None else dialect.encoding
         raise DataError(
-            f"{path!r} is not {encoding} text with a header row; declare another encoding, such as latin-1"
+            f"{path!r} is not {encoding} text with a header row; declare another encoding: encoding='latin-1' "
+            "(--encoding latin-1 on the command line)"
         ) from None
     decoded = replace(dialect, encoding=encoding)
     if dialect.names is not None:
@@ -179,7 +180,7 @@ def csv_batches(
     for file in files_of(path):
         seen = 0
         for read in readers:
-            passed = 0
+            passed, is_misread = 0, False
             try:
                 for batch in read(file, dialect, columns, names):
                     passed += batch.num_rows
@@ -190,8 +191,25 @@ def csv_batches(
             except _Unscanned:
                 continue
             except pa.ArrowInvalid as problem:
-                if "straddling" not in str(problem):
-                    raise
+                is_misread = "straddling" not in str(problem)
+            if is_misread:  # outside of the handler, since the library's message quotes the row
+                _refuse_width(file, dialect, len(columns))
+                raise DataError(f"{Path(file).name!r} cannot be read as a table of {len(columns)} columns")
+
+
+def _refuse_width(file: str, dialect: Dialect, width: int) -> None:
+    """Raise an error that names the first line whose number of cells is not that of the header, if there is one."""
+    with _unpacked(file) as stream, suppress(csv.Error, UnicodeError):
+        lines = codecs.getreader(dialect.encoding or "utf-8")(stream)
+        reader = csv.reader(lines, delimiter=dialect.delimiter or ",", quotechar=dialect.quote)
+        start = 1
+        for row in reader:
+            if row and len(row) != width:
+                raise DataError(
+                    f"line {start} of {Path(file).name!r} has {len(row)} cells, and the table has {width} columns; quote a "
+                    "cell that contains the delimiter, or name another one: delimiter=';' (--delimiter ';' on the command line)"
+                )
+            start = reader.line_num + 1
 
 
 def _is_plain(dialect: Dialect) -> bool:

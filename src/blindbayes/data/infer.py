@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -217,9 +218,15 @@ def _stripped(values: Any) -> list[str]:
     return [str(value).strip() for value in _listed(values)]
 
 
+DATES = "dates: a map derives features from them (--map)"
 CELLS = 20  # bins of a number that is not bell-shaped
 _FEW = 20  # too few rows to judge whether a column identifies people
 _MANY = 1000  # too many categories
+_DATES = {
+    "YMD": r"^[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}([ T][0-9]{1,2}:[0-9]{2}(:[0-9.]+)?Z?)?$",
+    "DMY": r"^[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}( [0-9]{1,2}:[0-9]{2}(:[0-9.]+)?)?$",
+}
+_SENTENCE = r"\S+ \S+ \S.*[.!?]$"
 _PATTERNS = {
     "e-mail addresses": r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
     "phone numbers": r"^\+?[0-9][0-9 ()/.-]{7,}$",
@@ -234,6 +241,20 @@ class Draft:
     codebook: Codebook
     reasons: Mapping[str, str]
     left_out: Mapping[str, str]
+    dates: Mapping[str, str] = field(default_factory=dict)  # column left out -> order of its dates
+
+    @property
+    def maps(self) -> list[str]:
+        """Lines of a map that derives features from the dates that were left out, to choose from."""
+        lines = []
+        for name, order in self.dates.items():
+            day = f"date(col({json.dumps(name)}){'' if order == 'YMD' else f', {order!r}'})".replace("'", '"')
+            stem = re.sub(r"\W+", "_", name).strip("_").lower()
+            for part in ("month", "weekday"):
+                lines.append(f"{stem}_{part} = '{part}({day})'")
+            lines.append(f"{stem}_days = 'days(date(\"2000-01-01\"), {day})'  # days since")
+            lines.append(f"{stem}_years = 'years({day}, date(\"2025-01-01\"))'  # age on that day")
+        return lines
 
     def to_toml(self) -> str:
         """Return the codebook file with the reasons as comments, and the columns left out at its end."""
@@ -249,6 +270,27 @@ class Draft:
         return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def date_order(values: Any, name: str) -> str | None:
+    """Return the order of a column of dates, for `date` in a map, or None if it holds none. A type of dates counts too."""
+    kind = values.type if isinstance(values, pa.Array | pa.ChunkedArray) else None
+    if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return "YMD"
+    present = arrow_column(values, name).drop_null()
+    if not len(present) or not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
+        return None
+    texts, counts = present.value_counts().flatten()
+    for order, pattern in _DATES.items():
+        if (pc.sum(counts.filter(pc.match_substring_regex(texts, pattern))).as_py() or 0) * 2 > len(present):
+            return order
+    return None
+
+
+def _counts_up(numbers: Any) -> bool:
+    """Return True for whole numbers most of which are one more than the one before: record numbers, perhaps per batch."""
+    steps = np.diff(np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64))
+    return float(np.mean(steps == 1)) > 0.8
+
+
 def looks_personal(values: Any, name: str) -> str | None:
     """Return why a column's values look like identifiers or free text, without a value, or None if they do not."""
     column = arrow_column(values, name)
@@ -260,15 +302,21 @@ def looks_personal(values: Any, name: str) -> str | None:
     if pa.types.is_floating(present.type) and not pc.all(pc.equal(pc.floor(present), present)).as_py():
         return None
     if pa.types.is_integer(present.type) or pa.types.is_floating(present.type):  # all numbers of a CSV are floats
-        return f"every one of its {rows:,} numbers is different: a record number?" if distinct == rows else None
+        if distinct == rows or _counts_up(present):
+            return "its numbers are all different, or count up row by row: a record number?"
+        return None
     if pa.types.is_dictionary(present.type):
         present = present.dictionary_decode()
     if not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
     values, counts = present.value_counts().flatten()  # match each distinct text once
+    if date_order(present, name) is not None:
+        return DATES
     for what, pattern in _PATTERNS.items():
         if (pc.sum(counts.filter(pc.match_substring_regex(values, pattern))).as_py() or 0) * 2 > rows:
             return f"its values look like {what}"
+    if (pc.sum(counts.filter(pc.match_substring_regex(values, _SENTENCE))).as_py() or 0) * 2 > rows:
+        return "sentences: free text (kind = 'text' with a public vocabulary)"
     if distinct * 2 > rows:
         spaces = pc.sum(pc.cast(pc.match_substring(present, " "), pa.int64())).as_py() or 0
         text = " (text: kind = 'text' with a public vocabulary)" if spaces * 2 > rows else ""
@@ -294,14 +342,14 @@ def draft_codebook(
     features: list[Feature] = []
     reasons: dict[str, str] = {}
     left_out: dict[str, str] = {}
+    dates: dict[str, str] = {}
     for name in table.column_names:
         if name == target:
             continue
         column = table.column(name)
-        why = "as asked for" if name in drop else None if name in keep else looks_personal(column, name)
-        if why is None and column.null_count == len(column):
-            why = "it holds no value"
-        if why is not None:
+        if (order := date_order(column, name)) is not None and name not in drop:
+            dates[name] = order
+        if (why := _excluded(column, name, keep, drop)) is not None:
             left_out[name] = why
             continue
         feature = infer_feature(name, column, bins=bins, missing=tuple(missing))
@@ -324,7 +372,22 @@ def draft_codebook(
         expected_rows=expected,
         provenance="public frame",
     )
-    return Draft(book, reasons, left_out)
+    return Draft(book, reasons, left_out, {name: order for name, order in dates.items() if name in left_out})
+
+
+def _excluded(column: Any, name: str, keep: Collection[str], drop: Collection[str]) -> str | None:
+    """Return why a draft leaves a column out, or None."""
+    if name in drop:
+        return "as asked for"
+    if column.null_count == len(column):
+        return "it holds no value"
+    if name in keep:
+        return None
+    if date_order(column, name) is not None:
+        return DATES
+    if pc.count_distinct(column).as_py() == 1:
+        return "a constant: it has the same value in every row that has one"
+    return looks_personal(column, name)
 
 
 def _described(feature: Feature, column: Any, missing: tuple[str, ...]) -> tuple[Feature, str]:

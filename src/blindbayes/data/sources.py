@@ -243,12 +243,8 @@ def require_columns(
     require_distinct(columns)
     present = set(columns)
     wanted = [*codebook.names, *([codebook.target] if labels else [])]
-    if required:
-        for name in wanted:
-            if name not in present:
-                near = difflib.get_close_matches(name, sorted(present - {*wanted}), n=1)
-                hint = f"is {near[0]!r} a misspelling of it? Rename it" if near else "add it"
-                raise DataError(f"column {name!r} of the codebook is missing from the table; {hint} or change the codebook")
+    if required and (missing := [name for name in wanted if name not in present]):
+        raise _missing_columns(missing, sorted(present - {*wanted}))
     known = {*codebook.names, codebook.target}
     if codebook.identifier is not None:
         known |= {part.column for part in codebook.identifier.parts}
@@ -261,6 +257,17 @@ def require_columns(
                 )
     elif extra_columns != "ignore":
         raise ConfigError("extra_columns must be 'refuse' or 'ignore'")
+
+
+def _missing_columns(missing: Sequence[str], others: Sequence[str]) -> DataError:
+    """Return the error that names every missing column, its likely misspelling, and how to rename one."""
+    near = {name: difflib.get_close_matches(name, others, n=1) for name in missing}
+    named = [f"{name!r} (is {near[name][0]!r} a misspelling of it?)" if near[name] else repr(name) for name in missing]
+    columns, verb = ("columns", "are") if len(missing) > 1 else ("column", "is")
+    return DataError(
+        f"{columns} {', '.join(named)} of the codebook {verb} missing from the table; add or rename them, change the codebook, "
+        "or derive them by a map: map={'NEW': 'OLD'} (--map on the command line, [rows.map] in site.toml)"
+    )
 
 
 def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] = ()) -> pa.Table:

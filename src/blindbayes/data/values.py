@@ -194,6 +194,23 @@ def _typed(listed: list[Any], kinds: set[type]) -> pa.Array | None:
         return None
 
 
+def untyped_column(name: str) -> DataError:
+    """Return the error for a column of dates or of another type that no feature has."""
+    return DataError(
+        f"column {name!r} has a type that is neither text, number nor truth value. Dates become features through a map, such "
+        f"as open_table(frame, map={{'month': 'month(date(col(\"{name}\")))'}}); cast other types before"
+    )
+
+
+def not_numbers(name: str, rows: int) -> DataError:
+    """Return the error for texts in a numeric column."""
+    return DataError(
+        f"feature {name!r}: {rows} rows hold a text that is neither a number nor a missing marker. Add a marker to missing in "
+        "the codebook; read a decimal comma with decimal=',' (--decimal , on the command line); derive numbers from dates and "
+        "from texts with thousands separators by a map (--map)"
+    )
+
+
 @dataclass(slots=True)
 class Misfit:
     """Numbers of rows of a column that are missing, unmapped, unreadable or out of bounds."""
@@ -229,10 +246,7 @@ class Misfit:
                 f"add it to values or map it before{self._hint()}"
             )
         if self.unreadable:
-            raise DataError(
-                f"feature {self.name!r}: {self.unreadable} rows hold a text that is neither a number nor a missing "
-                "marker; add the marker to missing or mend the rows"
-            )
+            raise not_numbers(self.name, self.unreadable)
         if self.outside and isinstance(feature, Numeric):
             raise DataError(
                 f"feature {self.name!r}: {self.outside} rows are out of bounds [{feature.low}, {feature.high}]; "

@@ -23,9 +23,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     protocols: tuple[str, ...] = DEFAULT_PROTOCOLS
     min_parties: int = 3
     min_rows: int = 10
-    exact_sums: bool = True
+    exact_sums: bool = False
     changed_data: bool = False
-    max_epsilon_per_run: float = 10.0
+    max_epsilon_per_run: float = 1.0
     max_delta_per_run: float = 1e-5
     max_runs_per_day: int = 24
     max_running: int = 4
@@ -60,14 +60,20 @@ def require_allowed(policy: Policy, opens: Disclosure) -> None:
     if opens.answers is not None:
         _require_noise(policy, opens, opens.answers)
     if opens.epsilon > policy.max_epsilon_per_run:
-        raise PrivacyError(f"this site allows an epsilon of at most {policy.max_epsilon_per_run:g} per run")
+        raise PrivacyError(
+            f"this site allows an epsilon of at most {policy.max_epsilon_per_run:g} per run "
+            "(max_epsilon_per_run under [policy] in site.toml)"
+        )
     if opens.delta > policy.max_delta_per_run:
         raise PrivacyError(f"this site allows a delta of at most {policy.max_delta_per_run:g} per run")
 
 
 def _require_sum(policy: Policy, opens: Disclosure, row_sum: RowSum) -> None:
     if not opens.epsilon and not policy.exact_sums:  # also for sums in shares, which answers reveal
-        raise PrivacyError("this site takes part in no exact sum; the study needs an epsilon")
+        raise PrivacyError(
+            "this site takes part in no exact sum: give the study an epsilon, or allow exact sums here "
+            "(exact_sums under [policy] in site.toml)"
+        )
     if row_sum.form is SumForm.EXACT and row_sum.quorum_size < 3:
         raise PrivacyError("an exact sum of two sites reveals to each the other's statistics")
     if not opens.epsilon and row_sum.min_cell < policy.min_cell_of_sums:

@@ -33,6 +33,8 @@ def write_whole(path: Path, payload: bytes, *, private: bool = True, replace: bo
     mode = 0o600 if private else 0o644
     if not replace and path.exists():
         raise ConfigError(f"{path.name} exists already; nothing was overwritten")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{str(path)!r} is not a regular file; nothing was written: choose another path")
     draft = path.with_name(f".{path.name}.draft")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:

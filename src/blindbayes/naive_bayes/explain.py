@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +43,10 @@ class Explanation:
     def interval(self, label: str, against: str | None = None, *, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
         """Return intervals (low, high) of the exact model's log-odds, by row and part, and of their sum in a last column.
 
-        In `coverage` of all releases the number that the same table gives without noise lies in between. A model without
-        noise has intervals of width 0; a feature that was not released has an infinite one. Raises `ConfigError` for a
-        private model that does not say how its noise was drawn.
+        In `coverage` of all releases the number that the same table gives without noise lies in between. The private model's
+        own number may lie outside, where smoothing or a selected rule moved it. A model without noise has intervals of width
+        0; a feature that was not released has an infinite one. Raises `ConfigError` for a private model that does not say how
+        its noise was drawn.
         """
         one, others = self._pair(label, against)
         rows = len(self.terms)
@@ -73,7 +75,17 @@ class Explanation:
                 low[part, at], high[part, at] = ends[0][where], ends[1][where]
                 total += draws[:, where]
             low[part, -1], high[part, -1] = between(total, coverage)
-        return np.minimum(low, odds), np.maximum(high, odds)  # the shown value lies within: wider, never narrower
+        return low, high
+
+    def to_frame(self) -> Any:
+        """Return a pandas frame by row and part: what the part adds to the score of each class, and the sum as a last part."""
+        import pandas as pd
+
+        rows, parts = len(self.terms), (*self.parts, "(sum)")
+        terms = np.concatenate([self.terms, self.terms.sum(axis=1, keepdims=True)], axis=1)
+        columns = dict(zip(self.classes, terms.reshape(-1, len(self.classes)).T, strict=True))
+        index = pd.MultiIndex.from_product([range(rows), parts], names=["row", "part"])
+        return pd.DataFrame(columns, index=index)
 
     def _pair(self, label: str, against: str | None) -> tuple[int, list[int]]:
         one = self._at(label)

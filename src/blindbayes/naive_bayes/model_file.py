@@ -76,16 +76,20 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     statistics: dict[str, Any] | None
     parameters: _Parameters
     privacy: dict[str, Any] | None
+    cells_sha256: str | None = None  # of `codebook`, if a private release counts in other cells than the approved one
 
 
 def dump_model(record: ModelRecord) -> str:
     """Return the text of a model file."""
     parameters, settings = record.parameters, record.settings
+    own = parameters.codebook.sha256
+    approved = str(((record.privacy or {}).get("statement") or {}).get("codebook", own))
     stored = {"alpha": settings.alpha, "var_smoothing": settings.var_smoothing, "named": settings.named}
     document = {
         "format": FORMAT,
         "codebook": parameters.codebook.to_dict(),
-        "codebook_sha256": parameters.codebook.sha256,
+        "codebook_sha256": approved,
+        **({} if approved == own else {"cells_sha256": own}),
         "label_kind": record.label_kind,
         "settings": stored | msgspec.to_builtins(settings),
         "statistics": None if record.statistics is None else record.statistics.by_name(),
@@ -114,8 +118,11 @@ def _record(document: _Document, settings: ModelSettings) -> ModelRecord:
     if not {"var_smoothing", "named"} <= set(document.settings):
         raise ConfigError("the model file's settings are not those of this version")
     codebook = Codebook.from_dict(document.codebook)
-    if codebook.sha256 != document.codebook_sha256:
+    if codebook.sha256 != (document.cells_sha256 or document.codebook_sha256):
         raise ConfigError("the model file's codebook does not have the hash it states")
+    statement = (document.privacy or {}).get("statement") or {}
+    if document.cells_sha256 is not None and statement["codebook"] != document.codebook_sha256:
+        raise ConfigError("the model file names another approved codebook than its privacy statement")
     stated = document.parameters
     if set(stated.terms) != set(codebook.names) or not set(settings.numeric) <= set(codebook.names):
         raise ConfigError("the model file's parameters do not fit its codebook")

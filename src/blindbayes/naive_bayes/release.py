@@ -24,7 +24,7 @@ from blindbayes.report.output_check import (
     sums_of,
 )
 from blindbayes.report.page import leak_page, model_page
-from blindbayes.report.plots import evidence_plot, gaussian_plot, priors_plot
+from blindbayes.report.plots import evidence_plot, gaussian_plot, noisy_shares, priors_plot
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval
 from blindbayes.statistics.parameters import Parameters
@@ -106,12 +106,13 @@ def model_files(
 ) -> dict[str, bytes]:
     """Return the files of an open model: its card, its explanation, plots and the guarantee for machines."""
     approved = None if promise is None else promise.codebook
+    shares = noisy_shares(noise_interval, statistics)
     files = {
-        "model_card.md": model_card(parameters, facts, approved).encode(),
+        "model_card.md": model_card(parameters, facts, approved, shares=shares).encode(),
         "explain.html": model_page(
             parameters, noise_interval=noise_interval, statistics=statistics, approved=approved
         ).encode(),
-        "plots/priors.svg": priors_plot(parameters).encode(),
+        "plots/priors.svg": priors_plot(parameters, noise_interval, statistics).encode(),
         "plots/evidence.svg": evidence_plot(parameters, noise_interval, statistics).encode(),
     }
     if (bars := gaussian_plot(parameters, noise_interval)) is not None:

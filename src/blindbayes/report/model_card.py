@@ -9,20 +9,29 @@ from typing import Any
 from blindbayes.codebook import Categorical, Text
 from blindbayes.io.untrusted import markdown
 from blindbayes.statistics.evaluation import Binned, Evaluation
-from blindbayes.statistics.parameters import Parameters
+from blindbayes.statistics.parameters import FloatArray, Parameters
 
 
 def model_card(
-    parameters: Parameters, facts: Mapping[str, Any], approved: str | None = None, evaluation: Evaluation | None = None
+    parameters: Parameters,
+    facts: Mapping[str, Any],
+    approved: str | None = None,
+    evaluation: Evaluation | None = None,
+    shares: FloatArray | None = None,
 ) -> str:
     """Return the card in Markdown.
 
     `facts` are public facts of the run; `approved` is the hash of the agreed codebook; `evaluation` adds a section on results.
+    `shares` are the class shares by the noisy counts of a private model.
     """
     codebook = parameters.codebook
-    priors = ", ".join(
-        f"{markdown(label)} {math.exp(value):.3f}" for label, value in zip(codebook.classes, parameters.log_prior, strict=True)
-    )
+    priors = _by_class(codebook.classes, [math.exp(value) for value in parameters.log_prior])
+    classes = [f"- prior: {priors}"]
+    if shares is not None:
+        classes = [
+            f"- class shares, by the noisy counts: {_by_class(codebook.classes, shares.tolist())}",
+            f"- the score of a class starts at, as a probability: {priors}. It differs from the share: selected rules move it.",
+        ]
     lines = [
         "# Model card",
         "",
@@ -33,7 +42,7 @@ def model_card(
         "",
         *(f"- {name}: {markdown(value)}" for name, value in facts.items()),
         f"- codebook: {approved or codebook.sha256} ({codebook.provenance})",
-        f"- prior: {priors}",
+        *classes,
         "",
         "## Features",
         "",
@@ -118,3 +127,7 @@ def _figure(value: float) -> str:
 
 def _interval(figure: Binned) -> str:
     return f"{_figure(figure.value)} [{_figure(figure.low)}, {_figure(figure.high)}]" if figure.value >= 0 else "not defined"
+
+
+def _by_class(labels: Sequence[str], values: Sequence[float]) -> str:
+    return ", ".join(f"{markdown(label)} {value:.3f}" for label, value in zip(labels, values, strict=True))

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from blindbayes.protocols import registry
 from blindbayes.report.cover_sheet import OFFICER, Cover
 from blindbayes.report.leakage import OTHERS, TRUST_WORDS, Flow, LeakReport, PartyView
-from blindbayes.report.plots import bracket, plain
+from blindbayes.report.plots import bracket, noisy_shares, plain
 from blindbayes.report.prose import to_html
 from blindbayes.report.theme import render
 from blindbayes.report.weight_of_evidence import information, weights
@@ -186,6 +186,7 @@ def model_page(
     about = f"The model predicts {codebook.target} ({', '.join(codebook.classes)}). Codebook {approved or codebook.sha256}"
     ends = None if noise_interval is None else between(np.exp(noise_interval.log_prior))
     features = [_feature(parameters, name, bits, noise_interval, statistics) for name, bits in information(parameters).items()]
+    shares = noisy_shares(noise_interval, statistics)
     script = render("whatif.js")
     return render(
         "explain.html",
@@ -197,7 +198,7 @@ def model_page(
         priors=[
             {"text": f"{np.exp(value):.3f}", "note": _note(ends, index)} for index, value in enumerate(parameters.log_prior)
         ],
-        shares=_noisy_shares(noise_interval, statistics),
+        shares=[] if shares is None else [f"{share:.3f}" for share in shares],
         features=features,
         model=_what_if(parameters, noise_interval, statistics),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -237,14 +238,6 @@ def _feature(
         reason = "no row has them" if noise_interval is None else "hidden by the noise"
         notes.append(f"Values not shown: {hidden} ({reason}).")
     return feature | {"notes": [" ".join(notes)] if notes else []}
-
-
-def _noisy_shares(noise_interval: NoiseInterval | None, statistics: Statistics | None) -> list[str]:
-    """Return the class shares by the noisy counts of a private model; its prior may differ, since selected rules move it."""
-    if noise_interval is None or statistics is None:
-        return []
-    counts = np.maximum(statistics.class_counts, 0)
-    return [f"{count / max(counts.sum(), 1):.3f}" for count in counts]
 
 
 def _cell(value: float, ends: tuple[float, float] | None) -> dict[str, Any]:

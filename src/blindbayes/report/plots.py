@@ -10,7 +10,7 @@ from blindbayes.report.weight_of_evidence import Weight, information, weights
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.intervals import NoiseInterval, between
-from blindbayes.statistics.parameters import Gaussian, Parameters
+from blindbayes.statistics.parameters import FloatArray, Gaussian, Parameters
 
 _MAX_VALUES = 30  # of all features
 _FONT = 'font-family="system-ui,sans-serif" font-size="13"'
@@ -19,11 +19,26 @@ _COLOURS = (_BLUE, _RED, (46, 125, 50), (123, 31, 162), (230, 126, 34), (84, 110
 _SIDE, _GAP, _TOP = 300, 110, 60  # of the two panels of an evaluation
 
 
-def priors_plot(parameters: Parameters) -> str:
-    """Draw a bar per class."""
-    labels, values = parameters.codebook.classes, np.exp(parameters.log_prior)
+def noisy_shares(noise_interval: NoiseInterval | None, statistics: Statistics | None) -> FloatArray | None:
+    """Return the class shares by the noisy counts of a private model; None for others.
+
+    The score of a private model starts elsewhere, since smoothing and selected rules move it.
+    """
+    if noise_interval is None or statistics is None:
+        return None
+    counts: FloatArray = np.maximum(statistics.class_counts.astype(np.float64), 0)
+    return counts / max(float(counts.sum()), 1.0)
+
+
+def priors_plot(
+    parameters: Parameters, noise_interval: NoiseInterval | None = None, statistics: Statistics | None = None
+) -> str:
+    """Draw a bar per class: its prior, or of a private model its share by the noisy counts."""
+    shares = noisy_shares(noise_interval, statistics)
+    labels, values = parameters.codebook.classes, np.exp(parameters.log_prior) if shares is None else shares
+    title = "Prior" if shares is None else "Class shares, by the noisy counts,"
     left, width, step = _margin(labels), 420, 28
-    out = _open(left + width + 70, 40 + step * len(labels), f"Prior of {parameters.codebook.target}")
+    out = _open(left + width + 70, 40 + step * len(labels), f"{title} of {parameters.codebook.target}")
     for at, (label, value) in enumerate(zip(labels, values, strict=True)):
         y = 36 + step * at
         out.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(_short(label))}</text>')

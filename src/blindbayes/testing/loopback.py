@@ -32,6 +32,11 @@ from blindbayes.study.study import KINDS
 _PATIENCE_SECONDS = 10.0  # for an agent that is being restarted
 
 
+def open_policy(**limits: Any) -> Policy:
+    """Return the policy of sites in demonstrations and tests: exact sums are allowed, and an epsilon of 10 per run."""
+    return Policy(**{"exact_sums": True, "max_epsilon_per_run": 10.0} | limits)
+
+
 def free_port() -> int:
     """Return a port that the system gives to nobody else for a minute; a server may bind it.
 
@@ -136,7 +141,7 @@ class Loopback:
                 listen=address,
                 operator="127.0.0.1:0",
                 rows=None if source is None else Rows(source),
-                policy=policy or Policy(),
+                policy=policy or open_policy(),
             )
             shown = address if reached is None else reached[name]
             home, identity = SiteFolder.create(folder / name, name, config=config, address=shown)

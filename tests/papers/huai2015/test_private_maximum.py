@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
 from blindbayes.study.file import Limits, Privacy
+from blindbayes.testing.loopback import open_policy
 from support.consortium import BOOK, EVERYBODY, Consortium, done, edit, office
 from support.sites import bounded
 from support.studies import make_study
@@ -19,7 +19,7 @@ def test_the_size_of_the_largest_table_is_opened_to_all_and_nothing_else(tmp_pat
     """Huai's Delta = max N_k, between agents and in one process; a change of the roster takes it over."""
 
     async def test() -> None:
-        policy = Policy(protocols=("private_maximum", "oblivious_sum"))
+        policy = open_policy(protocols=("private_maximum", "oblivious_sum"))
         async with office(tmp_path, EVERYBODY[:3], policy) as here:
             edit(tmp_path, "south", 1, add=7)
             given = {"protocol": "private_maximum", "options": {"bits": 8}, "hosts": {"miner": "north"}}

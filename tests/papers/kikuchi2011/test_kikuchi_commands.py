@@ -13,8 +13,7 @@ import pytest
 
 from blindbayes import Codebook, NaiveBayes
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.disclosure.policy import Policy
-from blindbayes.testing.loopback import Loopback
+from blindbayes.testing.loopback import Loopback, open_policy
 
 BLINDBAYES = str(Path(sys.executable).parent / "blindbayes")
 BOOK = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1", "2")), Numeric("u", 0, 9, bins=3)), max_rows=1000)
@@ -47,7 +46,7 @@ def test_two_sites_train_and_classify_from_the_command_line(protocol: str, tmp_p
     expected = NaiveBayes(optional).fit(people[["v", "u"]], people["y"])
     BOOK.to_toml(tmp_path / "codebook.toml")
     sources: dict[str, str | None] = {name: str(tmp_path / f"{name}.csv") for name in ("bank", "shop")}
-    policy = Policy(protocols=("set_intersection", "distorted_intersection"), min_overlap=0, min_cell=0)
+    policy = open_policy(protocols=("set_intersection", "distorted_intersection"), min_overlap=0, min_cell=0)
     study = tmp_path / "study.toml"
     with Loopback(tmp_path / "sites", sources, policy=policy) as sites:
         folders = {name: site.home.folder for name, site in sites.sites.items()}

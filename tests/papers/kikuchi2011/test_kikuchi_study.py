@@ -12,10 +12,10 @@ from scipy.stats import binom
 
 from blindbayes import Codebook, ColumnStudy, JoinStudy, NaiveBayes
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.study import Study
 from blindbayes.study.tasks.registry import task_class
+from blindbayes.testing.loopback import open_policy
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, posterior
 from support.studies import make_study
 from support.two_party import coins
@@ -135,7 +135,7 @@ def test_what_is_refused_and_that_no_new_site_allows_it(protocol: str) -> None:
     assert task_class(protocol).restricted
     tables = {"bank": FRAME[["id", "u", "y"]], "shop": FRAME[["id", "v", "w"]]}
     with pytest.raises(PrivacyError, match="does not allow the protocol"):
-        study(protocol=protocol).simulate(tables, policies={"bank": Policy()})
+        study(protocol=protocol).simulate(tables, policies={"bank": open_policy()})
 
 
 def test_thinning_needs_two_people_of_a_class_and_its_own_smoothing() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +138,23 @@ def draft(
         screen.print(table)
     elif made.left_out:
         screen.line(f"left out: {', '.join(made.left_out)}")
+    if made.maps:
+        screen.line("Dates were left out. To use them, write lines of these to map.toml and draft a new file with --map:")
+        for line in made.maps:
+            screen.line(f"  {line}")
     screen.print(_LEAK, style="bold red")
+    if out is not None:
+        screen.line(f"Next: {_next_command(data, out, made.left_out, reading)}")
+
+
+def _next_command(data: str, out: str, left_out: Collection[str], reading: Mapping[str, Any]) -> str:
+    """Return the command that trains on the same table, read in the same way."""
+    words = ["blindbayes", "train", data, "--codebook", out]
+    words += ["--ignore-extra"] if left_out else []
+    for name, usual in (("delimiter", None), ("decimal", "."), ("encoding", None), ("quote", '"'), ("sheet", None)):
+        words += [f"--{name}", reading[name]] if reading[name] != usual else []
+    words += ["--map", reading["map_path"]] if reading["map_path"] is not None else []
+    return shlex.join([*words, "--out", "model.json"])
 
 
 @command.command("from-dictionary")

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.options import JSON
+from blindbayes.cli.options import JSON, open_data, table_options
 from blindbayes.cli.screen import Screen
 from blindbayes.errors import ConfigError
 
@@ -24,12 +24,20 @@ if TYPE_CHECKING:
 @click.argument("model", type=click.Path(exists=True))
 @click.option("--feature", help="Show every value of this feature instead of the ranked features.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write an HTML page to this file.")
+@click.option("--data", help="Explain the class of one row of this table, which --row names.")
+@click.option("--row", type=click.IntRange(min=1), default=1, show_default=True, help="With --data: the number of the row.")
+@table_options
 @JSON
-def command(model: str, feature: str | None, out: str | None, as_json: bool) -> None:
+def command(
+    model: str, feature: str | None, out: str | None, data: str | None, row: int, as_json: bool, **reading: Any
+) -> None:
     """Explain a model file or release folder: features by information, values by weight of evidence.
+
+    With --data, explain one row: what each of its values adds to the score of every class.
 
     Example:
       blindbayes explain model.json
+      blindbayes explain model.json --data visits.csv --row 3
       blindbayes explain release --feature age
       blindbayes explain model.json --out explain.html
     """
@@ -42,6 +50,9 @@ def command(model: str, feature: str | None, out: str | None, as_json: bool) -> 
         raise ConfigError(f"the model has no feature {feature!r}; it has {', '.join(parameters.terms)}")
     if out is not None:
         _write_page(fitted, out)
+        return
+    if data is not None:
+        _explain_row(fitted, data, row, as_json, reading)
         return
     bits = information(parameters)
     evidence = [weight for weight in weights(parameters, feature, noise_interval, record.statistics) if weight.seen]
@@ -57,6 +68,52 @@ def command(model: str, feature: str | None, out: str | None, as_json: bool) -> 
         screen = Screen()
         screen.print(_table_of_features(evidence, bits, classes))
         screen.line("Per class: the value with the most evidence, weighted by its frequency. --feature NAME shows all values.")
+
+
+def _explain_row(fitted: Any, data: str, row: int, as_json: bool, reading: Mapping[str, Any]) -> None:
+    """Print what every value of one row adds to the scores, compared with the mean over the classes."""
+    import numpy as np
+    import pyarrow as pa
+
+    from blindbayes.data.sources import require_columns
+
+    book = fitted.codebook_
+    with open_data(data, **reading) as source:
+        require_columns(source.columns, book, labels=False, extra_columns="ignore")
+        start = 0
+        for batch in source.batches(list(book.names), book):
+            table = pa.table(batch)
+            if row <= start + table.num_rows:
+                table = table.slice(row - 1 - start, 1)
+                break
+            start += table.num_rows
+        else:
+            raise ConfigError(f"the table has {start:,} rows, and no row {row:,}")
+    explanation = fitted.explain(table)
+    terms = explanation.terms[0]
+    centred = terms - terms.mean(axis=1, keepdims=True)
+    probabilities = fitted.predict_proba(table)[0]
+    predicted = str(fitted.predict(table)[0])
+    values = {name: table.column(name)[0].as_py() for name in book.names}
+    if as_json:
+        parts = {
+            part: dict(zip(explanation.classes, each, strict=True))
+            for part, each in zip(explanation.parts, centred.tolist(), strict=True)
+        }
+        shown = dict(zip(explanation.classes, probabilities.tolist(), strict=True))
+        print_json({"row": row, "class": predicted, "probabilities": shown, "values": values, "evidence": parts})
+        return
+    view = Table("part", "value", *map(escape, explanation.classes))
+    for part, each in zip(explanation.parts, centred, strict=True):
+        value = values.get(part)
+        text = "" if part not in values else "missing" if value is None else str(value)
+        view.add_row(escape(part), escape(text), *(f"{number:+.2f}" for number in each))
+    view.add_row("(sum)", "", *(f"{number:+.2f}" for number in centred.sum(axis=0)), end_section=True)
+    view.add_row("probability", "", *(f"{number:.3f}" for number in np.asarray(probabilities)))
+    screen = Screen()
+    screen.line(f"row {row:,}: {book.target} = {predicted}")
+    screen.print(view)
+    screen.line("Each number is a weight of evidence: above 0 the value raises the score of the class.")
 
 
 def load_model(place: str) -> Any:

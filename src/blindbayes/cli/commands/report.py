@@ -144,7 +144,8 @@ def _print_facts(facts: Mapping[str, Any], screen: Screen) -> None:
     if facts["signed by"] and facts["parties"]:
         screen.line("Only the signers state who took part here: `blindbayes report verify` checks all other parties too.")
     elif not facts["signed by"]:
-        screen.line("Not signed.")
+        signing = "`blindbayes train --release FOLDER --sign SITE` signs a release of one table"
+        screen.line("Not signed: a simulation in one process." if facts["parties"] else f"Not signed; {signing}.")
     if facts["model"]:
         screen.line(f"model.json  {facts['model']}")
     for key, value in facts["statement"].items():
@@ -253,8 +254,8 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
     Every file is compared with the checksums, and every signature with the cards that you bring or your site has pinned: the
     keys in the folder itself do not count. The command fails if the maker of the folder did not sign it, if a party that
     learns the result by the study has not signed the common files, or if a party that the release names has signed no
-    receipt of the run. For a folder without a result (a site's part in a run, or its classes) only the maker can vouch. A
-    simulation or a release of one table has no sites to vouch for it: use `report show`.
+    receipt of the run. For a folder without a result (a site's part in a run, or its classes) only the maker can vouch. For
+    a release of one table its maker vouches (`train --release --sign`); for a simulation in one process nobody can.
 
     Example:
       blindbayes report verify release --card north.toml --card south.toml --card west.toml
@@ -263,13 +264,41 @@ def verify(folder: str, cards: tuple[str, ...], config: Path, everyone: bool, pa
     if everyone and partial:
         raise ConfigError("--everyone and --partial exclude each other")
     files = read_folder(folder)
-    verify_files(files)
+    verified = verify_files(files)
+    if "study.toml" not in files and "model.json" in files:
+        _verify_alone(files, verified, _keys(cards, config), partial=partial, as_json=as_json)
+        return
     study, verification = check_release(files, _keys(cards, config))
     if as_json:
         print_json(_verification_facts(study, verification))
     else:
         _print_verification(study, verification, Screen())
     _require_complete(verification, folder, everyone=everyone, partial=partial)
+
+
+def _verify_alone(
+    files: Mapping[str, bytes], verified: Verified, keys: Mapping[str, bytes], *, partial: bool, as_json: bool
+) -> None:
+    """Verify a release that no run between sites made: of one table, or of a simulation in one process."""
+    kind = "a simulation in one process" if "leakage.json" in files else "a release of one table"
+    forged = [name for name, key in verified.signers.items() if keys.get(name, key) != key]
+    if forged:
+        raise DataError(f"the folder is signed as {forged[0]} with another key than on its card; do not rely on this folder")
+    vouching = [name for name in verified.signers if name in keys]
+    unknown = [name for name in verified.signers if name not in keys]
+    facts = {"kind": kind, "files": verified.files, "signed by": vouching, "no card of": unknown}
+    lines = [f"{kind}: {verified.files} files are as they were written"]
+    lines += [f"signed by {name}: {verified.signers[name].hex()[:16]}… (the key on its card)" for name in vouching]
+    print_result(facts, lines, as_json=as_json)
+    if vouching or partial:
+        return
+    if unknown:
+        raise DataError(f"{unknown[0]} signed, and you brought no card of {unknown[0]}: add --card, or --partial to go without")
+    if "leakage.json" in files:
+        raise DataError(
+            "no site took part in this release: nobody vouches for a simulation. Its checksums fit; --partial accepts that"
+        )
+    raise DataError("nobody signed this release; `train --release FOLDER --sign SITE` signs it, and --partial goes without")
 
 
 def _verification_facts(study: StudyFile, verification: Verification) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def command() -> None:
 @click.option("--listen", help="host:port to listen on; omit it if this site only dials out.")
 @_OPERATOR
 @click.option("--table", help="CSV or Parquet path, or database URL with its table: duckdb:///visits.duckdb#visits.")
+@click.option("--exact-sums", is_flag=True, help="Allow sums without noise; small groups can show in them.")
 @click.option("--epsilon", default="10", show_default=True, help="Budget of the site's ledger.")
 @click.option("--delta", default="0.00001", show_default=True, help="Budget of the site's ledger.")
 @click.option(
@@ -87,7 +88,9 @@ def init(folder: Path, name: str, table: str | None, succeeds: Path | None, as_j
     home, identity = SiteFolder.create(
         folder,
         name,
-        config=SiteConfig(listen=given["listen"], operator=given["operator"], rows=rows),
+        config=SiteConfig(
+            listen=given["listen"], operator=given["operator"], rows=rows, policy=Policy(exact_sums=given["exact_sums"])
+        ),
         passphrase=read_passphrase(given["passphrase_file"]),
         succeeds=old,
         **{each: given[each] for each in ("address", "epsilon", "delta")},

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Mapping
+from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,19 +31,22 @@ from blindbayes.io.untrusted import read_limited
 
 if TYPE_CHECKING:
     from blindbayes.crypto.signatures import SigningKey
+    from blindbayes.data import Source
     from blindbayes.naive_bayes.base import BaseNaiveBayes
     from blindbayes.report.cover_sheet import Cover
 
 WEAK_EPSILON = 10.0  # a note is printed above this
 _FOR_RELEASE = {"cover": "--cover", "title": "--title", "owner": "--owner", "site": "--sign"}
 _PRIVATE = ("delta", "allow_large_delta", "ledger", "expected_rows", "rows_per_person", "tuning_note")
+_FOLDS = 5
+_MAX_VALIDATED = 200_000  # rows; cross-validation reads and fits them five times
 _READING = ("delimiter", "decimal", "encoding", "quote", "sheet", "map_path")
 
 
 @click.command()
 @click.argument("data")
 @CODEBOOK
-@click.option("--out", type=click.Path(dir_okay=False), help="Write the model to this file.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write the model to this file; - prints it.")
 @click.option("--release", type=click.Path(file_okay=False), help="Write the model and its documents to this new folder.")
 @click.option("--cover", type=FILE, help="With --release: the filled-in output of `report cover`.")
 @click.option("--title", help="With --release: its title, if the cover has none.")
@@ -85,15 +90,23 @@ def train(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> None:
     out, release = given["out"], given["release"]
     _require_outputs(given)
     cover, signers = (None, {}) if release is None else _cover(given)
-    model = _fit(estimator, given)
+    model, summary = _fit(estimator, given)
+    if out == "-":
+        from blindbayes.naive_bayes.model_file import dump_model
+
+        click.echo(dump_model(model._record()))
+        return
     if out is not None:
         model.save(out)
     if release is not None:
         model.release(release, cover=cover, signers=signers)
     codebook, private = model.approved_codebook_, getattr(model, "statement_", None)
     if given["as_json"]:
-        print_json({"model": out, "release": release, "codebook": codebook, "private": private is not None})
+        facts = {"model": out, "release": release, "codebook": codebook, "private": private is not None}
+        print_json(facts | summary)
         return
+    for line in _summary_lines(summary):
+        click.echo(line)
     if out is not None:
         click.echo(f"model written to {out}; codebook {codebook[:12]}")
     if release is not None:
@@ -110,6 +123,10 @@ def _require_outputs(given: Mapping[str, Any]) -> None:
         raise ConfigError("nothing would be written: pass --out for the model file, or --release for a folder with documents")
     if release is None and (unused := [name for name, option in _FOR_RELEASE.items() if given[name] is not None]):
         raise ConfigError(f"{_FOR_RELEASE[unused[0]]} is for --release: pass a folder there")
+    if out == "-" and release is not None:
+        raise ConfigError("--out - prints the model; --release is for a run of its own")
+    if out == "-":
+        return
     for option, place in (("--out", out), ("--release", release)):
         folder = Path(place).absolute().parent if place is not None else None
         if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
@@ -122,7 +139,7 @@ def _require_outputs(given: Mapping[str, Any]) -> None:
         raise ConfigError("the release folder is not empty; choose another")
 
 
-def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> BaseNaiveBayes:
+def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> tuple[BaseNaiveBayes, dict[str, Any]]:
     from blindbayes.cli.screen import progress_bar
     from blindbayes.data.contribution_bound import require_identifier
 
@@ -137,7 +154,73 @@ def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> BaseNaive
     reading = {name: given[name] for name in _READING}
     with open_data(given["data"], **reading) as table, progress_bar("train") as table.watch:
         model.fit(table)
-    return model
+        summary = _summary(model, table)
+        if "epsilon" not in accepted:
+            summary["accuracy"] = _cross_validated(model, table)
+    return model, summary
+
+
+def _summary(model: BaseNaiveBayes, table: Source) -> dict[str, Any]:
+    """Return what was read: rows, classes, missing values and ignored columns; of a private model only what is public."""
+    book: Codebook = model.codebook_
+    identifier = [part.column for part in book.identifier.parts] if book.identifier is not None else []
+    known = {book.target, *book.names, *identifier}
+    summary: dict[str, Any] = {"ignored": [name for name in table.columns if name not in known]}
+    statistics = getattr(model, "statistics_", None)
+    if hasattr(model, "privacy_"):
+        shares = zip(model.classes_, model.class_log_prior_, strict=True)
+        return summary | {"noisy_shares": {str(label): math.exp(share) for label, share in shares}}
+    if statistics is None:
+        return summary
+    counts = statistics.class_counts
+    rows = int(counts.sum())
+    present = {name: int(cells.sum()) for name, cells in statistics.counts.items()}
+    present |= {name: int(sum(number)) for name, number in statistics.n.items()}
+    return summary | {
+        "rows": rows,
+        "classes": {label: int(count) for label, count in zip(book.classes, counts, strict=True)},
+        "missing": {name: rows - present[name] for name in book.names if present.get(name, rows) < rows},
+    }
+
+
+def _cross_validated(model: BaseNaiveBayes, table: Source) -> float | None:
+    """Return the accuracy by cross-validation, or None if the table is elsewhere, small or large."""
+    import numpy as np
+    import pyarrow as pa
+    from sklearn.base import clone
+
+    book, counts = model.codebook_, model.statistics_.class_counts
+    if not table.is_local or not 2 * _FOLDS <= int(counts.sum()) <= _MAX_VALIDATED or (counts > 0).sum() < 2:
+        return None
+    whole = table.arrow([*book.names, book.target], book)
+    folds = np.arange(whole.num_rows) % _FOLDS
+    right = 0
+    for fold in range(_FOLDS):
+        asked = whole.filter(pa.array(folds == fold))
+        fitted = clone(model).fit(whole.filter(pa.array(folds != fold)))
+        predicted = fitted.predict(asked.drop_columns([book.target])).astype(str).tolist()
+        right += sum(map(eq, predicted, asked.column(book.target).to_pylist()))
+    return right / int(whole.num_rows)
+
+
+def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if "rows" in summary:
+        classes = ", ".join(f"{label} {count:,}" for label, count in summary["classes"].items())
+        lines.append(f"{summary['rows']:,} rows: {classes}")
+        missing = ", ".join(f"{name} {count:,}" for name, count in summary["missing"].items())
+        lines.append(f"missing values: {missing or 'none'}")
+    if "noisy_shares" in summary:
+        shares = ", ".join(f"{label} {share:.3f}" for label, share in summary["noisy_shares"].items())
+        lines.append(f"class shares, by the noisy counts: {shares}")
+    if summary["ignored"]:
+        lines.append(f"ignored columns: {', '.join(summary['ignored'])}")
+    if summary.get("accuracy") is not None:
+        usual = max(summary["classes"].values()) / summary["rows"]
+        lines.append(
+            f"accuracy by {_FOLDS}-fold cross-validation: {summary['accuracy']:.3f} (always the largest class: {usual:.3f})"
+        )
+    return lines
 
 
 def _notes(model: BaseNaiveBayes, epsilon: float | None, ledger: str | None) -> list[str]:

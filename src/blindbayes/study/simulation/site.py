@@ -31,7 +31,7 @@ from blindbayes.study.tasks.prediction import Request
 from blindbayes.study.tasks.result import PreviousTotal
 from blindbayes.study.tasks.task import BatchColumns, State, Vector
 
-OPEN = Policy(min_rows=0, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
+OPEN = Policy(min_rows=0, exact_sums=True, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
 """The policy of a site that allows what the study says."""
 _KEY = Coins.fresh_seed()  # a site in memory lasts as long as the process
 

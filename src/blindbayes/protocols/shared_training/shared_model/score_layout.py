@@ -195,7 +195,7 @@ class ScoreLayout:
         if gaussian and codebook.variance_floor is None:
             raise ConfigError(
                 f"feature {gaussian[0].name!r} is Gaussian: a model in shares needs variance_floor in the codebook "
-                "(in squared units), or bins for the feature"
+                "(in squared units, such as variance_floor = 0.01), or bins for the feature"
             )
         if guard.acts and not all(item.optional for item in codebook.features):
             raise ConfigError("with a guard every feature has a counter for each of its values")

@@ -1,0 +1,320 @@
+"""What a newcomer with a messy table of his own stumbles over: each message names the next step, each page tells the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, RowStudy, load
+from blindbayes.cli import main, root
+from blindbayes.data import open_table
+from blindbayes.datasets import hospitals
+from blindbayes.disclosure.policy import Policy
+from blindbayes.errors import BlindbayesError, DataError
+from blindbayes.io.files import read_folder, write_whole
+from blindbayes.study.tasks.joined import require_bounds
+
+SPECIES = (
+    "Adelie penguin (Pygoscelis adeliae)",
+    "Chinstrap penguin (Pygoscelis antarctica)",
+    "Gentoo penguin (Pygoscelis papua)",
+)
+COMMENTS = ("Not enough blood for isotopes.", "Nest never observed with full clutch.", "No delta15N data received from lab.")
+
+
+def penguins() -> pd.DataFrame:
+    """A table like palmerpenguins' raw one: dates, comments, record numbers by species, a constant, gaps."""
+    draw, rows = random.Random(33), []
+    for species, count in enumerate((150, 70, 124)):
+        for number in range(count):
+            egg = date(2007, 11, 1) + timedelta(days=draw.randrange(40) + 365 * draw.randrange(3))
+            islands = ((0.4, 0.3, 0.3), (0.02, 0.02, 0.96), (0.02, 0.96, 0.02))[species]
+            rows.append(
+                {
+                    "Sample Number": number + 1,
+                    "Species": SPECIES[species],
+                    "Region": "Anvers",
+                    "Island": draw.choices(("Torgersen", "Biscoe", "Dream"), islands)[0],
+                    "Date Egg": egg.isoformat(),
+                    "Culmen (mm)": round(draw.gauss((38.8, 48.8, 47.5)[species], 2.7), 1),
+                    "Sex": draw.choice(("MALE", "FEMALE", None)),
+                    "Comments": draw.choice(COMMENTS) if draw.random() < 0.16 else None,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    penguins().to_csv("penguins.csv", index=False)
+    return tmp_path
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(root, words)
+
+
+def done(*words: str) -> str:
+    result = call(*words)
+    assert result.exit_code == 0, f"{result.output}{result.exception}"
+    return result.output
+
+
+def refused(*words: str) -> str:
+    result = call(*words)
+    assert isinstance(result.exception, BlindbayesError), repr(result.exception)
+    return str(result.exception)
+
+
+def draft(*more: str) -> str:
+    Path("book.toml").unlink(missing_ok=True)
+    return done("codebook", "draft", "penguins.csv", "--target", "Species", "--out", "book.toml", *more)
+
+
+def test_a_draft_leaves_out_dates_free_text_constants_and_record_numbers_with_the_reason() -> None:
+    shown = " ".join(draft().split())
+    book = Codebook.from_toml("book.toml")
+    assert book.names == ("Island", "Culmen (mm)", "Sex")
+    assert "phone" not in shown
+    for reason in ("dates", "sentences", "constant", "record number"):
+        assert reason in shown
+        assert reason in Path("book.toml").read_text()
+
+
+def test_the_next_command_of_a_draft_works_as_printed() -> None:
+    penguins().to_csv("penguins.csv", index=False, sep=";", decimal=",", encoding="latin-1")
+    shown = draft("--decimal", ",", "--encoding", "latin-1")
+    (line,) = [line for line in shown.splitlines() if line.startswith("Next: ")]
+    command = shlex.split(line.removeprefix("Next: "))
+    assert command[:2] == ["blindbayes", "train"]
+    done(*command[1:])
+    assert Path("model.json").is_file()
+
+
+def test_the_offered_map_makes_features_of_dates() -> None:
+    lines = [line.strip() for line in draft().splitlines() if line.startswith("  date_egg_")]
+    assert [line.partition(" ")[0] for line in lines] == [f"date_egg_{part}" for part in ("month", "weekday", "days", "years")]
+    Path("map.toml").write_text("\n".join(lines))
+    shown = draft("--map", "map.toml")
+    assert {"date_egg_month", "date_egg_weekday", "date_egg_days"} <= set(Codebook.from_toml("book.toml").names)
+    (line,) = [line for line in shown.splitlines() if line.startswith("Next: ")]
+    done(*shlex.split(line.removeprefix("Next: "))[1:])
+
+
+def test_dates_that_begin_with_the_day_are_offered_in_that_order() -> None:
+    table = penguins()
+    table["Date Egg"] = pd.to_datetime(table["Date Egg"]).dt.strftime("%d.%m.%Y")
+    table.to_csv("penguins.csv", index=False)
+    lines = [line.strip() for line in draft().splitlines() if line.startswith("  date_egg_month")]
+    Path("map.toml").write_text("\n".join(lines))
+    draft("--map", "map.toml")
+    feature = Codebook.from_toml("book.toml").numeric("date_egg_month")
+    assert feature.low >= 10
+    assert feature.high <= 13
+
+
+def test_a_datetime_column_of_a_frame_is_a_feature_through_a_map() -> None:
+    table = penguins()[["Species", "Culmen (mm)", "Date Egg"]]
+    table["Date Egg"] = pd.to_datetime(table["Date Egg"])
+    with pytest.raises(DataError, match=r"Dates become features through a map.*month\(date\(col\(\"Date Egg\"\)\)\)"):
+        NaiveBayes().fit(table.drop(columns="Species"), table["Species"])
+    book = Codebook("Species", SPECIES, (Numeric("Culmen (mm)", 20, 70, 0.1), Numeric("month", 1, 12)))
+    with open_table(table, map={"month": 'month(date(col("Date Egg")))'}) as rows:
+        model = NaiveBayes(book).fit(rows)
+    months = pd.DatetimeIndex(table["Date Egg"]).month
+    expected = NaiveBayes(book).fit(table.assign(month=months).drop(columns="Date Egg"))
+    assert model.statistics_ == expected.statistics_
+
+
+def test_train_says_what_it_read_and_how_good_the_model_is() -> None:
+    draft()
+    shown = done("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out", "model.json")
+    assert f"344 rows: {SPECIES[0]} 150, {SPECIES[1]} 70, {SPECIES[2]} 124" in shown
+    assert f"missing values: Sex {int(penguins()['Sex'].isna().sum())}" in shown
+    assert "ignored columns: Sample Number, Region, Date Egg, Comments" in shown
+    facts = json.loads(
+        done("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out", "model2.json", "--json")
+    )
+    table = penguins()
+    folds, right = np.arange(len(table)) % 5, 0
+    for fold in range(5):
+        model = NaiveBayes(Codebook.from_toml("book.toml"), extra_columns="ignore").fit(table[folds != fold])
+        held = table[folds == fold]
+        right += int((model.predict(held.drop(columns="Species")) == held["Species"]).sum())
+    assert facts["accuracy"] == pytest.approx(right / len(table))
+    assert f"cross-validation: {facts['accuracy']:.3f}" in shown
+
+
+def test_train_with_epsilon_tells_nothing_that_is_exact() -> None:
+    draft()
+    command = ["train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--epsilon", "1"]
+    shown = done(*command, "--out", "model.json")
+    facts = json.loads(done(*command, "--out", "model2.json", "--json").partition("\nno ledger")[0])
+    assert not {"rows", "classes", "missing", "accuracy"} & set(facts)
+    assert "class shares, by the noisy counts" in shown
+    assert "missing" not in shown
+    assert "cross-validation" not in shown
+
+
+def test_one_row_is_explained_on_the_command_line_and_as_a_frame() -> None:
+    draft()
+    done("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out", "model.json")
+    facts = json.loads(done("explain", "model.json", "--data", "penguins.csv", "--row", "200", "--json"))
+    row = penguins().iloc[[199]]
+    model = load("model.json")
+    explanation = model.explain(row[list(model.codebook_.names)])
+    frame = explanation.to_frame()
+    assert facts["class"] == model.predict(row[list(model.codebook_.names)])[0]
+    assert list(frame.loc[0].index) == ["(prior)", "Island", "Culmen (mm)", "Sex", "(sum)"]
+    assert np.allclose(frame.loc[(0, "(sum)")], explanation.terms[0].sum(axis=0))
+    island = frame.loc[(0, "Island")]
+    assert facts["evidence"]["Island"] == pytest.approx((island - island.mean()).to_dict())
+    assert facts["values"]["Culmen (mm)"] == str(row["Culmen (mm)"].iloc[0])
+    assert "Biscoe" in done("explain", "model.json", "--data", "penguins.csv", "--row", "300")
+    assert "no row 345" in refused("explain", "model.json", "--data", "penguins.csv", "--row", "345")
+
+
+def test_a_row_with_a_cell_too_many_is_named_by_its_line() -> None:
+    draft()
+    text = Path("penguins.csv").read_text().splitlines()
+    text[1] = text[1].replace("Anvers", '"Anvers\nIsland"')  # a cell over two lines
+    text[9] += ",extra"
+    Path("penguins.csv").write_text("\n".join(text))
+    message = refused("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out", "model.json")
+    assert "line 11 of 'penguins.csv' has 9 cells, and the table has 8 columns" in message
+    assert "extra" not in message
+
+
+def test_messages_about_a_table_name_the_option() -> None:
+    draft()
+    table = penguins().drop(columns=["Date Egg", "Comments", "Region", "Sample Number"])
+    asked = ("--codebook", "book.toml", "--out", "model.json")
+    table.assign(Island="Übersee").to_csv("latin.csv", index=False, encoding="latin-1")
+    Path("latin.csv").write_bytes("Ärger,x\n1,2\n".encode("latin-1"))
+    assert "--encoding latin-1" in refused("train", "latin.csv", *asked)
+    table.to_csv("comma.csv", index=False, sep=";", decimal=",")
+    assert "--decimal ," in refused("train", "comma.csv", *asked)
+    shown = " ".join(call("codebook", "check", "book.toml", "--data", "comma.csv").output.replace("│", " ").split())
+    assert "in all rows" in shown
+    table.rename(columns={"Island": "insel", "Sex": "geschlecht"}).to_csv("german.csv", index=False)
+    message = refused("train", "german.csv", *asked)
+    assert "'Island'" in message
+    assert "'Sex'" in message
+    assert "--map" in message
+
+
+def test_train_without_a_codebook_names_the_command_that_drafts_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "penguins.csv", "--out", "model.json"])
+    assert "blindbayes codebook draft" in capsys.readouterr().err
+
+
+def test_a_missing_bound_names_every_party_and_the_least_number() -> None:
+    with pytest.raises(BlindbayesError, match=r"clinic, registry: .* from 4,096"):
+        require_bounds({}, ("clinic", "registry"))
+
+
+def test_only_regular_files_are_replaced_and_a_dash_prints_the_model(tmp_path: Path) -> None:
+    draft()
+    os.mkfifo(tmp_path / "pipe")
+    asked = ("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out")
+    assert "not a regular file" in refused(*asked, "pipe")
+    assert "'pipe' exists" in refused("codebook", "draft", "penguins.csv", "--target", "Species", "--out", "pipe")
+    with pytest.raises(BlindbayesError, match="not a regular file"):
+        write_whole(Path("pipe"), b"")
+    done(*asked, "model.json")
+    assert json.loads(done(*asked, "-")) == json.loads(Path("model.json").read_text())
+
+
+def private_release() -> dict[str, bytes]:
+    draft()
+    model = PrivateNaiveBayes(Codebook.from_toml("book.toml"), epsilon=2.0, extra_columns="ignore")
+    model.fit(penguins()).release("release", cover="Penguins")
+    return read_folder("release")
+
+
+def test_card_plot_and_page_of_a_private_model_show_class_shares_as_class_shares() -> None:
+    files = private_release()
+    model = load("release/model.json")
+    shares = [f"{share:.3f}" for share in np.exp(model.class_log_prior_)]
+    card, plot, page = (files[name].decode() for name in ("model_card.md", "plots/priors.svg", "explain.html"))
+    assert "- prior:" not in card
+    assert "class shares, by the noisy counts: " in card
+    assert "Prior of" not in plot
+    assert "by the noisy counts" in plot
+    assert "<h2>Prior</h2>" not in page
+    for share in shares:
+        assert share in plot
+        assert share in card
+        assert share in page
+
+
+def test_the_codebook_hash_of_a_model_file_is_the_approved_one() -> None:
+    files = private_release()
+    document = json.loads(files["model.json"])
+    approved = Codebook.from_toml("book.toml").sha256
+    assert document["codebook_sha256"] == approved
+    assert document["cells_sha256"] == load("release/model.json").codebook_.sha256 != approved
+    for key in ("codebook_sha256", "cells_sha256"):
+        Path("forged.json").write_text(json.dumps(document | {key: "0" * 64}))
+        with pytest.raises(BlindbayesError, match=r"hash|another approved codebook"):
+            load("forged.json")
+
+
+def test_report_verify_reads_releases_of_one_table_and_of_a_simulation() -> None:
+    draft()
+    for name in ("mary", "eve"):
+        done("site", "init", name, "--name", name)
+    asked = ("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--title", "Penguins", "--release")
+    done(*asked, "signed", "--sign", "mary")
+    done(*asked, "plain")
+    shown = done("report", "verify", "signed", "--card", "mary/card.toml")
+    assert "a release of one table" in shown
+    assert "signed by mary" in shown
+    assert "you brought no card of mary" in refused("report", "verify", "signed", "--card", "eve/card.toml")
+    assert "--sign" in refused("report", "verify", "plain")
+    assert "Not signed; " in done("report", "plain")
+    card = Path("eve/card.toml").read_text().replace('name = "eve"', 'name = "mary"')
+    Path("other.toml").write_text(card)
+    with pytest.raises(AssertionError):  # a card of that name with another key never passes
+        done("report", "verify", "signed", "--card", "other.toml")
+    data = hospitals(300)
+    RowStudy(data.codebook).simulate(data.tables).save("simulated")
+    assert "nobody vouches for a simulation" in refused("report", "verify", "simulated")
+    assert "a simulation in one process" in done("report", "verify", "simulated", "--partial")
+    assert "Not signed: a simulation in one process." in done("report", "simulated")
+
+
+def test_the_defaults_of_a_policy_are_those_of_the_first_form() -> None:
+    assert Policy().exact_sums is False
+    assert Policy().max_epsilon_per_run == 1.0
+    done("site", "init", "north", "--name", "north")
+    facts = json.loads(done("site", "policy", "--config", "north"))
+    assert (facts["exact_sums"], facts["max_epsilon_per_run"]) == (False, 1.0)
+    done("site", "init", "south", "--name", "south", "--exact-sums")
+    assert json.loads(done("site", "policy", "--config", "south"))["exact_sums"] is True
+
+
+def test_an_interval_is_not_stretched_to_hold_the_number_shown() -> None:
+    """Some parts of a noisy model lie outside their interval; before, every one lay inside."""
+    book = Codebook("y", ("a", "b"), (Categorical("c", ("p", "q", "r")), Numeric("n", 0, 50, bins=10)))
+    draw = np.random.default_rng(5)
+    columns = {"y": draw.choice(["a", "b"], 200), "c": draw.choice(["p", "q", "r"], 200), "n": draw.integers(0, 51, 200)}
+    table = pd.DataFrame(columns)
+    outside = 0
+    for _ in range(8):
+        explanation = PrivateNaiveBayes(book, epsilon=1.0).fit(table).explain(table[["c", "n"]][:40])
+        low, high = explanation.interval("a")
+        odds = explanation.log_odds("a")
+        outside += int(((odds < low[:, :-1] - 1e-9) | (odds > high[:, :-1] + 1e-9)).sum())
+    assert outside > 0
