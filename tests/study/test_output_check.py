@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Limits, NaiveBayes, Privacy, PrivateNaiveBayes, RowStudy
+from blindbayes import Estimation, Limits, NaiveBayes, Privacy, PrivateNaiveBayes, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.table import count_table
 from blindbayes.disclosure.policy import Policy, require_checked
@@ -73,6 +74,12 @@ def test_a_release_of_one_table_has_it_too(tmp_path: Any) -> None:
         assert document["status"] == ("fail", "pass")[at]
 
 
+def test_an_evaluation_is_left_to_a_person() -> None:
+    study, sources = RowStudy(BOOK, estimation=Estimation(held_out=0.3)), tables()
+    document = checked(study.evaluate(study.simulate(sources), sources))
+    assert results(document) == {"floor": "review", "differencing": "review"}
+
+
 def test_a_policy_can_refuse_what_failed() -> None:
     require_checked(Policy(), "fail")
     require_checked(Policy(failed_outputs=False), "review")
@@ -94,3 +101,9 @@ def test_the_checks_of_statistics() -> None:
     assert worst(()) == "pass"
     assert worst(("pass", "review")) == "review"
     assert isinstance(statistics, Statistics)
+
+
+def test_the_published_schema_is_the_one_that_is_shipped() -> None:
+    published = Path(__file__).parents[2] / "docs" / "disclosure.schema.json"
+    assert json.loads(published.read_text()) == schema()
+    jsonschema.Draft202012Validator.check_schema(schema())

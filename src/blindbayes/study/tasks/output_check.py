@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from blindbayes._lazy import lazy
 from blindbayes.codebook import Numeric
 from blindbayes.disclosure.checks import checks_for
 from blindbayes.disclosure.policy import MAX_NOISE_EPSILON
@@ -19,10 +21,14 @@ from blindbayes.report.output_check import (
     sums_of,
 )
 from blindbayes.statistics.floor import FlooredTable
-from blindbayes.statistics.recomputed import recompute
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.tasks.result import Result, RunResult
 from blindbayes.study.tasks.task import Task
+
+if TYPE_CHECKING:
+    from blindbayes.statistics import recomputed
+else:
+    recomputed = lazy("blindbayes.statistics.recomputed")  # loads a solver, which only a floor needs
 
 AGREED = "the study, which these parties agreed on, opens exact sums without min_cell"
 
@@ -55,7 +61,8 @@ def with_checks(task: Task, result: RunResult) -> RunResult:
 
 def _outputs(opens: Disclosure, result: RunResult, agreement: Agreement | None) -> Iterator[CheckedOutput]:
     statistics = result.statistics if isinstance(result, Result) else None
-    table: FlooredTable | None = getattr(result, "table", None)
+    opened = getattr(result, "table", None)
+    table = opened if isinstance(opened, FlooredTable) else None
     if opens.row_sum is not None and opens.row_sum.form is not SumForm.SHARED:
         checks = [*_sum_checks(opens, opens.row_sum, agreement)]
         if opens.row_sum.form is SumForm.EXACT and table is None and statistics is not None:
@@ -100,7 +107,7 @@ def _sum_checks(opens: Disclosure, row_sum: RowSum, agreement: Agreement | None)
 def _floored_checks(table: FlooredTable) -> Iterator[OutputRule]:
     text = f"{table.suppressed} of {len(table.cells)} cells were suppressed before anything was opened"
     yield OutputRule("floor", "pass", f"{text}; the others are 0 or at least {table.floor}")
-    bounds = list(recompute(table))
+    bounds = list(recomputed.recompute(table))
     if determined := sum(each.is_determined for each in bounds):
         yield OutputRule("recomputation", "fail", f"{determined} suppressed cells follow from the opened ones")
     else:
