@@ -184,7 +184,7 @@ def test_a_study_protects_persons_and_says_where_not(tmp_path: Path) -> None:
     result = study.simulate({name: visits(seed=at) for at, name in enumerate("pqr")}, ledgers={"p": ledger.path})
     assert ledger.balance().basic_epsilon == 5
     assert "at k sites the loss is up to k times epsilon" in " ".join(result.statement.split())
-    with pytest.raises(PrivacyError, match="one unit"):
+    with pytest.raises(PrivacyError, match="epsilon 10 "):  # a study of records, at the price of both rows of a person
         RowStudy(BOOK, privacy=Privacy(epsilon=5.0)).simulate({name: visits() for name in "pqr"}, ledgers={"p": ledger.path})
 
 

@@ -122,7 +122,8 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
     model = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=6000).fit(table)
     assert (model.predict(rows) == labels).mean() > largest - 0.01
     assert model.privacy_["stages"]["last choice"] == pytest.approx(0.25)
-    assert "how far the model is believed" in str(model.privacy_["statement"])
+    choice = next(stage for stage in model.statement_.stages if stage.name == "last choice")
+    assert (choice.mechanism, float(choice.epsilon)) == ("permute_and_flip", 0.25)
     assert any("by how many rows are right then" in reason for reason in model.privacy_["reasons"])
 
 

@@ -74,8 +74,8 @@ def test_copies_keep_every_parameter(tmp_path: Path) -> None:
 def test_neither_estimator_has_parameters_of_the_other() -> None:
     plain, private = (set(kind.__init__.__annotations__) for kind in (NaiveBayes, PrivateNaiveBayes))
     assert plain & private == {"codebook", "alpha", "priors", "class_weight", "extra_columns", "return"}
-    with pytest.raises(TypeError, match="epsilon"):
-        PrivateNaiveBayes(BOOK)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="epsilon or rho"):
+        PrivateNaiveBayes(BOOK).fit(*table())
     with pytest.raises(TypeError, match="epsilon"):
         NaiveBayes(BOOK, epsilon=1.0)  # type: ignore[call-arg]
 
