@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from blindbayes.naive_bayes.private import PrivateNaiveBayes
     from blindbayes.report.leakage import LeakReport
     from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
-    from blindbayes.study.fields import Estimation, Limits, Privacy
+    from blindbayes.study.fields import Candidate, Estimation, Limits, Privacy
     from blindbayes.study.simulation.models import JointModel
     from blindbayes.study.tasks.result import JointResult, Prediction, Result
 
@@ -56,11 +56,12 @@ _LAZY = {
     **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.study.tasks.result"),
     "JointModel": "blindbayes.study.simulation.models",
     **dict.fromkeys(("ColumnStudy", "JoinStudy", "RowStudy"), "blindbayes.study"),
-    **dict.fromkeys(("Estimation", "Limits", "Privacy"), "blindbayes.study.fields"),
+    **dict.fromkeys(("Candidate", "Estimation", "Limits", "Privacy"), "blindbayes.study.fields"),
 }
 __all__ = [
     "Account",
     "BlindbayesError",
+    "Candidate",
     "Categorical",
     "CentredGaussian",
     "Classwise",

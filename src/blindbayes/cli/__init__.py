@@ -26,6 +26,7 @@ COMMANDS = {
     "audit": "Try to refute the privacy claim of a mechanism or an estimator.",
     "codebook": "Make, check and show codebooks: public facts about columns.",
     "demo": "Run a demonstration: three hospitals train one model.",
+    "drift": "Compare current rows with the model in use: retrain or not?",
     "explain": "Explain a model, value by value.",
     "export": "Write a model as PMML, ONNX or skops.",
     "ids": "Check identifiers before two parties join on them.",

@@ -64,6 +64,9 @@ def releases(context: Context, page: int = 1) -> dict[str, Any]:
     return {"releases": rows, **about}
 
 
+_RESULTS = ("evaluation.md", "cross_validation.md")
+
+
 async def release(context: Context, run: str) -> dict[str, Any]:
     """One release: its files, whether they verify, and the privacy statement."""
     home = context.agent.home
@@ -87,6 +90,7 @@ async def release(context: Context, run: str) -> dict[str, Any]:
         "problem": problem,
         **{name: [] if verification is None else list(getattr(verification, field)) for name, field in _VERIFICATION.items()},
         "statement": files["statement.md"].decode() if "statement.md" in files and not problem else "",
+        "results": next((files[name].decode() for name in _RESULTS if name in files and not problem), ""),
         "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
     }
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from blindbayes.report.weight_of_evidence import Weight, information, weights
 from blindbayes.statistics import Statistics
+from blindbayes.statistics.drift import MOVED, RETRAIN, Drift
 from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.intervals import NoiseInterval, between
 from blindbayes.statistics.parameters import FloatArray, Gaussian, Parameters
@@ -172,6 +173,26 @@ def evaluation_plot(evaluation: Evaluation) -> str:
         known = f"AUC {area.value:.3f} ({area.low:.3f} to {area.high:.3f})" if np.isfinite(area.value) else "no AUC"
         out.append(f'<rect x="60" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
         out.append(f'<text x="80" y="{y}">{escape(_short(label))}: {known}</text>')
+    return "".join([*out, "</svg>\n"])
+
+
+def drift_plot(drift: Drift) -> str:
+    """Draw the stability index of each feature and of the classes as a bar, beside the limits of 0.1 and 0.25."""
+    indices = {**({} if drift.classes is None else {"(classes)": drift.classes}), **drift.features}
+    names = sorted(indices, key=lambda name: -indices[name])[:_MAX_VALUES]
+    left, width, step = _margin(names), 420, 24
+    scale = width / max([2 * RETRAIN, *(indices[name] for name in names)])
+    out = _open(left + width + 70, 70 + step * len(names), "Population stability index of current rows")
+    for limit in (MOVED, RETRAIN):
+        x = left + scale * limit
+        out.append(f'<path d="M {x:.1f} 36 V {44 + step * len(names)}" stroke="#888" stroke-dasharray="3 3"/>')
+        out.append(f'<text x="{x:.1f}" y="{60 + step * len(names)}" text-anchor="middle">{limit:g}</text>')
+    for at, name in enumerate(names):
+        y, value = 40 + step * at, indices[name]
+        colour = _RED if value >= RETRAIN else _BLUE
+        out.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(_short(name))}</text>')
+        out.append(f'<rect x="{left}" y="{y}" width="{max(scale * value, 1):.1f}" height="18" fill="rgb{colour}"/>')
+        out.append(f'<text x="{left + scale * value + 6:.1f}" y="{y + 14}">{value:.3f}</text>')
     return "".join([*out, "</svg>\n"])
 
 

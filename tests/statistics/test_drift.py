@@ -1,0 +1,83 @@
+"""Drift: no alarm for rows of the same kind, an alarm for those that moved, locally and between models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from blindbayes import NaiveBayes
+from blindbayes.cli import root
+from blindbayes.errors import BlindbayesError
+from blindbayes.naive_bayes.drift import measure_drift
+from blindbayes.report.plots import drift_plot
+from study.test_study_evaluation import BOOK, patients
+
+COLUMNS = [*BOOK.names, "ill"]
+BEFORE, SAME = patients(4000, 1)[COLUMNS], patients(4000, 2)[COLUMNS]
+PLAIN = BOOK.from_dict({**BOOK.to_dict(), "identifier": None})
+MODEL = NaiveBayes(PLAIN).fit(BEFORE[list(BOOK.names)], BEFORE["ill"])
+
+
+def moved(years: int) -> pd.DataFrame:
+    return SAME.assign(age=np.clip(SAME["age"] + years, 0, 120))
+
+
+def test_rows_of_the_same_kind_raise_no_alarm_and_older_people_do() -> None:
+    same = measure_drift(MODEL, SAME)
+    assert max(same.features.values()) < 0.02
+    assert same.sentence.startswith("No need to retrain: ")
+    older = measure_drift(MODEL, moved(15))
+    assert max(older.features, key=lambda name: older.features[name]) == "age"
+    assert older.sentence.startswith("Retrain")
+    assert "age" in older.sentence
+
+
+def test_the_index_of_normal_features_is_that_of_their_densities() -> None:
+    drift = measure_drift(MODEL, moved(15))
+    grid = np.linspace(-200, 400, 60_001)
+    from blindbayes.statistics.drift import Marginals
+
+    m, u = Marginals.from_parameters(MODEL.parameters_).moments["age"]
+    n, v = moved(15)["age"].mean(), moved(15)["age"].var(ddof=0)
+    p, q = (np.exp(-((grid - a) ** 2) / 2 / b) / np.sqrt(2 * np.pi * b) for a, b in ((m, u), (n, v)))
+    exact = np.sum(np.where((p > 1e-300) & (q > 1e-300), (p - q) * np.log(p / q), 0)) * (grid[1] - grid[0])
+    assert drift.features["age"] == pytest.approx(exact, rel=1e-3)
+
+
+def test_wrong_probabilities_ask_for_recalibration() -> None:
+    flipped = SAME.copy()
+    few = np.random.default_rng(0).random(len(SAME)) < 0.4
+    flipped.loc[few, "ill"] = np.where(SAME.loc[few, "ill"] == "yes", "no", "yes")
+    drift = measure_drift(MODEL, flipped)
+    assert drift.calibration_error > 0.05
+    assert "etrain" in drift.sentence
+    assert not drift.sentence.startswith("No need")
+
+
+def test_rows_without_classes_and_later_models_are_compared(tmp_path: Path) -> None:
+    unlabelled = measure_drift(MODEL, SAME[list(BOOK.names)])
+    assert unlabelled.classes is None
+    assert unlabelled.evaluation is None
+    MODEL.save(tmp_path / "old.json")
+    NaiveBayes(PLAIN).fit(moved(15)[list(BOOK.names)], moved(15)["ill"]).save(tmp_path / "new.json")
+    assert measure_drift(tmp_path / "old.json", tmp_path / "new.json").sentence.startswith("Retrain")
+    with pytest.raises(BlindbayesError, match="no rows"):
+        measure_drift(MODEL, SAME.iloc[:0])
+
+
+def test_the_command_prints_a_sentence_and_draws_a_picture(tmp_path: Path) -> None:
+    MODEL.save(tmp_path / "model.json")
+    moved(15).to_csv(tmp_path / "rows.csv", index=False)
+    called = ["drift", str(tmp_path / "model.json"), str(tmp_path / "rows.csv")]
+    result = CliRunner().invoke(root, [*called, "--plot", str(tmp_path / "drift.svg")])
+    assert result.exit_code == 0, result.output
+    assert "Retrain" in result.output
+    assert (tmp_path / "drift.svg").read_text().startswith("<svg")
+    assert drift_plot(measure_drift(MODEL, SAME)).startswith("<svg")
+    stored = json.loads(CliRunner().invoke(root, [*called, "--json"]).output)
+    assert stored["sentence"].startswith("Retrain")
