@@ -1,13 +1,16 @@
-"""Accuracy of private fits on many tables: the share of the gap from the majority class to the best model without privacy.
+"""Accuracy and calibration of private fits on many tables.
 
-python benchmarks/private_accuracy.py [--part tuning|earlier|untouched|fresh|all] [--splits 10] [--draws 10] [--packages FOLDER]
+python benchmarks/private_accuracy.py [--part tuning|untouched|all] [--splits 10] [--draws 10] [--packages FOLDER]
     [--folder CSV_FOLDER] [--tree old=SOURCE_TREE] [--csv out.csv]
 
 Each table is split --splits times into 70% to learn from and 30% to score; each split is counted once and released --draws
 times. The share closed is (accuracy - majority) / (best - majority), best being the better of the plain model and one with
-equally full cells, both without privacy, by their means over the splits. Standard errors are over splits, so that they hold
-what the choice of rows and the noise do together. `--tree` measures another version of this package by its sources.
-Tables, and which of them were looked at while tuning: `_private_tables.py`.
+equally full cells, both without privacy, by their means over the splits. Beside it stand the area under the ROC curve, the
+log-loss, also less that of the noisy class shares alone (Laplace noise for the same epsilon), and the expected calibration
+error of the predicted class's probability, in ten equal bins over all splits and draws of a table. Standard errors are over
+splits, so that they hold what the choice of rows and the noise do together. Means are printed for small tables (up to
+`SMALL` rows) and larger ones apart. `--tree` measures another version of this package by its sources. Tables, and which of
+them are untouched: `_private_tables.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads co
 import msgspec
 import numpy as np
 from _measured import Options
-from _private_tables import Table, from_frame, is_usual, part_of, sources
+from _private_tables import Table, from_frame, part_of, sources
 
 from blindbayes import statistics
 from blindbayes.codebook import Categorical, Codebook, Numeric
@@ -44,11 +48,40 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0)
 DELTA = 1e-6
 LEAST_GAP = 0.05
 """A table on which no model beats the majority class by this much says nothing about privacy."""
-Scores = dict[Any, np.ndarray]
+SMALL = 600
+"""Rows of a table up to which it counts as small."""
+BINS = 10
+MEASURES = ("accuracy", "auc", "log_loss", "beside_shares")
+Scores = dict[Any, np.ndarray]  # (splits, draws, measures and then count, confidence and right answers of each bin)
 
 
 def _accuracy(parameters: Parameters, block: Any) -> float:
     return float((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).mean())
+
+
+def _measured(scores: np.ndarray, labels: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Measures of joint log-likelihoods; `shares` are noisy class shares to compare the log-loss with."""
+    log = scores - scores.max(axis=1, keepdims=True)
+    log = log - np.log(np.exp(log).sum(axis=1, keepdims=True))
+    answer = log.argmax(axis=1)
+    right = answer == labels
+    confidence = np.exp(log.max(axis=1))
+    places = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    bins = np.stack([np.bincount(places, weight, minlength=BINS) for weight in (np.ones(len(labels)), confidence, right)], 1)
+    loss = -float(log[np.arange(len(labels)), labels].mean())
+    auc = forecast.Quality.measure(scores, labels).auc
+    return np.concatenate([[right.mean(), auc, loss, loss + float(np.log(shares)[labels].mean())], bins.ravel()])
+
+
+def _noisy_shares(labels: np.ndarray, classes: int, epsilon: float, rng: np.random.Generator) -> np.ndarray:
+    counts = np.maximum(np.bincount(labels, minlength=classes) + rng.laplace(0, 1 / epsilon, classes), 1.0)
+    return np.asarray(counts / counts.sum())
+
+
+def _calibration_error(found: np.ndarray) -> float:
+    """Expected calibration error over all fits in `found`."""
+    count, confidence, right = found[..., len(MEASURES) :].reshape(-1, BINS, 3).sum(axis=0).T
+    return float(np.abs(confidence - right).sum() / count.sum())
 
 
 def _splits(table: Table, splits: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -94,7 +127,8 @@ def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, dr
     rows = None if "undeclared" in method else len(parts[0][0])
     delta = DELTA if "delta" in method else 0.0
     plans = {each: plan_fit(book, epsilon=each, rows=rows, delta=delta, select_model=True) for each in epsilons}
-    out: Scores = {(method, each): np.zeros((splits, draws)) for each in epsilons}
+    out: Scores = {(method, each): np.zeros((splits, draws, len(MEASURES) + 3 * BINS)) for each in epsilons}
+    rng, classes = np.random.default_rng(11), len(book.classes)
     counted: dict[str, list[tuple[Any, Any]]] = {}
     for epsilon, found in plans.items():
         key = found.codebook.sha256
@@ -110,13 +144,14 @@ def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, dr
                 seed = f"{table.name} {split} {draw} {method} {epsilon}"
                 coins = Coins.seeded(hashlib.sha256(seed.encode()).digest())
                 parameters = found.fit(exact, there, coins).parameters
-                out[method, epsilon][split, draw] = _accuracy(parameters, test)
+                shares = _noisy_shares(there.labels, classes, epsilon, rng)
+                out[method, epsilon][split, draw] = _measured(parameters.joint_log_likelihood(test), test.labels, shares)
     return out
 
 
 def counts(table: Table, method: str, epsilons: tuple[float, ...], splits: int, draws: int) -> Scores:
     """Histograms in equal cells, independent noise, max(0, .) + 1: what a textbook does. Floating point; utility only."""
-    out: Scores = {(method, each): np.zeros((splits, draws)) for each in epsilons}
+    out: Scores = {(method, each): np.zeros((splits, draws, len(MEASURES) + 3 * BINS)) for each in epsilons}
     features = len(table.codebook.features)
     rng = np.random.default_rng(7)
     for epsilon in epsilons:
@@ -143,7 +178,7 @@ def counts(table: Table, method: str, epsilons: tuple[float, ...], splits: int, 
                     noisy = np.maximum(table_.astype(float) + noise(0, scale, table_.shape), 0) + 1
                     log = np.vstack([np.log(noisy / noisy.sum(axis=1, keepdims=True)).T, np.zeros(len(own))])
                     scores += log[there.columns[name]]
-                out[method, epsilon][split, draw] = (scores.argmax(axis=1) == there.labels).mean()
+                out[method, epsilon][split, draw] = _measured(scores, there.labels, own / own.sum())
     return out
 
 
@@ -153,12 +188,15 @@ def diffprivlib(table: Table, method: str, epsilons: tuple[float, ...], splits: 
 
     values = np.column_stack([table.block.columns[name] for name in table.codebook.names]).astype(float)
     bounds, labels = (values.min(axis=0), values.max(axis=0)), table.block.labels
-    out: Scores = {(method, each): np.zeros((splits, draws)) for each in epsilons}
+    out: Scores = {(method, each): np.zeros((splits, draws, len(MEASURES) + 3 * BINS)) for each in epsilons}
+    rng, classes = np.random.default_rng(11), len(table.codebook.classes)
     for epsilon in epsilons:
         for split, (train, test) in enumerate(_splits(table, splits)):
             for draw in range(draws):
                 model = GaussianNB(epsilon=epsilon, bounds=bounds).fit(values[train], labels[train])
-                out[method, epsilon][split, draw] = (model.predict(values[test]) == labels[test]).mean()
+                shares = _noisy_shares(labels[train], classes, epsilon, rng)
+                scores = np.log(np.maximum(model.predict_proba(values[test]), 1e-300))
+                out[method, epsilon][split, draw] = _measured(scores, labels[test], shares)
     return out
 
 
@@ -178,8 +216,82 @@ def other_tree(name: str, tree: str, options: argparse.Namespace) -> dict[str, S
     found: dict[str, Scores] = {}
     for line in lines:
         entry = json.loads(line)
-        found.setdefault(entry["table"], {})[name, entry["epsilon"]] = np.array(entry["accuracy"])
+        found.setdefault(entry["table"], {})[name, entry["epsilon"]] = np.array(entry["measures"])
     return found
+
+
+@dataclass(frozen=True)
+class Line:
+    """Measures of one method on one table at one epsilon."""
+
+    table: str
+    part: str
+    rows: int
+    method: str
+    epsilon: float
+    majority: float
+    best: float
+    accuracy: float
+    share: float  # of the gap
+    error: float  # standard error of the share
+    auc: float
+    log_loss: float
+    beside_shares: float  # log-loss less that of the noisy class shares
+    beside_error: float
+    calibration_error: float
+    gain: float  # accuracy less that of the majority class
+    gain_error: float
+
+    @classmethod
+    def of(cls, table: Table, method: str, epsilon: float, found: np.ndarray, majority: np.ndarray, best: float) -> Line:
+        """Average over draws and splits."""
+        means = dict(zip(MEASURES, np.nanmean(found[..., : len(MEASURES)], axis=(0, 1)), strict=True))
+        gain, beside = found[..., 0].mean(axis=1) - majority, found[..., 3].mean(axis=1)
+        errors = [float(np.std(each, ddof=1)) / math.sqrt(len(each)) if len(each) > 1 else math.inf for each in (gain, beside)]
+        gap = best - float(majority.mean())
+        gap = gap if gap > 0 else math.nan
+        return cls(
+            table.name,
+            part_of(table.name),
+            table.block.rows,
+            method,
+            epsilon,
+            float(majority.mean()),
+            best,
+            means["accuracy"],
+            float(gain.mean()) / gap,
+            errors[0] / gap,
+            means["auc"],
+            means["log_loss"],
+            means["beside_shares"],
+            errors[1],
+            _calibration_error(found),
+            float(gain.mean()),
+            errors[0],
+        )
+
+    @property
+    def below(self) -> bool:
+        """Whether it is right less often than the majority class, beyond two standard errors."""
+        return self.gain < -2 * self.gain_error - 1e-12
+
+
+def _print_means(label: str, method: str, lines: list[Line], epsilons: tuple[float, ...]) -> None:
+    """Print the means over tables: shares of those with a gap, the other measures of all."""
+    rows: dict[str, list[str]] = {}
+    tables = {line.table for line in lines}
+    for epsilon in epsilons:
+        own = [line for line in lines if line.epsilon == epsilon]
+        counted = [line for line in own if line.best - line.majority >= LEAST_GAP]
+        if not counted:
+            continue
+        error = math.sqrt(sum(line.error**2 for line in counted)) / len(counted)
+        rows.setdefault("share, mean", []).append(f"{np.mean([line.share for line in counted]):.3f} ±{error:.3f}")
+        rows.setdefault("share, median", []).append(f"{np.median([line.share for line in counted]):.3f}")
+        for name in ("auc", "log_loss", "beside_shares", "calibration_error"):
+            rows.setdefault(name, []).append(f"{np.nanmean([getattr(line, name) for line in own]):.3f}")
+    for name, cells in rows.items():
+        print(f"{len(tables):>4} tables, {label:<18}{name:<20}{method:<17}" + "".join(f"{cell:>14}" for cell in cells))
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------------
@@ -201,7 +313,7 @@ def _tables(options: argparse.Namespace) -> Any:
 def main() -> None:
     """Print shares per table and their means, with standard errors."""
     parser = Options(__doc__)
-    parser.add_argument("--part", choices=("tuning", "earlier", "untouched", "fresh", "all"), default="all")
+    parser.add_argument("--part", choices=("tuning", "untouched", "all"), default="all")
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--tables", default="", help="only these, separated by commas")
@@ -226,12 +338,11 @@ def main() -> None:
                 print(f"{table.name}: {options.worker} refuses it, {reason}", file=sys.stderr)
                 continue
             for (_, epsilon), found in scores.items():
-                print(json.dumps({"table": table.name, "epsilon": epsilon, "accuracy": found.tolist()}), flush=True)
+                print(json.dumps({"table": table.name, "epsilon": epsilon, "measures": found.tolist()}), flush=True)
         return
     methods = [*options.methods.split(","), *(each.split("=")[0] for each in options.tree)]
     others = [other_tree(*each.split("=", 1), options) for each in options.tree]
-    shares: dict[Any, list[tuple[float, float, bool]]] = {}
-    lines, below = [], []
+    lines: list[Line] = []
     head = f"{'table':<16}{'rows':>7}{'feat':>5}{'cls':>4}{'major':>7}{'best':>7}  "
     print(f"{head}{'method':<17}" + "".join(f"{each:>13g}" for each in epsilons))
     for table in _tables(options):
@@ -247,49 +358,34 @@ def main() -> None:
                 found |= run(table, method, epsilons, options.splits, options.draws)
         for other in others:
             found |= other.get(table.name, {})
-        large = best - majority >= LEAST_GAP
+        counts = best - majority >= LEAST_GAP
         shape = f"{table.block.rows:>7}{len(table.codebook.features):>5}{len(table.codebook.classes):>4}"
-        print(f"{table.name:<16}{shape}{majority:>7.3f}{best:>7.3f}{'' if large else '  gap too small to count'}")
+        print(f"{table.name:<16}{shape}{majority:>7.3f}{best:>7.3f}{'' if counts else '  gap too small to count'}")
+        for (method, epsilon), each in found.items():
+            line = Line.of(table, method, epsilon, each, base[:, 0], best)
+            lines.append(line)
         for method in methods:
-            cells = []
-            for epsilon in epsilons:
-                if (method, epsilon) not in found:
-                    continue
-                gain = found[method, epsilon].mean(axis=1) - base[:, 0]
-                error = float(gain.std(ddof=1)) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
-                low = gain.mean() < -2 * error - 1e-12
-                gap = best - majority if best > majority else math.nan
-                share, spread = (float(value) / gap for value in (gain.mean(), error))
-                cells.append(f"{share:>6.2f} ±{spread:.2f}{'!' if low else ' '}")
-                if large:
-                    shares.setdefault((method, epsilon), []).append((share, spread, is_usual(table)))
-                if low:
-                    below.append((method, epsilon, table.name, round(float(gain.mean()), 4), round(error, 4)))
-                accuracy = float(found[method, epsilon].mean())
-                lines.append([table.name, part_of(table.name), method, epsilon, majority, best, accuracy, share, spread])
-            if cells:
-                print(f"{'':<46}  {method:<17}" + "".join(f"{cell:>13}" for cell in cells), flush=True)
+            own = [line for line in lines if (line.table, line.method) == (table.name, method)]
+            cells = [f"{line.share:>6.2f} ±{line.error:.2f}{'!' if line.below else ' '}" for line in own]
+            print(f"{'':<46}  {method:<17}" + "".join(f"{cell:>13}" for cell in cells), flush=True)
         print(f"{'':<48}{time.process_time() - started:.1f} CPU s", file=sys.stderr)
-    for label, usual in (("mean", False), ("median", False), ("mean", True), ("median", True)):
+    for label, members in (
+        ("all", lines),
+        (f"up to {SMALL} rows", [line for line in lines if line.rows <= SMALL]),
+        ("larger", [line for line in lines if line.rows > SMALL]),
+    ):
         for method in methods:
-            cells, size = [], 0
-            for epsilon in epsilons:
-                found_ = [each[:2] for each in shares.get((method, epsilon), []) if each[2] or not usual]
-                size, values = len(found_), np.array(found_ or [(math.nan, math.nan)])
-                spread = float(np.sqrt((values[:, 1] ** 2).sum())) / len(values)
-                cells.append(
-                    f"{np.mean(values[:, 0]):.3f} ±{spread:.3f}" if label == "mean" else f"{np.median(values[:, 0]):.3f}"
-                )
-            kind = "tables of the usual kind" if usual else "tables"
-            print(f"{label:<8}{size:>4} {kind:<37}{method:<17}" + "".join(f"{cell:>13}" for cell in cells))
-    print("below the majority class beyond two standard errors (method, epsilon, table, accuracy, standard error):")
-    for entry in below or ["none"]:
-        print("   ", entry)
+            _print_means(label, method, [line for line in members if line.method == method], epsilons)
+    print("below the majority class beyond two standard errors (method, epsilon, table, accuracy less majority, error):")
+    print(*([f"    {x.method} {x.epsilon} {x.table} {x.gain:.4f} {x.gain_error:.4f}" for x in lines if x.below] or ["    none"]), sep="\n")
+    print("log-loss above that of the noisy class shares beyond two standard errors (method, epsilon, table, excess, error):")
+    worse = [x for x in lines if x.beside_shares > 2 * x.beside_error + 1e-12]
+    print(*([f"    {x.method} {x.epsilon} {x.table} {x.beside_shares:.4f} {x.beside_error:.4f}" for x in worse] or ["    none"]), sep="\n")
     if options.csv:
         with open(options.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["table", "part", "method", "epsilon", "majority", "best", "accuracy", "share", "error"])
-            writer.writerows(lines)
+            writer.writerow([each.name for each in fields(Line)])
+            writer.writerows([astuple(line) for line in lines])
 
 
 if __name__ == "__main__":
