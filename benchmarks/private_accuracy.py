@@ -358,9 +358,9 @@ def main() -> None:
                 found |= run(table, method, epsilons, options.splits, options.draws)
         for other in others:
             found |= other.get(table.name, {})
-        counts = best - majority >= LEAST_GAP
+        has_gap = best - majority >= LEAST_GAP
         shape = f"{table.block.rows:>7}{len(table.codebook.features):>5}{len(table.codebook.classes):>4}"
-        print(f"{table.name:<16}{shape}{majority:>7.3f}{best:>7.3f}{'' if counts else '  gap too small to count'}")
+        print(f"{table.name:<16}{shape}{majority:>7.3f}{best:>7.3f}{'' if has_gap else '  gap too small to count'}")
         for (method, epsilon), each in found.items():
             line = Line.of(table, method, epsilon, each, base[:, 0], best)
             lines.append(line)
@@ -377,10 +377,16 @@ def main() -> None:
         for method in methods:
             _print_means(label, method, [line for line in members if line.method == method], epsilons)
     print("below the majority class beyond two standard errors (method, epsilon, table, accuracy less majority, error):")
-    print(*([f"    {x.method} {x.epsilon} {x.table} {x.gain:.4f} {x.gain_error:.4f}" for x in lines if x.below] or ["    none"]), sep="\n")
+    print(
+        *([f"    {x.method} {x.epsilon} {x.table} {x.gain:.4f} {x.gain_error:.4f}" for x in lines if x.below] or ["    none"]),
+        sep="\n",
+    )
     print("log-loss above that of the noisy class shares beyond two standard errors (method, epsilon, table, excess, error):")
     worse = [x for x in lines if x.beside_shares > 2 * x.beside_error + 1e-12]
-    print(*([f"    {x.method} {x.epsilon} {x.table} {x.beside_shares:.4f} {x.beside_error:.4f}" for x in worse] or ["    none"]), sep="\n")
+    print(
+        *([f"    {x.method} {x.epsilon} {x.table} {x.beside_shares:.4f} {x.beside_error:.4f}" for x in worse] or ["    none"]),
+        sep="\n",
+    )
     if options.csv:
         with open(options.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)

@@ -12,6 +12,7 @@ from audits.releases import (
     HARD_BOOK,
     SHORT_BOOK,
     TEXT_BOOK,
+    audit_calibration,
     audit_choices,
     audit_plan_loss,
     audit_plan_sensitivity,
@@ -65,6 +66,7 @@ def audit(
         report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
         report.checks += audit_choices(coins, claimed, min(draws, DRAWS))
         report.checks += audit_rules(coins, claimed)
+        report.checks += audit_calibration(coins, claimed, min(draws, DRAWS))
         report.checks += audit_weights(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
         report.checks += audit_distributed(coins, epsilon=claimed, delta=delta, draws=draws)

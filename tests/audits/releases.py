@@ -24,6 +24,7 @@ from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import Number, below, budget_floor
 from blindbayes.dp.noise.gaussian import length_delta, length_for
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise
+from blindbayes.dp.release.calibration import CalibrationTable
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms
 from blindbayes.dp.release.feature_weights import Gradient
 from blindbayes.dp.release.private_fit import FitPlan, plan_fit
@@ -306,6 +307,31 @@ def audit_rules(coins: Coins, epsilon: Number, choice: type[ModelSelection] = Mo
     yield Check("sensitivity", "choices: rules one after the other", spent <= claimed, told, float(spent), float(claimed))
 
 
+def audit_calibration(
+    coins: Coins, epsilon: Number, draws: int = DRAWS, table: type[CalibrationTable] = CalibrationTable
+) -> Iterator[Check]:
+    """The small table of the chosen model: a record more raises one cell by one; and the loss of a release."""
+    book, claimed = plan_fit(WEIGHED_BOOK, epsilon=epsilon, rows=1).codebook, budget_floor(epsilon)
+    space = records(book)
+    model = estimate(Statistics(Layout(book), statistics_of(book, space[::3])))
+    ask, worst = table(claimed, 1), 0
+    for size in (1, 2, 7):
+        rows = [space[at] for at in below(coins, np.full(size, len(space)))]
+        before = ask.counts(model, coded(book, rows))
+        worst = max(worst, *(int(np.abs(ask.counts(model, coded(book, [*rows, each])) - before).sum()) for each in space))
+    found = f"largest change {worst} of 1 allowed, {len(space)} records"
+    yield Check("sensitivity", "calibration: cells of the table", worst <= 1, found, worst, 1)
+    claim = Claim(float(claimed), 0.0)
+
+    def attack(ask: CalibrationTable) -> Bound:
+        counts = [np.zeros((draws, 1), dtype=np.int64), np.ones((draws, 1), dtype=np.int64)]
+        return epsilon_lower(*(ask.release(each, coins) for each in counts), names=["cell"], learn=False)
+
+    yield loss_check("calibration: last record", claim, partial(attack, ask))
+    weak = partial(attack, table(claimed * LESS_NOISE, 1))
+    yield control_check("calibration: control with a fifth less noise is refuted", claim, weak)
+
+
 def coded(codebook: Codebook, table: Sequence[Record]) -> CodedRows:
     """Rows of some records of a codebook of categories."""
     columns = zip(*(record[1] for record in table), strict=True)
@@ -316,13 +342,11 @@ def coded(codebook: Codebook, table: Sequence[Record]) -> CodedRows:
 
 
 def spent_by(plan: FitPlan, coins: Coins) -> Fraction:
-    """What the stages of one release of an empty table spend, each by the noise that it drew."""
+    """What the stages of one fit of an empty table spend."""
     layout = Layout(plan.codebook)
-    noisy = plan.release(Statistics(layout, np.zeros(layout.size, dtype=object)), coins)
-    last = noisy.plan
-    own = 0 if last.class_counts is None else plan.expected.rows_per_unit / last.class_counts.scale
-    others = sum((stage.epsilon for stage in last.stages if stage.name != "class counts"), Fraction(0))
-    return own + others + plan.stages(last.planned_rows).reserved + last.epsilon
+    empty = CodedRows(np.zeros(0, dtype=np.int64), {name: np.zeros(0, dtype=np.int64) for name in plan.codebook.names}, 0)
+    outcome = plan.fit(Statistics(layout, np.zeros(layout.size, dtype=object)), empty, coins)
+    return sum((stage.epsilon for stage in outcome.stages), Fraction(0))
 
 
 def attack_look(look: CoarseHistograms, claim: Claim, coins: Coins, draws: int) -> Bound:

@@ -21,9 +21,10 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveB
 from blindbayes.cli.commands.plan import command
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS
+from blindbayes.dp.release.feature_weights import tempered
 from blindbayes.dp.release.forecast import forecast, plan_fits, private_forecast
 from blindbayes.dp.release.private_fit import plan_fit
-from blindbayes.dp.release.selection import FeatureSelection, ModelSelection, permute_and_flip, tempered
+from blindbayes.dp.release.selection import FeatureSelection, ModelSelection, permute_and_flip
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes import private as estimators
 from blindbayes.statistics import Layout, Statistics, count_block

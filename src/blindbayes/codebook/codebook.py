@@ -59,6 +59,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     identifier: IdRecipe | None = None
     provenance: Literal["declared", "public frame", "data dictionary", "inferred"] = "declared"
     expected_rows: int | None = None  # public estimate of a table's rows, for planning private releases
+    order: tuple[str, ...] = ()  # features, most informative first, by public knowledge: which a private release keeps
     format: Literal["blindbayes.codebook/1"] = "blindbayes.codebook/1"
 
     def __post_init__(self) -> None:
@@ -91,6 +92,8 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             type(self.expected_rows) is int and 1 <= self.expected_rows <= self.max_rows
         ):
             raise ConfigError("expected_rows must be a whole number between 1 and max_rows, or absent")
+        if len(set(self.order)) < len(self.order) or not set(self.order) <= set(self.names):
+            raise ConfigError("order names features of the codebook, each at most once, most informative first")
         if self.variance_floor is not None:
             msgspec.structs.force_setattr(self, "variance_floor", finite(self.variance_floor, "variance_floor"))
             if not 1 / LARGEST <= self.variance_floor <= LARGEST:

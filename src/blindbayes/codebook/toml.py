@@ -21,6 +21,8 @@ _COMMENTS = {
     "classes": "Every label the class column may hold.",
     "max_rows": "No table may hold more rows than this; it proves that no sum overflows.",
     "expected_rows": "About how many rows the table has, from public knowledge: private releases are planned for it.",
+    "order": "Features, most informative first, from public knowledge: a private release keeps the first ones where noise\n"
+    "would bury all of them.",
     "missing": "Texts that stand for a missing value, besides null, NaN and the empty text.",
     "variance_floor": "Smallest variance of a Gaussian feature, in squared units; studies over columns need it.",
     "provenance": "Where the public facts come from.",
@@ -50,7 +52,7 @@ def document_of(fields: dict[str, Any], path: Path | None) -> tomlkit.TOMLDocume
         document["features"] = tables
     else:
         document = tomlkit.document()
-        for key in ("format", "target", "classes", "max_rows", "expected_rows", "missing", "variance_floor", "provenance"):
+        for key in _COMMENTS:
             if key in fields:
                 for line in _COMMENTS[key].split("\n"):
                     document.add(tomlkit.comment(line))

@@ -43,13 +43,16 @@ apart models that make no difference."""
 WEIGHT_SHARE = Fraction(15, 100)
 WEIGHT_SIGNAL = (16, 160)
 """Signal of the feature weights, per feature and class: below the first noise hides them, above the second they are known."""
+CALIBRATION_SHARE = Fraction(10, 100)
+CALIBRATION_SIGNAL = 60
+"""Signal that the calibration table gets, at most `CALIBRATION_SHARE`: the share of right answers is then known to 2%."""
 MAX_READ = 200_000
 """Rows of a source up to which they are read, or read again, for the model selection; larger ones are counted in place. Set
 by time, not by accuracy: `benchmarks/guard.py`."""
 
 # -- rules in place of tables, or beside them (signal from 40 to 10,000) ---------------------------------------------------
 
-RULES_SHARE = Fraction(9, 10)
+RULES_SHARE = Fraction(8, 10)
 RULES_SIGNAL = 320
 """Signal below which a model of two classes is made of rules alone, since noise hides most tables; from it on a rule may
 mend a released model."""
@@ -74,6 +77,8 @@ RULE_STRENGTHS = (0.7, 1.5, 3.0, 6.0)
 """Increments of a class's log score by a rule: from a hint to the last word."""
 SPLIT_PROBABILITY = 0.75
 """P(side | class) of a split for the class it names: about how often splits that are selected are right."""
+CONFIDENCE = (0.7, 0.6)
+"""Temperature that a model is likely to need before its calibration table is known, and its deviation in logarithms."""
 MISSING_ODDS = 1.5
 """Odds of the class that a split gives to rows without a value."""
 
@@ -111,7 +116,7 @@ LARGE_FEATURE = 4
 """A feature with this many times as many cells as the median one is the first to be left out where noise would bury all."""
 PURE_FACTOR = 1.1
 """How many times as much noise a pure mechanism may have and still be preferred: delta is spent where it buys a tenth."""
-CELLS_BY_SIGNAL = ((2.0, 2), (5.0, 3), (12.0, 4), (40.0, 6), (100.0, 12), (300.0, 16), (600.0, 24), (math.inf, 48))
+CELLS_BY_SIGNAL = ((2.0, 2), (5.0, 3), (12.0, 4), (40.0, 6), (100.0, 12), (300.0, 16), (math.inf, 24))
 """Cells of a number, by the signal below the limit."""
 VALUES_BY_SIGNAL = ((2.0, 2), (4.0, 3), (8.0, 4))
 """Cells into which the values of a category are joined, in the codebook's order; above, each has its own."""

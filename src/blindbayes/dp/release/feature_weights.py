@@ -58,6 +58,25 @@ def weighed(parameters: Parameters, weights: Sequence[float] | Floats, shifts: F
     return replace(parameters, log_prior=to_one(prior), terms=terms)
 
 
+def tempered(parameters: Parameters, scale: float) -> Parameters:
+    """Return the model with its evidence multiplied by `scale`."""
+    return weighed(parameters, [scale] * len(informative(parameters)))
+
+
+def odds(scores: Floats) -> tuple[Floats, Floats]:
+    """Return P(class | row) over that of the best class, which is exactly 1, and its sum over classes.
+
+    Only look-ups and single operations, so that a row's numbers do not depend on other rows, not even in their last bit.
+    """
+    best = reduce(np.maximum, scores.T)  # a third of the time of max(axis=1), for few classes
+    behind = np.minimum((best[:, None] - scores) * 64, len(_FALL) - 1)
+    chance = _FALL.take(np.rint(behind).astype(np.int64))
+    total = chance[:, 0].copy()
+    for index in range(1, chance.shape[1]):
+        total += chance[:, index]
+    return chance, total
+
+
 def to_one(log: Floats) -> Floats:
     """Normalise logarithms of probabilities."""
     top = log.max()
@@ -125,13 +144,7 @@ class Gradient:
 
     def residuals(self, rows: CodedRows) -> Floats:
         """Return integers q, (rows, classes), 0 where the class is not known."""
-        scores = self.start.joint_log_likelihood(rows)
-        best = reduce(np.maximum, scores.T)  # a third of the time of max(axis=1), for few classes
-        behind = np.minimum((best[:, None] - scores) * 64, len(_FALL) - 1)
-        chance = _FALL.take(np.rint(behind).astype(np.int64))
-        total = chance[:, 0].copy()
-        for index in range(1, chance.shape[1]):
-            total += chance[:, index]
+        chance, total = odds(self.start.joint_log_likelihood(rows))
         sums = chance / -total[:, None]
         known = np.flatnonzero(rows.known_labels >= 0)
         sums[known, rows.known_labels[known]] += 1

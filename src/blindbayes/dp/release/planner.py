@@ -205,7 +205,8 @@ class _Draft:
             encodings = _audible(plan, self.size)
         released = sum(encoding.kind != "nothing" for encoding in encodings)
         if released < len(encodings):
-            which = "those selected" if earlier is not None and earlier.selected else "evenly over the codebook"
+            spread = "the first in the codebook's order" if self.codebook.order else "evenly over the codebook"
+            which = "those selected" if earlier is not None and earlier.selected else spread
             reasons = (*reasons, f"{released} of {len(encodings)} features, {which}: noise would bury all of them")
         plan = self.plan(plan.mechanism, encodings, plan.signal, reasons)
         if self._is_buried(plan):
@@ -234,7 +235,7 @@ class _Draft:
 
 
 def _audible(plan: ReleasePlan, rows: int) -> Encodings:
-    """Return the encodings of as many features as noise does not bury, evenly over the codebook.
+    """Return the encodings of as many features as noise does not bury: the first in a public order, or spread evenly.
 
     Noise grows with the number of features: a few that can be heard say more than many that cannot. Those with far more
     cells than the median go first.
@@ -252,9 +253,10 @@ def _audible(plan: ReleasePlan, rows: int) -> Encodings:
         if not buried(encodings):
             return encodings
     present = [index for index, each in enumerate(encodings) if each.kind != "nothing"]
-    full = encodings
+    full, rank = encodings, {name: at for at, name in enumerate(plan.declared.order)}
+    ranked = sorted(present, key=lambda at: rank.get(full[at].feature, len(rank))) if rank else []
     for count in range(len(present) - 1, MIN_FEATURES - 1, -1):
-        chosen = {present[(2 * index + 1) * len(present) // (2 * count)] for index in range(count)}
+        chosen = set(ranked[:count]) or {present[(2 * index + 1) * len(present) // (2 * count)] for index in range(count)}
         encodings = _without(full, set(present) - chosen)
         if not buried(encodings):
             break

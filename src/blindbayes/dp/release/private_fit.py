@@ -10,6 +10,7 @@
 5. If rows are at hand, weights of the features are estimated (`feature_weights`), and
 6. the model is selected by how many rows it gets right (`selection`): how far it is believed, which weights, which rule mends
    it (`stumps`). If rows are too few for any table, the model is made of rules alone.
+7. A small table of its answers calibrates its probabilities (`calibration`).
 
 A stage is left out where public facts, or the noise of the stage before, say that it would not help; the release gets its
 epsilon. The epsilons of the stages add up to the price exactly.
@@ -36,6 +37,7 @@ from blindbayes.dp.noise.gaussian import length_for
 from blindbayes.dp.noise.knorm_histograms import NUMBER_VARIANCE
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace, PrivacyCost
 from blindbayes.dp.release import constants as tuned
+from blindbayes.dp.release.calibration import CalibrationTable
 from blindbayes.dp.release.cells import CellShape, fine_codebook, is_cut, likely_shape, public_shape
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms, plan_histograms
 from blindbayes.dp.release.feature_weights import FeatureWeights
@@ -149,11 +151,12 @@ class Stages:
     feature_selection: FeatureSelection | None
     weights: FeatureWeights | None
     model_selection: ModelSelection | None
+    calibration: CalibrationTable | None
 
     @property
     def reserved(self) -> Fraction:
         """Epsilon of the stages after the tables."""
-        later = (self.weights, self.model_selection)
+        later = (self.weights, self.model_selection, self.calibration)
         return sum((each.epsilon for each in later if each is not None), Fraction(0))
 
 
@@ -238,7 +241,10 @@ class FitPlan:
     @property
     def needs_rows(self) -> bool:
         """True if `fit` may ask for the rows."""
-        return self.selects_model and (self.rows is None or self.stages(self.rows).model_selection is not None)
+        if self.rows is None:
+            return self.selects_model
+        stages = self.stages(self.rows)
+        return (stages.model_selection or stages.calibration) is not None
 
     def stages(self, rows: int) -> Stages:
         """Return the stages of a fit of a table of about `rows` rows."""
@@ -247,19 +253,27 @@ class FitPlan:
         readable = self.selects_model and (self.max_read is None or rows <= self.max_read)
         alone = readable and self.rules and self._are_rules_enough(signal)
         model = self._model_selection(rows, signal, alone) if readable else None
+        calibration = self._calibration(rows) if readable else None
         shared = self.epsilon if model is None or not model.sides else self.epsilon - model.epsilon
-        features = None if alone else self._feature_selection(rows, shared)
+        shared -= Fraction(0) if calibration is None else calibration.epsilon
+        beside_rules = model is not None and bool(model.sides)
+        features = None if alone else self._feature_selection(rows, shared, beside_rules)
         weights = None
         if model is not None and not alone:
             keep = sum(each.kind != "nothing" for each in self.expected.encodings) if features is None else features.keep
             low, high = (Fraction(each * (keep + classes) * unit, rows) for each in tuned.WEIGHT_SIGNAL)
             epsilon = min(tuned.WEIGHT_SHARE * shared, high)
             weights = FeatureWeights(epsilon, unit, rows) if epsilon >= low else None
-        return Stages(alone, shared, features, weights, model)
+        return Stages(alone, shared, features, weights, model, calibration)
+
+    def _calibration(self, rows: int) -> CalibrationTable | None:
+        unit = self.expected.rows_per_unit
+        epsilon = min(tuned.CALIBRATION_SHARE * self.epsilon, Fraction(tuned.CALIBRATION_SIGNAL * unit, rows))
+        return CalibrationTable(epsilon, unit) if self.rules and len(self.declared.classes) > 1 else None
 
     def _are_rules_enough(self, signal: Fraction) -> bool:
         classes = len(self.declared.classes)
-        if signal >= tuned.RULES_SIGNAL or classes < 2:
+        if signal >= tuned.RULES_SIGNAL or not 2 <= classes <= tuned.MAX_RULE_CLASSES:
             return False
         each = classes * len(self.declared.features)
         enough = tuned.TABLE_SIGNAL[classes > tuned.MAX_SPLIT_CLASSES] * each
@@ -280,10 +294,10 @@ class FitPlan:
         epsilon = min(tuned.SELECTION_SHARE * self.epsilon, limit)
         return ModelSelection(epsilon, unit) if epsilon >= low else None
 
-    def _feature_selection(self, rows: int, shared: Fraction) -> FeatureSelection | None:
+    def _feature_selection(self, rows: int, shared: Fraction, beside_rules: bool) -> FeatureSelection | None:
         unit = self.expected.rows_per_unit
         epsilon = tuned.SCREEN_SHARE * shared
-        minimum = tuned.MIN_SCREENED if shared == self.epsilon else 2 * tuned.MIN_SCREENED
+        minimum = 2 * tuned.MIN_SCREENED if beside_rules else tuned.MIN_SCREENED
         keep = math.floor(rows * epsilon / (tuned.SCREEN_SIGNAL * unit))
         names = tuple(each.feature for each in self.expected.encodings if each.kind in ("cells", "moments"))
         helps = self.name == "knorm" and len(self.declared.classes) <= tuned.MAX_SPLIT_CLASSES and len(names) >= minimum
@@ -358,10 +372,10 @@ class FitPlan:
         parameters = fit_parameters(noisy, alpha=alpha)
         stages, why = self.stages(noisy.plan.planned_rows), self._why_unselected
         later: list[Stage] = []
-        if stages.model_selection is not None:
-            if rows is None:
-                raise ConfigError("the model selection needs the rows; plan without it")
-            block = rows() if callable(rows) else rows
+        if (stages.model_selection or stages.calibration) is not None and rows is None:
+            raise ConfigError("the model selection needs the rows; plan without it")
+        block = rows() if callable(rows) and (stages.model_selection or stages.calibration) is not None else rows
+        if stages.model_selection is not None and isinstance(block, CodedRows):
             weighed: Sequence[Parameters] = ()
             if stages.weights is not None:
                 weighed = stages.weights.models(parameters, block, coins)
@@ -370,6 +384,10 @@ class FitPlan:
             later.append(stages.model_selection.stage(self.expected.unit))
             epsilon = float(stages.model_selection.epsilon)
             why = f"{which}, by how many rows are right then, for epsilon {epsilon:.3g}"
+        if stages.calibration is not None and isinstance(block, CodedRows):
+            table = stages.calibration.release(stages.calibration.counts(parameters, block), coins)
+            parameters = stages.calibration.temper(parameters, table)
+            later.append(stages.calibration.stage(self.expected.unit))
         earlier = noisy.plan.stages
         last = replace(noisy.plan, reasons=(*noisy.plan.reasons, why), stages=(*earlier, *later))
         return FitOutcome(parameters, replace(noisy, plan=last), (*earlier, last.stage, *later))
@@ -454,14 +472,15 @@ class FitPlan:
     def describe(self) -> dict[str, Any]:
         """Return public facts for statements and reports."""
         planned: dict[str, Any] = {"class counts": float(self.class_epsilon)} if self.class_epsilon else {}
-        names = ("choice of features", "first look", "weights of features", "last choice")
+        names = ("choice of features", "first look", "weights of features", "last choice", "calibration")
         if self.rows is None:
             if_helpful = "if the noisy class counts say that it helps"
             planned |= dict.fromkeys(names if self.selects_model else names[:2], if_helpful)
         else:
             stages = self.stages(self.rows)
-            planned_stages = (stages.feature_selection, self.look(self.rows), stages.weights, stages.model_selection)
-            planned |= {name: float(each.epsilon) for name, each in zip(names, planned_stages, strict=True) if each is not None}
+            later = (stages.weights, stages.model_selection, stages.calibration)
+            planned_stages = zip(names, (stages.feature_selection, self.look(self.rows), *later), strict=True)
+            planned |= {name: float(each.epsilon) for name, each in planned_stages if each is not None}
         return {
             **self.expected.describe(),
             "epsilon": float(self.epsilon),

@@ -32,7 +32,7 @@ from blindbayes.dp.noise.exact_events import Integers, survives
 from blindbayes.dp.noise.knorm_histograms import _permutations
 from blindbayes.dp.release import stumps as rule
 from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS, MENDED_SCALE
-from blindbayes.dp.release.feature_weights import informative, weighed
+from blindbayes.dp.release.feature_weights import informative, tempered
 from blindbayes.dp.release.stumps import Candidates, SplitSides
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.parameters import Histogram, Parameters
@@ -161,8 +161,3 @@ class ModelSelection:
             kind = int(np.searchsorted(ends, at, side="right"))
             parameters, description = candidates[kind].model(at - int(ends[kind]) + len(candidates[kind].scores))
         return parameters, description
-
-
-def tempered(parameters: Parameters, scale: float) -> Parameters:
-    """Return the model with its evidence multiplied by `scale`."""
-    return weighed(parameters, [scale] * len(informative(parameters)))
