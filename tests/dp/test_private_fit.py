@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -308,6 +309,21 @@ def test_a_feature_of_very_many_values_is_the_first_to_be_left_out() -> None:
     plan = plan_fit(Codebook("y", ("n", "p"), (*bins, Numeric("id", 0, 299, bins=300)), max_rows=10**6), epsilon=1, rows=700)
     cuts = plan.release(empty(plan), COINS).plan.encodings
     assert [cut.kind for cut in cuts] == ["cells"] * 6 + ["nothing"]
+
+
+def test_a_public_order_decides_which_features_stay_where_noise_would_bury_all() -> None:
+    book = categories(30, 4)
+    ordered = msgspec.structs.replace(book, order=("c17", "c3", "c29", "c8"))
+    kept = []
+    for each in (book, ordered):
+        plan = plan_fit(each, epsilon=0.3, rows=300)
+        kept.append([cut.feature for cut in plan.release(empty(plan), COINS).plan.encodings if cut.kind == "cells"])
+    assert 2 <= len(kept[0]) == len(kept[1]) < 30
+    assert set(kept[0]) != set(kept[1])
+    assert set(ordered.order[:2]) <= set(kept[1]) <= {*ordered.order, *(f"c{at}" for at in range(len(kept[1])))}
+    assert book.sha256 != ordered.sha256
+    with pytest.raises(ConfigError, match="order names features"):
+        msgspec.structs.replace(book, order=("c1", "c1"))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Integers
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace, laplace_variance
-from blindbayes.dp.release.constants import CONFIDENCE
+from blindbayes.dp.release.constants import LIKELY_TEMPERATURE
 from blindbayes.dp.release.feature_weights import odds, tempered
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.parameters import Parameters
@@ -31,8 +31,9 @@ special = lazy("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 EDGES = (0.4, 0.8, 1.4, 2.2, 3.3, 5.0, 8.0)
-"""Log odds of the predicted class at which the cells of confidence end; the last has none."""
+"""Log odds of the predicted class against an average other one at which the cells of confidence end; the last has no end."""
 _CENTRES = np.array([0.2, 0.6, 1.1, 1.8, 2.7, 4.0, 6.2, 10.0])
+_SPREAD = 0.6  # prior deviation of the logarithm of the temperature
 _TEMPERATURES = np.geomspace(0.03, 3.0, 61)
 
 
@@ -65,7 +66,7 @@ class CalibrationTable:
         known = np.flatnonzero(rows.known_labels >= 0)
         scores = model.joint_log_likelihood(rows)[known]
         answer = scores.argmax(axis=1)
-        others = odds(scores)[1] - 1  # of all classes but the predicted one
+        others = (odds(scores)[1] - 1) / (scores.shape[1] - 1)  # the mean over all classes but the predicted one
         place = np.searchsorted(np.exp(-np.array(EDGES))[::-1], others, side="right")
         cell = 2 * (len(EDGES) - place) + (answer == rows.known_labels[known])
         return np.bincount(cell, minlength=2 * len(_CENTRES)).reshape(-1, 2)
@@ -75,12 +76,11 @@ class CalibrationTable:
         noise = samplers.discrete_laplace(coins, self.scale, counts.size)
         return counts + np.asarray(noise, dtype=np.int64).reshape(counts.shape)
 
-    def temper(self, model: Parameters, noisy: Integers) -> Parameters:
-        """Return the model with its log scores multiplied by the temperature that its noisy table suggests."""
-        right = special.expit(_TEMPERATURES[:, None] * _CENTRES)
+    def temper(self, model: Parameters, noisy: Integers, likely: float = LIKELY_TEMPERATURE) -> Parameters:
+        """Return the model with its log scores multiplied by the temperature that table and `likely` one suggest."""
+        right = special.expit(_TEMPERATURES[:, None] * _CENTRES - np.log(len(model.log_prior) - 1))
         log = self._log_likelihood(noisy.astype(np.float64), np.stack([1 - right, right], axis=2)).sum(axis=(1, 2))
-        centre, spread = CONFIDENCE
-        log -= 0.5 * (np.log(_TEMPERATURES / centre) / spread) ** 2
+        log -= 0.5 * (np.log(_TEMPERATURES / likely) / _SPREAD) ** 2
         belief = np.exp(log - log.max())
         temperature = float(belief @ _TEMPERATURES / belief.sum())
         return tempered(replace(model, log_prior=temperature * model.log_prior), temperature)

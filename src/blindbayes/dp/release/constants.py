@@ -77,8 +77,8 @@ RULE_STRENGTHS = (0.7, 1.5, 3.0, 6.0)
 """Increments of a class's log score by a rule: from a hint to the last word."""
 SPLIT_PROBABILITY = 0.75
 """P(side | class) of a split for the class it names: about how often splits that are selected are right."""
-CONFIDENCE = (0.7, 0.6)
-"""Temperature that a model is likely to need before its calibration table is known, and its deviation in logarithms."""
+LIKELY_TEMPERATURE, RULE_TEMPERATURE = 0.7, 1.4
+"""Temperature that a model of tables, or of rules alone, is likely to need before its calibration table is known."""
 MISSING_ODDS = 1.5
 """Odds of the class that a split gives to rows without a value."""
 

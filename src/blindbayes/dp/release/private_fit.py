@@ -386,7 +386,8 @@ class FitPlan:
             why = f"{which}, by how many rows are right then, for epsilon {epsilon:.3g}"
         if stages.calibration is not None and isinstance(block, CodedRows):
             table = stages.calibration.release(stages.calibration.counts(parameters, block), coins)
-            parameters = stages.calibration.temper(parameters, table)
+            likely = tuned.RULE_TEMPERATURE if stages.rules_alone else tuned.LIKELY_TEMPERATURE
+            parameters = stages.calibration.temper(parameters, table, likely)
             later.append(stages.calibration.stage(self.expected.unit))
         earlier = noisy.plan.stages
         last = replace(noisy.plan, reasons=(*noisy.plan.reasons, why), stages=(*earlier, *later))
