@@ -71,7 +71,7 @@ def command(
     if as_json:
         print_json(_finite(report.to_dict()))
     else:
-        _show(report)
+        show(report)
     if report.verdict != "not refuted":
         failed = report.failures or report.blind_spots
         hint = "" if report.failures else "; raise --draws"
@@ -98,7 +98,8 @@ def _finite(value: Any) -> Any:
     return "infinity" if isinstance(value, float) and math.isinf(value) else value
 
 
-def _show(report: Report) -> None:
+def show(report: Report) -> None:
+    """Print a report as a table."""
     screen = Screen()
     table = Table(title=escape(f"Audit of {report.subject}"), title_justify="left")
     for column in ("part", "check", "found", ""):
