@@ -27,6 +27,7 @@ LABEL_WORDS = {
     "floored_sum": "the cells of the exact sum that are 0 or reach the floor; the others are suppressed",
     "noisy_sum": "the sum of the parties' statistics with differential privacy noise",
     "class": "the class of each requested instance",
+    "class_totals": "how many instances have each true and each predicted class",
     "audited_classes": "the classes of instances that it made up, against which later answers are checked",
     "audited_cells": "the cells of the model, with differential privacy noise, that its dummies touched",
     "vectors": "every contributor's own statistics, in clear",
