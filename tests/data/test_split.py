@@ -49,6 +49,21 @@ def parts(fraction: float = 0.3, key: bytes = KEY) -> tuple[Split, Split]:
     return Split(fraction, False, key), Split(fraction, True, key)
 
 
+@pytest.mark.parametrize("odd", [None, 4.5, float("nan"), "many", True])
+@pytest.mark.parametrize("column", ["x", "c", "y"])
+def test_a_row_that_changes_the_type_of_a_column_moves_no_other_row(odd: Any, column: str) -> None:
+    """Otherwise one row would move many between training and evaluation, which noise for one row does not hide."""
+    features = (Categorical("c", ("0", "1")), Numeric("x", 0, 99, 1.0))
+    book = Codebook("y", ("0", "1"), features, max_rows=10_000)
+    generator = np.random.default_rng(3)
+    rows = {"c": generator.integers(0, 2, 200), "x": generator.integers(0, 100, 200), "y": generator.integers(0, 2, 200)}
+    frame = pd.DataFrame(rows)
+    more = pd.DataFrame({name: [*values.tolist(), odd if name == column else 1] for name, values in rows.items()})
+    for part in (*parts(), Split(1 / 3, True, KEY, 1, parts()[0])):
+        before, after = (set(split_rows(each, book, part).tolist()) - {200} for each in (frame, more))
+        assert before == after
+
+
 @pytest.mark.parametrize("book", [BOOK, PLAIN])
 def test_parts_are_disjoint_and_together_the_table(book: Codebook) -> None:
     frame = visits()[[*book.names, "y", *(["name", "born"] if book.identifier else [])]]

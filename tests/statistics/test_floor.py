@@ -213,6 +213,38 @@ def test_too_few_rows_open_nothing_and_too_small_a_floor_is_refused():
         floored(rich([(50, 60, 70)] * 3), 2)
 
 
+def counts_of(moments, numbers, rows):
+    """Return how many rows may have each number, for every way to have these moments."""
+    ways = itertools.product(range(rows + 1), repeat=len(numbers))
+    found = np.array([each for each in ways if sum(each) == rows])
+    powers = np.array([[each, each * each] for each in numbers])
+    return found[(found @ powers == moments).all(axis=1)]
+
+
+@pytest.mark.parametrize("numbers", [2, 3, 4])
+def test_a_number_whose_moments_are_its_cells_is_refused(numbers):
+    """With four numbers most cells are not determined, with three all are."""
+    some = counts_of((3 * 1 + 3 * 2, 3 * 1 + 3 * 4), range(numbers), 12)
+    book = Codebook("y", ("a", "b"), (Numeric("x", 0, numbers - 1),), max_rows=100)
+    if numbers == 4:
+        assert len(some) > 1
+        rule_of.require_floor(Layout(book), 3)
+        return
+    assert len(some) <= 1
+    with pytest.raises(ConfigError, match="possible numbers"):
+        rule_of.require_floor(Layout(book), 3)
+
+
+def test_answers_that_call_every_cell_small_are_refused():
+    """A referee can say so of a margin whose total is public and large."""
+    margin = Margin.make(20, [Combination((at,)) for at in range(2)], 5)
+    rule = rule_of._open_margins([margin], 5)
+    rule.send(None)
+    rule.send(np.array([True, True]))
+    with pytest.raises(DataError, match="every cell is small"):
+        rule.send(np.array([False]))
+
+
 def test_cells_that_do_not_add_up_are_refused():
     with pytest.raises(DataError, match="do not add up"):
         floored(rich([(50, 60, 70), (30, 10, 40), (20, 10, 10)], rows=np.array([120, 80, 40])), 10)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Limits, Privacy, RowStudy
+from blindbayes import Estimation, Limits, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
@@ -80,6 +80,13 @@ def test_min_cell_of_a_protocol_without_a_floor_is_refused(fields: dict[str, obj
         make_study(BOOK, **fields, min_cell=5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="min_cell"):
         RowStudy(BOOK, privacy=Privacy(epsilon=1.0), limits=Limits(min_cell=-1))
+
+
+@pytest.mark.parametrize("estimation", [Estimation(held_out=0.2), Estimation(folds=3)])
+def test_no_evaluation_opens_small_cells_of_a_study_with_a_floor(estimation: Estimation) -> None:
+    """The sums of an evaluation and of every fold are exact: nothing in them is suppressed."""
+    with pytest.raises(ConfigError, match="with min_cell leave both out"):
+        RowStudy(BOOK, limits=Limits(min_cell=5), estimation=estimation)
 
 
 def test_moments_of_a_small_class_are_hidden_with_its_count() -> None:

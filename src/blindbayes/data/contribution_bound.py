@@ -88,8 +88,12 @@ def person_keys(table: Any, parts: tuple[IdPart, ...]) -> tuple[Any, Any]:
 
 
 def row_text(table: Any, names: Sequence[str]) -> Any:
-    """Return the columns of each row of an Ibis table as one text."""
-    return joined_texts([table[name].cast("string").fill_null(_NULL) for name in names])
+    """Return the columns of each row of an Ibis table as one text.
+
+    It must not depend on other rows: one with a missing value or a fraction turns a frame's column of 1 into 1.0, and one with
+    another object turns true into True. So these are the same text.
+    """
+    return joined_texts([table[name].cast("string").fill_null(_NULL).lower().re_replace(r"\.0$", "") for name in names])
 
 
 def joined_texts(texts: Sequence[Any]) -> Any:

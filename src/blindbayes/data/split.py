@@ -3,7 +3,7 @@
 A keyed hash of a person's identifier decides, so that all rows of a person are in the same part; where the codebook has no
 identifier, or a row none, a hash of the row's columns of the codebook. The engine that holds the rows selects them. The hash
 depends on nothing but the row and the key, so that a row stays in its part when others come and go. The hash of a row is that
-of its text: without identifiers, rows that are spelled anew (45 as 45.0) may change sides.
+of its text: without identifiers, rows that are spelled anew (45 as 45.00) may change sides.
 """
 
 from __future__ import annotations

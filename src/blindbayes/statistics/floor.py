@@ -35,6 +35,9 @@ from blindbayes.statistics.statistics import Statistics
 MIN_FLOOR = 3
 """Below 3, "suppressed and not 0" would mean 1."""
 
+_SOLVED = 3
+"""Cells of a number that its moments determine."""
+
 SUPPRESSED = "suppressed"
 U64Array = npt.NDArray[np.uint64]
 
@@ -154,6 +157,8 @@ def _add_complements(pending: list[Margin], floor: int) -> Generator[Ask | Revea
     """Step 3. Asking stops for all margins at once, so that the number of rounds is that of the longest pool."""
     while pending:
         for each in pending:
+            if len(each.pool) == len(each.cells):
+                raise DataError("every cell is small, and their total is not: a party sent an invalid vector or answer")
             each.pool.append(each.complements[len(each.pool) - len(each.small)])
         # The whole margin is large enough by its total, which nobody needs to ask.
         pending = [each for each in pending if len(each.pool) < len(each.cells)]
@@ -240,6 +245,13 @@ def require_floor(layout: Layout, floor: int) -> None:
         )
     if layout.codebook.texts:
         raise ConfigError("an exact sum of word counts has no floor: nearly every word is rare; leave text out, or set epsilon")
+    for each in layout.codebook.features:
+        # Number, sum and sum of squares are three equations: with three unknown cells they have one solution.
+        if isinstance(each, Numeric) and each.bins is None and each.width <= _SOLVED:
+            raise ConfigError(
+                f"feature {each.name!r} has {each.width} possible numbers, so that exact sums show how many rows have each: "
+                "with min_cell make it categorical, or give it bins"
+            )
 
 
 def open_table(layout: Layout, floor: int) -> Rule:

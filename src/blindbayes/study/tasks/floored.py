@@ -57,8 +57,8 @@ class FlooredSumTask(SumTask):
         if cls.name != "masked_sum":
             raise ConfigError("an exact sum with min_cell runs by masked_sum only; choose it, set epsilon, or min_cell = 0")
         require_floor(Layout(study.codebook), study.limits.min_cell)
-        if study.estimation.held_out:
-            raise ConfigError("an evaluation of held-out rows opens small cells: with min_cell leave held_out out")
+        if study.estimation.held_out or study.estimation.folds:
+            raise ConfigError("an evaluation opens small cells, of held-out rows or folds: with min_cell leave both out")
 
     def __init__(self, agreement: Agreement) -> None:
         super().__init__(agreement)
