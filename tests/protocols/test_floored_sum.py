@@ -19,6 +19,7 @@ from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
 from blindbayes.protocols import memory
 from blindbayes.protocols.floored_sum import messages, roles
 from blindbayes.protocols.floored_sum.roles import FlooredSetup, role
+from blindbayes.protocols.formula import value_of
 from blindbayes.protocols.memory import Replace
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.report.spec import read_spec
@@ -77,6 +78,15 @@ def test_every_party_learns_what_the_rule_opens_in_clear(at: int) -> None:
         assert total.table.cells == floored(TABLES[at], FLOOR).cells
         assert total.included == NAMES
         assert outcome.opened[name] == tuple(read_spec("floored_sum").opened)
+
+
+@pytest.mark.parametrize("at", range(len(TABLES)))
+def test_rounds_and_messages_are_those_of_the_specification(at: int) -> None:
+    outcome = run(TABLES[at])
+    sent = [entry.kind for entry in outcome.transcript.entries]
+    facts = {"questions": sent.count(messages.BitsFound) // 2, "openings": sent.count(messages.MasksGiven), "n": 3}
+    spec = read_spec("floored_sum").table
+    assert (outcome.cost.rounds, outcome.cost.messages) == (value_of(spec["rounds"], facts), value_of(spec["messages"], facts))
 
 
 def test_too_few_rows_end_the_run_with_nothing_opened() -> None:
