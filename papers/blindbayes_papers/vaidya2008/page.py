@@ -130,7 +130,8 @@ def _claims(made: dict[int, list[Row]]) -> str:
             "collusion (4.5.1, A.1)",
             "sums are private even if up to k - 1 of k parties collude (4.5.1); A.1 asks for an honest majority",
             "ring_sum: the exact law of what each coalition learns is in its specification and is tested. opened_ratio: two "
-            "parties that the study names must not collude, whatever the number of the others",
+            "parties that the study names must not collude, whatever the number of the others. private_ratio: any number of "
+            "parties compute shares of ln, safe while one of them is honest, which 4.5.1 leaves to future work",
             "the ring alone falls to two neighbours; only shares on several edge-disjoint rings tolerate more. The two "
             "sentences contradict each other",
         ),

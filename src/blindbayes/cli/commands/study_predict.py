@@ -25,9 +25,9 @@ from blindbayes.study.tasks.traits import ModelForm
 @click.option("--model", help="Training run; needed if this site has shares of several models of the study.")
 @click.option("--batch", required=True, help="Name of these instances: the same at every site, used once.")
 @click.option("--table", help="This site's columns of the instances, in the agreed order: CSV, Parquet, URL.")
-@click.option("--count", type=int, help="Number of instances, for a site that holds only the class.")
+@click.option("--count", type=int, help="Number of instances, for a site that holds only the class, or over rows does not ask.")
 @click.option("--keep", multiple=True, help="Column of --table to copy to the output, such as a record number.")
-@click.option("--to", help="For rows matched by an identifier: score the people of this site's table, for it alone.")
+@click.option("--to", help="Score the table of this site, for it alone: over rows, or rows matched by an identifier.")
 @click.option(
     "--scope",
     type=click.Choice(["everybody", "shared"]),
@@ -46,7 +46,7 @@ from blindbayes.study.tasks.traits import ModelForm
 def predict(
     path: Path, model: str | None, table: str | None, out: Path | None, home: SiteFolder, as_json: bool, **asked: Any
 ) -> None:
-    """Classify instances together with the other parties of a STUDY over columns. Every site has to start this.
+    """Classify instances together with the other parties of a STUDY whose model is in shares. Every site has to start this.
 
     Only the class is opened, to the parties that the study names. The query budget of every site's share is charged. All
     sites use the same instances in the same order; where the study matches rows by an identifier, --to scores the people of
