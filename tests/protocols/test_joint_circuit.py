@@ -11,8 +11,9 @@ from blindbayes.crypto.garbling import circuits
 from blindbayes.crypto.garbling.recording import Recorder
 from blindbayes.errors import LocalProtocolError
 from blindbayes.protocols.joint_circuit import CircuitParty, Mesh, connect, roles
+from blindbayes.protocols.joint_circuit.messages import GatesMasked
 from blindbayes.protocols.joint_circuit.roles import Triples
-from blindbayes.protocols.memory import local_runs, run_in_memory
+from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
 from blindbayes.report.spec import read_spec
 from blindbayes.wire.transcript import Keep
 from support.two_party import anew, coins
@@ -112,7 +113,7 @@ def test_an_output_under_a_mask_shows_nothing_of_an_honest_share(learner_is_hone
     runs = local_runs(names, coins=coins("run"))
     assert gates <= 5
 
-    def views(secret, reused=None):
+    def views(secret, reused=None, flipped=None):
         seen = Counter()
         own_masks = range(1 << bits) if at in masks_of else [0]
         for pattern, mask in itertools.product(itertools.product((0, 1), repeat=2 * gates), own_masks):
@@ -134,12 +135,16 @@ def test_an_output_under_a_mask_shows_nothing_of_an_honest_share(learner_is_hone
                 (share,) = yield from party.evaluate(circuit, entered, Triples(*own[name]))
                 return (yield from party.open(share, names[-1:]))
 
-            outcome = run_in_memory({name: role(name) for name in names}, keep=Keep.FRAMES)
+            faults = [Replace(lambda e: e.kind is GatesMasked and e.sender == "a", flipped)] if flipped else []
+            outcome = run_in_memory({name: role(name) for name in names}, keep=Keep.FRAMES, faults=faults)
             seen[tuple(entry.frame for entry in outcome.transcript.entries if entry.sender == "honest")] += 1
         return seen
 
     laws = [views(secret) for secret in range(4)]
     assert all(law == laws[0] for law in laws)
+    # Nor do wrong shares of a gate's inputs show anything: they move the output, which stays under the mask.
+    wrong = [views(secret, flipped=lambda m: GatesMasked(m.mark, m.bits ^ np.uint64(1))) for secret in range(4)]
+    assert all(law == wrong[0] for law in wrong)
     for reused in ("triple", "mask") if at in masks_of else ("triple",):
         mutants = [views(secret, reused) for secret in range(4)]
         assert any(law != mutants[0] for law in mutants)

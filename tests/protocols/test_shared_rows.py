@@ -11,12 +11,14 @@ import blindbayes.protocols.shared_rows as package
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto import limbs as lm
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, ProtocolError
+from blindbayes.protocols.joint_circuit.messages import GatesMasked
 from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
 from blindbayes.protocols.shared_rows.joint import model_circuit
 from blindbayes.protocols.shared_rows.messages import MaskSent, VectorMasked
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, classify, connect, train
 from blindbayes.protocols.shared_training.shared_model import plain_tables
 from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled
+from blindbayes.statistics import Layout, count_block
 from blindbayes.statistics.parameters import estimate
 from blindbayes.wire.transcript import Keep
 from support.oracles import near_tie
@@ -184,6 +186,31 @@ def test_a_computing_party_that_garbles_another_circuit_is_caught_in_training():
     with pytest.raises(IntegrityError):
         run_in_memory(roles_, faults=[Replace(lambda e: e.kind is ModelGarbled, spoil)])
     assert seen
+
+
+def test_a_computing_party_of_three_that_deviates_spoils_the_model_and_sees_nothing():
+    """As SPEC.md says: nobody notices, the sums stay right, and the deviating party's share is minus its masks as before."""
+    names = NAMES[:3]
+    book = MIXED.with_features(MIXED.features[:2])
+    blocks, _, _ = mixed(names, rows=20)
+    own = {name: count_block(Layout(book), block) for name, block in blocks.items()}
+    rows, runs = SharedRowsSetup(book, names, computes=3), local_runs(names, coins=coins("run"))
+
+    def outputs(*faults):
+        roles = {name: train(runs[name], rows, rows.vector(own[name]), coins(name)) for name in names}
+        return run_in_memory(roles, faults=list(faults)).outputs
+
+    wrong = outputs(
+        Replace(
+            lambda e: e.kind is GatesMasked and (e.sender, e.to) == ("first", names[1]),
+            lambda m: GatesMasked(m.mark, m.bits ^ np.uint64(2**8 - 1)),
+        )
+    )
+    right = outputs()
+    assert any(not np.array_equal(wrong[names[-1]].tables[name], table) for name, table in right[names[-1]].tables.items())
+    for name, table in right["first"].tables.items():
+        assert np.array_equal(wrong["first"].tables[name], table)
+    assert all(np.array_equal(wrong[name].sums, right[name].sums) for name in names)
 
 
 def test_vectors_do_not_stand_in_the_transcript_and_masks_are_fresh():
