@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shlex
+from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
+from playwright.sync_api import sync_playwright
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, RowStudy, load
 from blindbayes.cli import main, root
@@ -318,3 +321,43 @@ def test_an_interval_is_not_stretched_to_hold_the_number_shown() -> None:
         odds = explanation.log_odds("a")
         outside += int(((odds < low[:, :-1] - 1e-9) | (odds > high[:, :-1] + 1e-9)).sum())
     assert outside > 0
+
+
+def test_a_loaded_model_ignores_extra_columns_if_asked() -> None:
+    draft()
+    done("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out", "model.json")
+    rows = penguins().drop(columns="Species")
+    with pytest.raises(DataError, match="'Sample Number' is not in the codebook"):
+        load("model.json").predict(rows)
+    assert len(load("model.json", extra_columns="ignore").predict(rows)) == len(rows)
+
+
+def test_a_warning_of_fit_points_at_the_line_that_called_it() -> None:
+    table = penguins()[["Species", "Date Egg", "Culmen (mm)"]]
+    with pytest.warns(UserWarning, match="dates") as caught:
+        NaiveBayes().fit(table.drop(columns="Species"), table["Species"])
+    assert caught[0].filename == __file__
+
+
+def test_one_row_is_not_called_rows() -> None:
+    book = Codebook("y", ("a", "b"), (Numeric("n", 0, 9),))
+    with pytest.raises(DataError, match="1 row is out of bounds"):
+        NaiveBayes(book).fit(pd.DataFrame({"n": [1, 2, 99], "y": ["a", "b", "a"]}))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_of_a_release_fit_a_phone_and_their_plots_can_be_read(scheme: str, tool: Callable[[str], str]) -> None:
+    """At 390 pixels nothing overflows, and the text of a plot, whose paper is white, is dark in both schemes."""
+    private_release()
+    data = hospitals(300)
+    RowStudy(data.codebook).simulate(data.tables).save("simulated")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=tool("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
+        for name in ("release/index.html", "release/explain.html", "simulated/index.html", "simulated/leakage.html"):
+            page.goto((Path.cwd() / name).as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
+        page.goto((Path.cwd() / "release/index.html").as_uri())
+        colour = page.evaluate("getComputedStyle(document.querySelector('svg[font-size] text')).fill")
+        assert max(map(int, re.findall(r"\d+", colour))) < 100
+        browser.close()

@@ -194,6 +194,10 @@ def _typed(listed: list[Any], kinds: set[type]) -> pa.Array | None:
         return None
 
 
+def _number(rows: int, one: str, several: str) -> str:
+    return f"1 {one}" if rows == 1 else f"{rows} {several}"
+
+
 def untyped_column(name: str) -> DataError:
     """Return the error for a column of dates or of another type that no feature has."""
     return DataError(
@@ -205,7 +209,8 @@ def untyped_column(name: str) -> DataError:
 def not_numbers(name: str, rows: int) -> DataError:
     """Return the error for texts in a numeric column."""
     return DataError(
-        f"feature {name!r}: {rows} rows hold a text that is neither a number nor a missing marker. Add a marker to missing in "
+        f"feature {name!r}: {_number(rows, 'row holds', 'rows hold')} "
+        "a text that is neither a number nor a missing marker. Add a marker to missing in "
         "the codebook; read a decimal comma with decimal=',' (--decimal , on the command line); derive numbers from dates and "
         "from texts with thousands separators by a map (--map)"
     )
@@ -236,20 +241,23 @@ class Misfit:
             )
         if self.missing and not feature.optional:
             raise DataError(
-                f"feature {self.name!r}: {self.missing} rows are missing, and the feature is not optional; "
+                f"feature {self.name!r}: {_number(self.missing, 'row is', 'rows are')} "
+                "missing, and the feature is not optional; "
                 "set optional = true in the codebook or fill them"
             )
         if self.unmapped or self.many:
             more = "more than " if self.many else ""
             raise DataError(
-                f"feature {self.name!r}: {more}{self.unmapped} rows hold a category that the codebook does not list; "
+                f"feature {self.name!r}: {more}{_number(self.unmapped, 'row holds', 'rows hold')} "
+                "a category that the codebook does not list; "
                 f"add it to values or map it before{self._hint()}"
             )
         if self.unreadable:
             raise not_numbers(self.name, self.unreadable)
         if self.outside and isinstance(feature, Numeric):
             raise DataError(
-                f"feature {self.name!r}: {self.outside} rows are out of bounds [{feature.low}, {feature.high}]; "
+                f"feature {self.name!r}: {_number(self.outside, 'row is', 'rows are')} "
+                f"out of bounds [{feature.low}, {feature.high}]; "
                 "widen the bounds in the codebook, clip, or drop the rows"
             )
 
@@ -259,10 +267,11 @@ class Misfit:
                 f"class column {self.name!r} holds far more labels than the codebook lists; is it the right column?"
             )
         if self.missing:
-            raise DataError(f"class column {self.name!r}: {self.missing} rows have no label; drop them")
+            raise DataError(f"class column {self.name!r}: {_number(self.missing, 'row has', 'rows have')} no label; drop them")
         if self.unmapped:
             raise DataError(
-                f"class column {self.name!r}: {self.unmapped} rows hold a label that the codebook does not list; "
+                f"class column {self.name!r}: {_number(self.unmapped, 'row holds', 'rows hold')} "
+                "a label that the codebook does not list; "
                 f"add it to classes or drop the rows{self._hint()}"
             )
 

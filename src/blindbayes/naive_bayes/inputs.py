@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -249,6 +250,14 @@ def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
     return np.array(classes, dtype=str)
 
 
+def _caller() -> int:
+    """Return the `stacklevel` of a warning, issued where this is called, that names the line outside of estimators."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("blindbayes", "sklearn"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any) -> Codebook:
     """Infer a codebook with a margin around the numbers seen, for later batches and queries."""
     listed = labels if classes is None else plain_labels(np.unique(np.asarray(classes)))[0]
@@ -257,7 +266,7 @@ def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any) -> Codeboo
         # A number leaves no list of its values in the model; a text does.
         if isinstance(feature, Categorical) and (why := looks_personal(column, feature.name)):
             text = f"column {feature.name!r}: {why}; all of them will stand in the model: drop the column, or pass a codebook"
-            warnings.warn(text, UserWarning, stacklevel=4)
+            warnings.warn(text, UserWarning, stacklevel=_caller())
     target = _TARGET
     while target in {str(name).casefold() for name in columns}:
         target += "_"

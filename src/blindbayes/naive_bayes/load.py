@@ -21,9 +21,10 @@ from blindbayes.naive_bayes.private import PrivateNaiveBayes
 __all__ = ["NaiveBayes", "PrivateNaiveBayes", "from_record", "load"]
 
 
-def load(path: str | os.PathLike[str]) -> NaiveBayes | PrivateNaiveBayes:
+def load(path: str | os.PathLike[str], *, extra_columns: str = "refuse") -> NaiveBayes | PrivateNaiveBayes:
     """Read a JSON model file: a `PrivateNaiveBayes` if it was released with noise, else a `NaiveBayes`.
 
+    A model file does not store how a table is read: `extra_columns` is that of the estimator that is returned.
     Nothing in the file is executed; an unknown version or field is refused.
     """
     try:
@@ -36,7 +37,9 @@ def load(path: str | os.PathLike[str]) -> NaiveBayes | PrivateNaiveBayes:
         raise ConfigError(f"model file {os.fspath(path)!r} does not exist; `blindbayes train` writes one") from None
     except (OSError, UnicodeDecodeError) as cause:
         raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
-    return from_record(parse_model(text))
+    model = from_record(parse_model(text))
+    model.extra_columns = extra_columns
+    return model
 
 
 def from_record(record: ModelRecord) -> NaiveBayes | PrivateNaiveBayes:

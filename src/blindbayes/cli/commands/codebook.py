@@ -207,7 +207,7 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
         if show_codes:
             for column in report.columns:
                 for code, rows in column.unmapped_codes.most_common(20):
-                    screen.line(f"  {column.name}: {code!r} in {rows} rows")
+                    screen.line(f"  {column.name}: {code!r} in {rows} row{'s' * (rows != 1)}")
     if not report.ok:
         raise DataError("the table does not fit the codebook; correct the columns above, or the codebook")
 
