@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -147,3 +148,16 @@ def test_the_recalibrated_model_names_its_parent_and_fits_better(tmp_path: Path)
     again = study.evaluate(model, TABLES)
     for label in BOOK.classes:
         assert again.evaluation.calibration_error(label).low <= result.evaluation.calibration_error(label).value
+
+
+def test_a_recalibrated_model_does_not_repeat_the_statement_of_its_parent(tmp_path: Path) -> None:
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=2.0), estimation=Estimation(held_out=0.5))
+    trained = study.simulate(TABLES)
+    trained.save(tmp_path / "training")
+    folder = study.evaluate(trained, TABLES).save(tmp_path / "evaluation")
+    own, parent = (
+        json.loads(path.read_text()) for path in (folder / "recalibrated.json", tmp_path / "training" / "model.json")
+    )
+    assert parent["privacy"]["statement"]["epsilon"] == 2.0
+    assert own["privacy"] is None
+    load(folder / "recalibrated.json")

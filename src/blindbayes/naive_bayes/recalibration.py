@@ -6,7 +6,8 @@ separated classes have a solution. Of more than two classes `a` is common, and e
 
 The result is a model of the same form: tables of log-probabilities times a, variances over a, and another prior. Its scores are
 a times the old ones, plus b, to rounding. Where that is not possible (an optional Gaussian feature; text that scores absent
-words) a stays 1, so that only priors move. Its file names the file of the model that it was made from (`settings.parent`).
+words) a stays 1, so that only priors move. Its file names the file of the model that it was made from (`settings.parent`), and
+has no privacy statement of its own: its cost is that of the parent and of the evaluation together.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def recalibrated(model: BaseNaiveBayes, evaluation: Evaluation) -> BaseNaiveBaye
         parent=parent,
         priors=np.exp(parameters.log_prior).tolist(),
     )
-    privacy = None if record.privacy is None else {key: each for key, each in record.privacy.items() if key != "released"}
-    return from_record(ModelRecord(parameters, None, record.label_kind, settings, privacy))
+    # No privacy statement: the parent's alone would leave out what the evaluation cost.
+    return from_record(ModelRecord(parameters, None, record.label_kind, settings, None))
 
 
 def fit_scores(evaluation: Evaluation, *, scalable: bool = True) -> tuple[float, FloatArray]:
