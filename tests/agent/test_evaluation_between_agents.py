@@ -13,10 +13,12 @@ import pytest
 from sklearn import metrics
 
 from blindbayes import Estimation, Limits, Privacy, load
-from blindbayes.agent.runs.context import FolderSite
+from blindbayes.agent.runs.context import FolderSite, work_of
+from blindbayes.agent.runs.folders import VALIDATION
 from blindbayes.agent.runs.release import check_release
+from blindbayes.agent.store.tables import Tables
 from blindbayes.data.split import Split, split_rows
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.study.fields import Candidate
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.testing.loopback import open_policy
@@ -161,6 +163,36 @@ def test_agents_evaluate_and_cross_validate_with_noise_and_without(tmp_path: Pat
             assert len(json.loads(files[0])["candidates"]) == 2
             spent = office.net.sites["north"].home.ledger.balance().spent_epsilon
             assert spent == pytest.approx(3 * epsilon if epsilon else 0.0)
+
+    bounded(scenario)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0], ids=["exact", "noisy"])
+def test_both_sums_of_a_cross_validation_are_of_the_same_rows(
+    tmp_path: Path, epsilon: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other rows after a crash, in the same folds, would meet the noise and the masks that were used before."""
+
+    async def scenario() -> None:
+        sources = tables(tmp_path / "tables")
+        async with Office(tmp_path, NAMES, rows=sources) as office:
+            study = make(office, estimation=Estimation(folds=3), privacy=Privacy(epsilon=epsilon))
+            site = office.net.sites["north"]
+
+            def begin() -> Any:
+                task = work_of(site.home, site.identity, "ab" * (VALIDATION // 2), study).task
+                task.read()
+                return task
+
+            before = begin()
+            assert begin().digest("north") == before.digest("north")
+            source = Path(str(sources["north"]))
+            source.write_text(source.read_text() + source.read_text().splitlines()[1] + "\n")
+            with pytest.raises(DataError, match="rows changed"):
+                before.evaluate([], before.fold(0))
+            first = begin()
+            monkeypatch.setattr(Tables, "digest", lambda *_: "cd" * 32)  # other rows with the same statistics
+            assert begin().digest("north") != first.digest("north")
 
     bounded(scenario)
 

@@ -51,7 +51,10 @@ class FolderSite:
 
     def __init__(self, home: SiteFolder, identity: Identity | str, study: StudyFile, run_id: str = "") -> None:
         self.home, self.study, self.run_id = home, study, run_id
-        self.base = read_run_id(run_id, study.task).base if run_id else None
+        run = read_run_id(run_id, study.task) if run_id else None
+        self.base = run.base if run else None
+        # A cross-validation reads its rows for each of two sums. Noise covers them once: they must be the same rows.
+        self._reads_twice = run is not None and run.kind == "evaluation" and not run.model
         self._withdrawn = home.history.has_withdrawn(study.sha256)
         self._counted: Statistics | None = None
         self._rows: tuple[str | None, str] = (None, "")
@@ -79,7 +82,8 @@ class FolderSite:
         if self._withdrawn:
             return Statistics.zero(codebook)
         count = partial(self.home.tables.count, codebook, lenient=lenient, bound=bound, split=split)
-        return count() if lenient or self._identity is None else self._with_digest(count)
+        is_digested = self._identity is not None and (not lenient or self._reads_twice)
+        return self._with_digest(count) if is_digested else count()
 
     def evaluate(
         self,
@@ -94,7 +98,7 @@ class FolderSite:
         if self._withdrawn:
             return [Evaluation.zero(codebook.classes, bins) for _ in models]
         read = partial(self.home.tables.evaluate, codebook, models, bins, lenient=lenient, bound=bound, split=split)
-        return read() if lenient else self._with_digest(read)
+        return read() if lenient and not self._reads_twice else self._with_digest(read)
 
     def _with_digest(self, read: Callable[[], _T]) -> _T:
         """Read the rows, and record their digest: without it an exact sum could never be compared with another."""

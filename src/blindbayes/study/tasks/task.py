@@ -371,7 +371,7 @@ class CountingTask(StudyTask):
         self.statistics, self.state = statistics, self.site.state(statistics)
 
     def digest(self, name: str) -> bytes:
-        return b"" if self.state is None else bytes.fromhex(self.state.statistics)
+        return b"" if self.state is None else bytes.fromhex(self.state.statistics) + (self.state.rows or "").encode()
 
     def store(self, outputs: Mapping[str, Any]) -> None:
         """Store nothing: the release holds the result."""
