@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def parts(fraction: float = 0.3, key: bytes = KEY) -> tuple[Split, Split]:
     return Split(fraction, False, key), Split(fraction, True, key)
 
 
-@pytest.mark.parametrize("odd", [None, 4.5, float("nan"), "many", True])
+@pytest.mark.parametrize("odd", [None, 4.5, float("nan"), "many", True, Decimal("1.50")])
 @pytest.mark.parametrize("column", ["x", "c", "y"])
 def test_a_row_that_changes_the_type_of_a_column_moves_no_other_row(odd: Any, column: str) -> None:
     """Otherwise one row would move many between training and evaluation, which noise for one row does not hide."""

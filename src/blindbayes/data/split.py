@@ -69,6 +69,9 @@ def split_rows(frame: Any, codebook: Codebook, split: Split) -> npt.NDArray[np.i
     """Return the positions of the rows of a frame that are in a part, in order."""
     table = plain_types(to_arrow(frame, lenient=True))
     columns = {name: table.column(name) for name in (*codebook.names, codebook.target)}
+    for name, column in columns.items():
+        if pa.types.is_decimal(column.type):  # of as many digits as the longest of all rows
+            columns[name] = column.cast(pa.float64())
     if codebook.identifier is not None:
         names = [part.column for part in codebook.identifier.parts]
         if missing := [name for name in names if name not in table.column_names]:
