@@ -38,11 +38,13 @@ SUMS, TASKS = "blindbayes.sums", "blindbayes.tasks"
 COMMANDS, COURIERS = "blindbayes.commands", "blindbayes.couriers"
 
 _PAPERS = (
+    "audit-smooth",
     "chain_sum",
     "distorted_intersection",
     "noisy_histograms",
     "oblivious_sum",
     "opened_ratio",
+    "plan-smooth",
     "private_maximum",
     "reproduce",
     "ring_sum",

@@ -213,7 +213,7 @@ def test_a_study_cannot_bring_a_modulus_whose_factors_its_author_knows() -> None
             "codebook": BOOK.to_dict(),
             "protocol": "oblivious_sum",
             "hosts": {"miner": "a"},
-            "options": {"modulus": f"{int(modulus):x}"},
+            "options": {"scheme": "joye_libert", "modulus": f"{int(modulus):x}"},
         }
     )
     with pytest.raises(PrivacyError, match="modulus"):

@@ -65,7 +65,7 @@ def test_coalitions_are_those_of_the_specifications() -> None:
         coalition_of("ring_sum", setting(5)),
         coalition_of("chain_sum", setting(5)),
     ]
-    at.append(coalition_of("oblivious_sum", setting(5, 4)))
+    at.append(coalition_of("oblivious_sum", setting(5, 4, scheme="joye_libert")))
     assert [(found.passive, found.active) for found in at if found] == [(3, 2), (3, 3), (4, 4), (3, 2)]
     ring = coalition_of("ring_sum", setting(9, rings=1))
     assert ring is not None

@@ -140,7 +140,7 @@ def page(
         _table(
             ["", "t_E, encryption", "t_D, decryption", "t_P, power"],
             [
-                ["paper, which gives no unit", "1.1", "1.6", "0.15"],
+                ["paper (4.1), which gives no unit", "1.1", "1.6", "0.15"],
                 *(
                     [
                         f"Paillier {'as printed (r^N)' if how == paper.PRINTED else 'with tables of a fixed base'}; {group}",
@@ -154,7 +154,7 @@ def page(
         _table(["", "Alice", "Bob"], [["paper", "0.80", "0.82"], ["ours", f"{wide['alice']:.2g}", f"{wide['bob']:.2g}"]]),
         "<h2>Table 4: comparison at 10 bits, seconds</h2>",
         _table(
-            ["circuit", "paper's fit", "paper", "ours", "AND gates"],
+            ["circuit", "fit, the paper", "seconds, the paper", "ours", "AND gates"],
             [
                 ["SFE1 (addition)", "0.97 + 0.106 x", "2.03", f"{sfe1:.2g}", str(many["and_gates"])],
                 ["SFE2 (multiplication)", "1.77 + 0.003 e^(0.89 x)", "23.76", f"{sfe2:.2g}", str(product["and_gates"])],
@@ -214,7 +214,8 @@ def page(
         f"{paper.paper_sfe('sums', 16):.2f} s there.</li>"
         "<li>Table 5 calls the answer accurate with probability s_B / n_B. It is a binomial estimate: exact with a small "
         "probability only, and off by the errors above.</li>"
-        "<li>r_i from Z_q lets Legendre symbols show s_B / n_B; here r_i is a uniform element of the group.</li></ul>",
+        "<li>r_i from Z_q (Algorithm 3, step 3) lets Legendre symbols show s_B / n_B; "
+        "here r_i is a uniform element of the group.</li></ul>",
     ]
     return (
         f"<!doctype html><meta charset=utf-8><title>Kikuchi et al. 2011</title><style>{_STYLE}</style>\n"

@@ -14,19 +14,19 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import Check, Claim, audit_mechanism, audit_sensitivity, control_check, loss_check
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.noise.mechanisms import make
+from blindbayes.errors import LocalProtocolError
 from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 
 PER_PARAMETER: tuple[Literal["smooth", "global"], ...] = ("smooth", "global")
 SMALL_BOOK = Codebook("y", ("a",), (Categorical("u", ("p", "q")), Numeric("x", 0, 10, 1.0)), max_rows=1000)
 DRAWS = 6000
-LESS_NOISE = {"mean": 4, "variance": 2}
-"""Of the controls: one number more or less reaches half of what the bound of a mean allows for."""
 LISTS = {"last number": ([], [10]), "second number": ([0], [0, 10]), "number at the far end": ([0] * 12, [0] * 12 + [10])}
 
 
@@ -49,7 +49,7 @@ def audit_parameters(plan: ParameterPlan, coins: Coins, draws: int) -> Iterator[
         for name, lists in LISTS.items():
             look = partial(attack_moment, own, lists, which, claim, coins, draws)
             yield loss_check(f"{label}: {moment}, {name}", claim, look)
-        less = LESS_NOISE[moment]
+        less = control_factor(own, LISTS["second number"], which, claim)
         weak = partial(attack_moment, own, LISTS["second number"], which, claim, coins, draws, less)
         yield control_check(f"{label}: {moment}, control with 1/{less} of the noise is refuted", claim, weak)
 
@@ -58,18 +58,50 @@ def attack_moment(
     plan: ParameterPlan, lists: tuple[list[int], list[int]], which: int, claim: Claim, coins: Coins, draws: int, less: int = 1
 ) -> Bound:
     """A lower bound on epsilon of a noisy mean (0) or variance (1) of two lists of numbers."""
-    feature = next(each for each in plan.codebook.features if isinstance(each, Numeric))
-    codes = [np.array(numbers, dtype=np.int64) - 10 + feature.code_high for numbers in lists]
-    laws = [plan.moments(feature, each, claim.epsilon)[which] for each in codes]
-    laws = [(value, scale / less) for value, scale in laws]
+    laws = _laws(plan, lists, which, claim, less)
     outputs = []
     for value, scale in laws:
         samples = plan.noisy(value, scale, coins, draws)
-        first, second = (
-            -np.log(spread) - np.log1p(np.abs((samples - middle) / spread) ** float(plan.gamma)) for middle, spread in laws
-        )
+        first, second = (_log_density(plan, samples, law) for law in laws)
         outputs.append(np.column_stack([samples, first - second]))
     return epsilon_lower(*outputs, names=["output", "likelihood ratio"], learn=False)
+
+
+def control_factor(plan: ParameterPlan, lists: tuple[list[int], list[int]], which: int, claim: Claim) -> int:
+    """The smallest power of two by which the noise must shrink for a control that the audit has to refute.
+
+    How far the noise exceeds what these lists need depends on the moment and on gamma. The control's likelihood ratio reaches
+    twice the claim on an event that one list gives in one draw of ten, so that some thousand draws certify it.
+    """
+    for less in (1 << step for step in range(1, 20)):
+        laws = _laws(plan, lists, which, claim, less)
+        spread, ends = max(scale for _, scale in laws), [value for value, _ in laws]
+        points = np.linspace(min(ends) - 200 * spread, max(ends) + 200 * spread, 400_001)
+        first, second = (_log_density(plan, points, law) for law in laws)
+        for one, other in ((first, second), (second, first)):
+            order = np.argsort(other - one)
+            chances = np.exp(one[order])
+            at = int(np.searchsorted(np.cumsum(chances) / chances.sum(), 0.1))
+            if (one - other)[order[at]] > 2 * claim.epsilon:
+                return less
+    raise LocalProtocolError("no control of this audit can be refuted")
+
+
+def _laws(
+    plan: ParameterPlan, lists: tuple[list[int], list[int]], which: int, claim: Claim, less: int
+) -> list[tuple[float, float]]:
+    """Value and scale of a moment of each list, with `less` times too little noise."""
+    feature = next(each for each in plan.codebook.features if isinstance(each, Numeric))
+    codes = [np.array(numbers, dtype=np.int64) - 10 + feature.code_high for numbers in lists]
+    laws = [plan.moments(feature, each, claim.epsilon)[which] for each in codes]
+    return [(value, scale / less) for value, scale in laws]
+
+
+def _log_density(plan: ParameterPlan, points: npt.NDArray[np.float64], law: tuple[float, float]) -> npt.NDArray[np.float64]:
+    """The logarithm of the density, but for a constant that both laws share."""
+    middle, spread = law
+    logs: npt.NDArray[np.float64] = -np.log(spread) - np.log1p(np.abs((points - middle) / spread) ** float(plan.gamma))
+    return logs
 
 
 def audit_per_parameter(

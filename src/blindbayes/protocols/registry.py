@@ -45,6 +45,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from blindbayes import _extensions as extensions
+from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, LocalProtocolError, ProtocolError
 from blindbayes.protocols.core import Role, Run
@@ -72,6 +73,7 @@ class SumSetup:
     steps: tuple[tuple[str, bool], ...] = ()  # and who left (False) or came (True) since, in order
     corrupt: float = 0.1  # fraction of the contributors whose collusion a sparse graph is planned for
     ranges: tuple[tuple[int, int, int], ...] = ()  # of words of the total: runs of (low, high, count); none: +-bound for all
+    codebook: Codebook | None = None  # if every vector is the exact statistics of a whole table
 
     def __post_init__(self) -> None:
         if len(set(self.contributors)) != len(self.contributors):

@@ -55,18 +55,23 @@ BOUND = 10**6
 @lru_cache
 def toy() -> dict[str, Any]:
     coins = Coins.seeded(bytes(32)).derive("modulus")
-    return {"modulus": hex(deal_modulus(512, coins, toy_keys=True)), "toy_keys": True}
+    return {"scheme": "joye_libert", "modulus": hex(deal_modulus(512, coins, toy_keys=True)), "toy_keys": True}
 
 
 RISTRETTO = {"scheme": "ristretto"}
 FORMS: dict[str, Callable[[], dict[str, Any]]] = {
     "joye_libert": toy,
     "ristretto": lambda: RISTRETTO,
-    "dealt modulus": lambda: {"modulus_bits": 512, "toy_keys": True},
-    "dealt keys": lambda: {"modulus_bits": 512, "toy_keys": True, "keys": "dealer"},
+    "dealt modulus": lambda: {"scheme": "joye_libert", "modulus_bits": 512, "toy_keys": True},
+    "dealt keys": lambda: {"scheme": "joye_libert", "modulus_bits": 512, "toy_keys": True, "keys": "dealer"},
     "dealt keys, ristretto": lambda: {"keys": "dealer", **RISTRETTO},
     "standing keys": lambda: {"keys": "standing", **RISTRETTO},
-    "standing keys, dealt modulus": lambda: {"modulus_bits": 512, "toy_keys": True, "keys": "standing"},
+    "standing keys, dealt modulus": lambda: {
+        "scheme": "joye_libert",
+        "modulus_bits": 512,
+        "toy_keys": True,
+        "keys": "standing",
+    },
 }
 form = pytest.mark.parametrize("form", FORMS)
 
@@ -97,8 +102,10 @@ def test_the_miner_opens_the_pooled_sum_and_nobody_else_opens_anything(form: str
 
 
 def test_default_options_at_full_key_size() -> None:
-    outcome = go(3, {})
-    assert require_sum(outcome, 3) == names(3)
+    for options in ({}, {"scheme": "joye_libert"}):
+        outcome = go(3, options)
+        assert require_sum(outcome, 3) == names(3)
+        assert (DEALER in outcome.outputs) == bool(options)
     assert go(3, toy(), noisy=True).opened[MINER] == ("noisy_sum",)
 
 
@@ -128,7 +135,7 @@ def test_measured_cost_equals_the_formula(form: str, quorum: int | None) -> None
 
 
 def test_the_defaults_of_the_formula_are_those_of_the_protocol() -> None:
-    outcome = go(3, FORMS["dealt modulus"]())
+    outcome = go(3, {})
     assert (outcome.cost.rounds, outcome.cost.messages) == costs(registry.spec("oblivious_sum"), 3, 12)
 
 
@@ -461,7 +468,8 @@ def test_two_and_three_segments_are_one_complete_graph(n: int, options: Callable
 
 def test_no_site_hosts_the_miner_and_the_dealer() -> None:
     parties = tuple(Party(name, f"{at:064x}") for at, name in enumerate(("north", "south", "west")))
-    hosts = StudyFile.make(RowStudy(BOOK, protocol="oblivious_sum"), "hosts", parties).hosts
+    options = {"scheme": "joye_libert"}
+    hosts = StudyFile.make(RowStudy(BOOK, protocol="oblivious_sum", options=options), "hosts", parties).hosts
     assert set(hosts) == {MINER, DEALER}
     assert hosts[MINER] != hosts[DEALER]
 

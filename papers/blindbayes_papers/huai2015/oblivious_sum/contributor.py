@@ -24,6 +24,7 @@ from blindbayes_papers.huai2015.oblivious_sum.messages import (
     SurvivorsNamed,
     SurvivorsSigned,
 )
+from blindbayes_papers.huai2015.oblivious_sum.proof import require_rules
 from blindbayes_papers.huai2015.oblivious_sum.session import KeySession
 from blindbayes_papers.huai2015.oblivious_sum.terms import DEALER, MINER, ObliviousEncryption, ObliviousSumSetup
 from blindbayes_papers.huai2015.primitives.joye_libert import deal_modulus
@@ -91,18 +92,28 @@ def contributor(terms: ObliviousSumSetup, vector: U64Array, coins: Coins) -> Rol
     setting = terms.setting
     scheme = yield from learn_scheme(terms)
     packing = scheme.packing(setting.length, terms.bound)
-    plaintexts = packing.pack([int(value) for value in vector.view(np.int64)])
+    words = [int(value) for value in vector.view(np.int64)]
+    require_rules(terms.rules, words, terms.run.me)
     if terms.option["keys"] == "dealer":
         key = yield from learn_key(scheme)
         label = terms.label(terms.roster_digest(setting.contributors), "sum")
-        yield Send(MINER, CiphertextsSent(tuple(scheme.encrypt(plaintexts, key, label))))  # 6
+        yield Send(MINER, _encrypted(terms, scheme, words, key, label, coins))  # 6
         return
     session = yield from enrol(terms, scheme, coins)
     label = terms.label(session.digest, "sum")
     key = scheme.total([session.zero_key, session.blind])
-    yield Send(MINER, CiphertextsSent(tuple(scheme.encrypt(plaintexts, key, label))))  # 6
+    yield Send(MINER, _encrypted(terms, scheme, words, key, label, coins))  # 6
     if terms.tolerant:
         yield from help_open(terms, session, label, packing.chunks)
+
+
+def _encrypted(
+    terms: ObliviousSumSetup, scheme: ObliviousEncryption, words: list[int], key: int, label: bytes, coins: Coins
+) -> CiphertextsSent:
+    elements = tuple(scheme.encrypt(scheme.packing(len(words), terms.bound).pack(words), key, label))
+    if not terms.rules:
+        return CiphertextsSent(elements)
+    return CiphertextsSent(elements, terms.proof(label, terms.run.me).prove(words, elements, key, coins.derive("proof")))
 
 
 def survivors_payload(terms: ObliviousSumSetup, label: bytes, survivors: Sequence[str]) -> bytes:

@@ -46,9 +46,10 @@ class SharesSealed(EncryptedMessage, frozen=True):
 
 
 class CiphertextsSent(EncryptedMessage, frozen=True):
-    """6: the sender's vector, packed and encrypted."""
+    """6: the sender's vector, packed and encrypted, and where one is asked for the proof that a table can have it."""
 
     elements: tuple[bytes, ...]
+    proof: bytes = b""
 
 
 class SurvivorsNamed(ClearMessage, frozen=True):

@@ -134,8 +134,7 @@ def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     label = terms.label(roster, "sum")
     quorum = setting.quorum_size if terms.tolerant else None
     sent = yield from receive_all(names, CiphertextsSent, quorum=quorum)  # 6
-    for name, message in sent.items():
-        scheme.require_elements(message.elements, count, party=name)
+    sent = _proved(terms, scheme, sent, label, count)
     product = scheme.multiply([message.elements for message in sent.values()])
     scale = 1
     if terms.tolerant:
@@ -151,6 +150,25 @@ def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     words = np.array([total % 2**64 for total in totals], dtype=np.uint64)
     yield from open_value(setting.label, words)
     return Total(words, tuple(sent))
+
+
+def _proved(
+    terms: ObliviousSumSetup, scheme: ObliviousEncryption, sent: Mapping[str, CiphertextsSent], label: bytes, count: int
+) -> dict[str, CiphertextsSent]:
+    """Return the ciphertexts of those whose proofs hold. Raise with the name of one whose does not, unless a quorum is left."""
+    proved, refused = {}, None
+    for name, message in sent.items():
+        scheme.require_elements(message.elements, count, party=name)
+        try:
+            if terms.rules:
+                terms.proof(label, name).require(message.elements, message.proof)
+        except PeerProtocolError as error:
+            refused = refused or error
+        else:
+            proved[name] = message
+    if refused is not None and (not terms.tolerant or len(proved) < terms.setting.quorum_size):
+        raise refused
+    return proved
 
 
 def collect_corrections(

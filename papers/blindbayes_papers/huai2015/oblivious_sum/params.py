@@ -14,8 +14,9 @@ class ObliviousSumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Options of oblivious_sum."""
 
     scheme: Annotated[
-        Literal["joye_libert", "ristretto"], "encryption; `ristretto` has no dealer and no trapdoor, for small totals only"
-    ] = "joye_libert"
+        Literal["ristretto", "joye_libert"], "encryption; `joye_libert` takes any totals and has a dealer that could read all"
+    ] = "ristretto"
+    proofs: Annotated[bool, "with ristretto and no epsilon: contributors prove that a table can have their vectors"] = True
     keys: Annotated[
         Literal["pairwise", "standing", "dealer"], "`standing`: the keys of the sites' cards; `dealer`: a dealer makes all keys"
     ] = "pairwise"

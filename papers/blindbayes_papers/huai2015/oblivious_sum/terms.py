@@ -18,6 +18,7 @@ from blindbayes.protocols.pair_keys import digest_of, require_keys, scope_of
 from blindbayes.protocols.registry import SumSetup, require_options
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
 from blindbayes_papers.huai2015.oblivious_sum.params import ObliviousSumParams
+from blindbayes_papers.huai2015.oblivious_sum.proof import Rule, TableProof, table_rules
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 
@@ -115,6 +116,16 @@ class ObliviousSumSetup:
         """Bound on a field of the packed total. Where none is declared, any sum of signed words fits."""
         declared = self.setting.bound
         return declared if declared < 2**63 - 1 else len(self.setting.contributors) << 63
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that every contributor proves of its vector; none where nothing can be proved."""
+        book, option = self.setting.codebook, self.option
+        return table_rules(book) if book is not None and option["proofs"] and option["scheme"] == "ristretto" else ()
+
+    def proof(self, label: bytes, party: str) -> TableProof:
+        """The proof of one contributor's vector."""
+        return TableProof(RistrettoSum(self.bound), self.rules, label, party)
 
     @property
     def tolerant(self) -> bool:

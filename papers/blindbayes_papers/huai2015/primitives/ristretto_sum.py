@@ -119,11 +119,11 @@ class RistrettoSum:
     def encrypt(self, plaintexts: Sequence[int], key: int, label: bytes) -> list[bytes]:
         """One ciphertext per signed plaintext, under labels of their own (`label`, position)."""
         masks = self.masks(key, label, len(plaintexts))
-        return [ristretto.add(_times_base(plaintext), mask) for plaintext, mask in zip(plaintexts, masks, strict=True)]
+        return [ristretto.add(times_base(plaintext), mask) for plaintext, mask in zip(plaintexts, masks, strict=True)]
 
     def masks(self, key: int, label: bytes, count: int) -> list[bytes]:
         """key * H(label, position) for each position."""
-        return [_times(key, self.base(label, at)) for at in range(count)]
+        return [times(key, self.base(label, at)) for at in range(count)]
 
     def multiply(self, columns: Sequence[Sequence[bytes]]) -> list[bytes]:
         """Position by position, the sum of the points of several parties."""
@@ -137,7 +137,7 @@ class RistrettoSum:
 
     def power(self, elements: Sequence[bytes], exponent: int) -> list[bytes]:
         """Every point times a public number."""
-        return [_times(exponent, element) for element in elements]
+        return [times(exponent, element) for element in elements]
 
     def open(self, elements: Sequence[bytes], scale: int = 1) -> list[int]:
         """The signed plaintexts of points without mask, by baby steps and giant steps."""
@@ -147,11 +147,11 @@ class RistrettoSum:
         steps = math.isqrt(size * len(elements)) + 1 if elements else 1
         steps = 1 << (min(steps, size).bit_length() - 1)  # few distinct table sizes
         table = _baby_steps(steps)
-        giant = _times_base(-steps)
+        giant = times_base(-steps)
         return [self._logarithm(element, table, giant, size // steps + 1) for element in elements]
 
     def _logarithm(self, element: bytes, table: dict[bytes, int], giant: bytes, jumps: int) -> int:
-        point = ristretto.add(element, _times_base(self.bound))  # now in 0 .. 2 bound
+        point = ristretto.add(element, times_base(self.bound))  # now in 0 .. 2 bound
         for jump in range(jumps):
             small = table.get(point)
             if small is not None:
@@ -187,19 +187,21 @@ def _scalar(value: int) -> bytes:
     return (value % ORDER).to_bytes(32, "little")
 
 
-def _times(value: int, point: bytes) -> bytes:
+def times(value: int, point: bytes) -> bytes:
+    """Return value * point; the value is taken modulo the order."""
     if value % ORDER == 0 or point == ristretto.IDENTITY:
         return ristretto.IDENTITY
     return ristretto.multiply(_scalar(value), point)
 
 
-def _times_base(value: int) -> bytes:
+def times_base(value: int) -> bytes:
+    """Return value * generator."""
     return ristretto.base_multiply(_scalar(value)) if value % ORDER else ristretto.IDENTITY
 
 
 @lru_cache(maxsize=2)
 def _baby_steps(count: int) -> dict[bytes, int]:
-    one = _times_base(1)
+    one = times_base(1)
     table: dict[bytes, int] = {}
     point = ristretto.IDENTITY
     for step in range(count):

@@ -68,6 +68,11 @@ def command(
             adjacency=adjacency,
             draws=draws,
         )
+    show_report(report, as_json)
+
+
+def show_report(report: Report, as_json: bool) -> None:
+    """Print a report. Raise `PrivacyError` if the claim is refuted or the audit is blind."""
     if as_json:
         print_json(_finite(report.to_dict()))
     else:

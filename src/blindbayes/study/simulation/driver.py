@@ -117,7 +117,9 @@ def _run(task: StudyTask, sites: Mapping[str, MemorySite], coins: Coins, faults:
     if len(set(roles)) != len(roles) or set(agreement.contributors) - set(roles) - set(sites):
         raise ConfigError(f"a party has a name that {task.name} keeps for itself; known roles: {', '.join(roles)}")
     run_id = coins.bytes(16).hex()
-    every = {**{role: MemorySite(role) for role in roles if agreement.host(role) not in sites}, **sites}
+    previous = next(iter(sites.values())).previous
+    hosted = {role: MemorySite(role, previous=previous) for role in roles if agreement.host(role) not in sites}
+    every = {**hosted, **sites}
     tasks = {name: task.at(site, run_id) for name, site in every.items()}
     hosts = {role: agreement.host(role) for role in roles}
     return run_tasks(tasks, hosts, agreement.bound_to, run_id, coins, faults=faults, keep=keep)

@@ -174,7 +174,8 @@ class EvaluationTask(SumTask):
             # All contributors: a later exact sum over fewer sites would show the difference.
             ranges = ((-book.max_rows, book.max_rows, length),)
             quorum = len(self.agreement.contributors)
-            self.setting = replace(self.setting, length=length, bound=book.max_rows, ranges=ranges, quorum=quorum)
+            setting = replace(self.setting, length=length, bound=book.max_rows, ranges=ranges, quorum=quorum)
+            self.setting = replace(setting, codebook=None)
         else:
             self.noisy = NoisyEvaluation.make(
                 book,

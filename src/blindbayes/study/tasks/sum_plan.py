@@ -60,7 +60,8 @@ class Sum:
             return cls(study, replace(setting, length=layout.word_count, bound=2**63 - 1), None)
         sizes = ((max(group.bound, 1), group.columns * len(study.codebook.classes)) for group in layout.groups)
         ranges = tuple((-bound, bound, count) for bound, count in sizes)  # of the codebook: an author's would test a table
-        return cls(study, replace(setting, length=layout.word_count, bound=max(layout.bounds), ranges=ranges), None)
+        setting = replace(setting, length=layout.word_count, bound=max(layout.bounds), ranges=ranges)
+        return cls(study, replace(setting, codebook=study.codebook), None)
 
     @property
     def noise(self) -> DistributedNoise | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -108,7 +109,10 @@ class SumTask(CountingTask):
             removed = self.site.removed(self.counting, lenient=self.study.is_private, split=self.split(held_out=False))
             fresh = coins.derive("contribution")
             vector = self.sum.contribution(self.statistics, fresh, removed, self.site.name)
-        return self.protocol.role(run, self.setting, vector, coins.derive("role"))
+        setting = self.setting
+        if any(self.site.previous_total(self.counting)):  # vectors are changes of tables
+            setting = replace(setting, codebook=None)
+        return self.protocol.role(run, setting, vector, coins.derive("role"))
 
     def authorise_and_charge(self, name: str) -> None:
         if name != self.site.name or self.state is None:
