@@ -339,7 +339,7 @@ class CrossValidationTask(EvaluationTask):
             length = self.folds * sum(layout.word_count for layout in layouts)
             bound = 2**63 - 1 if any(layout.is_wide for layout in layouts) else max(max(each.bounds) for each in layouts)
         quorum = len(agreement.contributors)  # the second sum is over the sites of the first
-        self.first = replace(self.setting, length=length, bound=bound, ranges=(), quorum=quorum)
+        self.first = replace(self.setting, length=length, bound=bound, ranges=(), quorum=quorum, codebook=None)
         self._plan(len(self.candidates), Fraction(1, 2))
         self.setting = replace(self.setting, quorum=quorum)
         if set(self.agreement.contributors) - set(self.learners):
