@@ -1,7 +1,8 @@
 """Quotations from the papers: what our pages say that a paper says, in its own words and with the place.
 
 A folder's `quotations.toml` has one entry per quotation: `where` is a section, equation, theorem, table or algorithm, and
-`words` are the paper's. Formulas are written in plain text, Persian sentences translated (`translated = true`).
+`words` are the paper's. Formulas are written in plain text. `translated`: from the Persian; `described`: in our
+words, of an algorithm or equation; `converted`: what our pages print instead, in another unit or computed.
 """
 
 from __future__ import annotations

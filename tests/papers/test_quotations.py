@@ -1,0 +1,105 @@
+"""Every number that a page gives as a paper's stands in the table of quotations beside that paper, with its place."""
+
+from __future__ import annotations
+
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from blindbayes.errors import ConfigError
+from blindbayes_papers import PAPERS
+from blindbayes_papers.quotations import quotations, quote
+
+ROOT = Path(__file__).parents[2]
+PLACE = re.compile(r"abstract|Table \d|Figure \d|Theorem \d|Definition \d|Algorithm \d|Equation|Protocol \d|A\.\d|\d(\.\d)*")
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+class Tables(HTMLParser):
+    """The tables of a page as rows of cell texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.tables and self.tables[-1] and self.tables[-1][-1]:
+            self.tables[-1][-1][-1] += data
+
+
+def numbers(text: str) -> set[str]:
+    """Numbers to four significant digits, as pages print them."""
+    return {f"{float(each.replace(',', '').rstrip('.')):.4g}" for each in NUMBER.findall(text) if each.count(".") < 2}
+
+
+def cells_of_the_paper(paper: str) -> list[str]:
+    page = Tables((ROOT / "docs" / "papers" / paper / "index.html").read_text("utf-8"))
+    found = []
+    for table in page.tables:
+        columns = [at for at, head in enumerate(table[0]) if re.search(r"\bpaper\b", head)]
+        for row in table[1:]:
+            if row and re.match(r"paper\b", row[0]):
+                found += row[1:]
+            found += [row[at] for at in columns if at < len(row)]
+    return [cell for cell in found if cell.strip()]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_numbers_of_the_paper_on_our_pages_are_quoted(paper: str) -> None:
+    known = set().union(*(numbers(" ".join(map(str, each.values()))) for each in quotations(paper).values()))
+    cells = cells_of_the_paper(paper)
+    assert cells
+    missing = {cell: numbers(cell) - known for cell in cells if numbers(cell) - known}
+    assert missing == {}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_quotation_has_a_place(paper: str) -> None:
+    for name, entry in quotations(paper).items():
+        assert PLACE.search(entry["where"]), name
+        assert entry["words"].strip(), name
+        assert set(entry) <= {"where", "words", "translated", "converted", "described"}
+
+
+def test_a_number_that_the_paper_does_not_have_would_be_found() -> None:
+    """The planted fault."""
+    known = set().union(*(numbers(each["words"]) for each in quotations("azimian2022").values()))
+    assert numbers("up to 87%") <= known
+    assert not numbers("up to 88%") <= known
+
+
+def test_a_quotation_that_is_not_there_is_refused() -> None:
+    assert quote("azimian2022", "time").endswith("(abstract)")
+    with pytest.raises(ConfigError, match="no entry"):
+        quote("azimian2022", "nothing")
+
+
+@pytest.mark.skipif("BLINDBAYES_PAPERS" not in os.environ, reason="the papers' texts are not shipped")
+@pytest.mark.parametrize("paper", PAPERS)
+def test_quoted_words_stand_in_the_paper(paper: str) -> None:
+    """Compare letters and digits alone: formulas and line ends differ."""
+    text = Path(os.environ["BLINDBAYES_PAPERS"], f"{paper}.txt").read_text("utf-8")
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    for name, entry in quotations(paper).items():
+        if (
+            entry.get("translated")
+            or entry.get("described")
+            or re.match("Table", entry["where"])
+            or re.search(r"[=^<|]|max over", entry["words"])
+        ):
+            continue
+        for part in entry["words"].split(" ... "):
+            longest = max(re.split(r"\d|epsilon|gamma|delta|lambda|sqrt|\(|\)", part), key=len)
+            assert re.sub(r"[^a-z]", "", longest.lower()) in plain, (name, longest)
