@@ -75,8 +75,8 @@ def _group_rules(layout: Layout, group: CellGroup, cells: range, label: int, cou
     if group.kind == "n":
         yield Rule(where, ((label, 1), (first, -1)), rows.bit_length())
     elif isinstance(feature, Text):
-        most = 1 if feature.once else feature.reach
-        yield from (Rule(where, ((count, most), (cell, -1)), size) for cell in cells)
+        limit = 1 if feature.once else feature.reach
+        yield from (Rule(where, ((count, limit), (cell, -1)), size) for cell in cells)
     else:  # every row has one value, or at most one
         yield Rule(where, ((count, 1), *((cell, -1) for cell in cells)), rows.bit_length() if feature.optional else 0)
 
@@ -168,13 +168,13 @@ class TableProof:
 
     def _combine(self, weights: Sequence[int], elements: Sequence[bytes], commitments: Sequence[bytes]) -> tuple[bytes, bytes]:
         """Return Q = sum of w_j H_j and the point that is k Q + s P: all rules, each times its weight, less their bits."""
-        of_words, constant = [0] * len(elements), 0
+        word_weights, constant = [0] * len(elements), 0
         for rule, weight in zip(self._rules, weights, strict=True):
             constant += weight * rule.constant
             for at, coefficient in rule.terms:
-                of_words[at] += weight * coefficient
+                word_weights[at] += weight * coefficient
         base, target = ristretto.IDENTITY, times_base(constant)
-        for at, (weight, element) in enumerate(zip(of_words, elements, strict=True)):
+        for at, (weight, element) in enumerate(zip(word_weights, elements, strict=True)):
             base = ristretto.add(base, times(weight, self._scheme.base(self._label, at)))
             target = ristretto.add(target, times(weight, element))
         for weight, points in self._by_rule(weights, commitments):
