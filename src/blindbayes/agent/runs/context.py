@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from blindbayes.agent.runs.folders import RunId, read_run_id
 from blindbayes.agent.runs.release import write_release
@@ -24,7 +24,6 @@ from blindbayes.disclosure.checks import charge as pay
 from blindbayes.disclosure.policy import require_checked, require_cost, require_matches_revealed, require_rows
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
-from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.shares import KeptShare, ShareHead
 from blindbayes.net.driver import Finished, outcome_of
 from blindbayes.net.events import log_event
@@ -42,6 +41,9 @@ from blindbayes.study.tasks.result import PreviousTotal, RunResult
 from blindbayes.study.tasks.sums import SumTask
 from blindbayes.study.tasks.task import BatchColumns, State, Task, Vector
 from blindbayes.study.tasks.traits import Support
+
+if TYPE_CHECKING:  # estimators import scikit-learn, which commands that fit nothing do without
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
 
 _T = TypeVar("_T")
 

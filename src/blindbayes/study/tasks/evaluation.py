@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes._lazy import lazy
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.split import Split
@@ -32,9 +33,7 @@ from blindbayes.dp.distributed.noisy_evaluation import NoisyEvaluation
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
-from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.model_file import dump_model
-from blindbayes.naive_bayes.recalibration import recalibrated
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Cost, Outcome
@@ -51,6 +50,12 @@ from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.study.tasks.sums import SumTask, agreed_total, describe_trust
 from blindbayes.study.tasks.traits import Support
+
+if TYPE_CHECKING:
+    from blindbayes.naive_bayes import recalibration
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
+else:
+    recalibration = lazy("blindbayes.naive_bayes.recalibration")
 
 CONCLUSION = (
     "The sum is one of confusion matrix and score bins of labelled rows: a cell of one person says that such a person "
@@ -105,7 +110,7 @@ class EvaluationResult(_SumResult):
     @cached_property
     def recalibrated(self) -> BaseNaiveBayes:
         """The model with scores fitted to the bins of this evaluation; its file names the model that was evaluated."""
-        return recalibrated(self.model, self.evaluation)
+        return recalibration.recalibrated(self.model, self.evaluation)
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
         """Return the reports, the figures, the plot, the recalibrated model, and the model's card with its results."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from blindbayes._lazy import lazy
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.value import Disclosure, Output, RowSum
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
-from blindbayes.naive_bayes.load import from_record
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
@@ -26,6 +26,11 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, Result, about_run, csv_of, leakage_of, report_run, texts
 from blindbayes.study.tasks.sums import SumTask, weighed
+
+if TYPE_CHECKING:
+    from blindbayes.naive_bayes import load as estimators
+else:
+    estimators = lazy("blindbayes.naive_bayes.load")
 
 PROTOCOL = "floored_sum"
 
@@ -155,6 +160,5 @@ def floored_model(study: Study, table: FlooredTable) -> Any:
     """Return the model of a study from a table with suppressed cells; it holds no statistics, which would show imputed ones."""
     alpha, smoothing = study.estimation.alpha, study.estimation.var_smoothing
     parameters = estimate(impute(table), alpha=alpha, var_smoothing=smoothing)
-    return weighed(
-        study, from_record(ModelRecord(parameters, None, "text", ModelSettings(alpha=alpha, var_smoothing=smoothing), None))
-    )
+    settings = ModelSettings(alpha=alpha, var_smoothing=smoothing)
+    return weighed(study, estimators.from_record(ModelRecord(parameters, None, "text", settings, None)))
