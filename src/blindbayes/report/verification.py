@@ -22,9 +22,10 @@ from blindbayes.report.manifest import (
     read_manifest,
     verified_signatures,
 )
+from blindbayes.report.output_check import DISCLOSURE
 from blindbayes.report.receipts import RECEIPTS, read_receipts
 
-_WITHOUT_RESULT = OWN | SEALS | {STUDY, CLAIMS, "statement.md"}  # files of a site that learned no result
+_WITHOUT_RESULT = OWN | SEALS | {STUDY, CLAIMS, DISCLOSURE, "statement.md"}  # files of a site that learned no result
 _DISTRUST = "do not rely on this folder"
 
 
