@@ -108,7 +108,7 @@ def closing_box(spec: Spec) -> str:
         lines += [f"    | {' | '.join(heads)} |", f"    |{'---|' * len(heads)}"]
         for contributors, quorum in SIZES:
             names = tuple(f"site{at}" for at in range(contributors))
-            found = registry.coalition_of(spec.name, registry.SumSetup(names, 1, quorum if quorums else None))
+            found = registry.coalition_of(spec.name, registry.SumSetup(names, 1, quorum if quorums else None, bound=2**20))
             if found is not None:
                 shown = [str(most) if most >= 0 else "nothing is claimed" for most in (found.passive, found.active)]
                 cells = [str(contributors), *([str(quorum)] if quorums else []), *shown]

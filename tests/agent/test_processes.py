@@ -109,7 +109,7 @@ def wait_for(net: Loopback, study: StudyFile, run_id: str, site: str) -> bool:
     return False
 
 
-def begin_and_freeze(net: Loopback, study: StudyFile, frozen: str, *, size: int = 300, needed: bool = False) -> str:
+def begin_and_freeze(net: Loopback, study: StudyFile, frozen: str, *, size: int = 320, needed: bool = False) -> str:
     """Begin a run and stop one process in its midst, `needed`: while others cannot go on without it. The run id."""
     for _ in range(5):
         run_id: str = net.sites["north"].operator.call("POST", "/runs", {"study": study.sha256})["run"]

@@ -173,7 +173,9 @@ def test_the_number_of_features_costs_no_time_by_its_square(tmp_path: Path) -> N
 def test_a_claim_that_nobody_vouches_for_is_shown_as_one(tmp_path: Path) -> None:
     """Exact counts, and a statement of another model that promises an epsilon: a file can always say so."""
     statement = document(tmp_path, private=True)["privacy"]["statement"]
-    results = every_use(tmp_path, changed(document(tmp_path), "privacy", {"statement": {**statement, "epsilon": 0.001}}))
+    stages = [{**statement["stages"][0], "epsilon": 0.001}]
+    promise = {**statement, "epsilon": 0.001, "stages": stages}
+    results = every_use(tmp_path, changed(document(tmp_path), "privacy", {"statement": promise}))
     said = results["report"].output
     assert said.index("Nothing confirms the contents of this file") < said.index("epsilon = 0.001")
     results = every_use(tmp_path, changed(document(tmp_path), "privacy", {}))

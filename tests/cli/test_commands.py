@@ -346,7 +346,7 @@ def test_a_failed_train_leaves_no_model_and_shows_no_value(run: Any, folder: Pat
     for verbose in ((), ("-v",), ("-vv",)):
         failed = run(*verbose, "train", folder / "bad.csv", "--codebook", folder / "codebook.toml", "--out", folder / "m.json")
         assert failed.code == 3
-        assert "feature 'sex [bold]': 1 rows" in failed.err
+        assert "feature 'sex [bold]': 1 row" in failed.err
         assert CANARY not in failed.out + failed.err
         assert not list(folder.glob("m.json*"))
     as_json = run("train", folder / "bad.csv", "--codebook", folder / "codebook.toml", "--out", folder / "m.json", "--json")

@@ -167,7 +167,7 @@ def test_every_source_counts_alike(tmp_path: Path) -> None:
 
 def test_a_missing_document_is_an_error_unless_it_is_optional() -> None:
     frame = pd.DataFrame({"body": ["free", None], "class": ["spam", "ham"]})
-    with pytest.raises(DataError, match="1 rows are missing, and the feature is not optional"):
+    with pytest.raises(DataError, match="1 row is missing, and the feature is not optional"):
         NaiveBayes(book()).fit(frame)
     model = NaiveBayes(book("bernoulli", optional=True)).fit(frame)
     assert model.statistics_.documents("body").tolist() == [0, 1]

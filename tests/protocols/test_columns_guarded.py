@@ -124,10 +124,10 @@ def test_noise_and_an_estimate_of_the_overlap_are_paid_in_one_entry(tmp_path):
     assert sum(entry.kind == "charge" for entry in Ledger(path).entries()) == 1
 
 
-def test_a_ledger_of_another_unit_is_refused(tmp_path):
+def test_a_ledger_for_persons_charges_a_release_for_records_once_per_record(tmp_path):
     path = tmp_path / "bank.ledger"
     Ledger.create(path, epsilon=3, unit="one person with at most 9 records")
-    with pytest.raises(PrivacyError, match="the release one record"):
+    with pytest.raises(PrivacyError, match=r"epsilon 9 .* asked, 3 of 3 left"):
         ColumnStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate(cut(frame(600), 2), ledgers={"bank": path})
 
 

@@ -105,16 +105,16 @@ HOSTILE = [
 
 
 BAD = {
-    "unknown category": ("k", pa.array(["u", "CANARY77", "v"]), "feature 'k': 1 rows hold a category"),
-    "missing category": ("k", pa.array(["u", None, "v"]), "feature 'k': 1 rows are missing"),
-    "missing number": ("x", pa.array([1.0, None, 3.0]), "feature 'x': 1 rows are missing"),
-    "not a number": ("x", pa.array(["1", "CANARY77", "3"]), "feature 'x': 1 rows hold a text"),
-    "out of bounds": ("x", pa.array([1.0, 77123.0, 3.0]), "feature 'x': 1 rows are out of bounds"),
-    "just out of bounds": ("x", pa.array([1.0, 9.5, 3.0]), "feature 'x': 1 rows are out of bounds"),
+    "unknown category": ("k", pa.array(["u", "CANARY77", "v"]), "feature 'k': 1 row holds a category"),
+    "missing category": ("k", pa.array(["u", None, "v"]), "feature 'k': 1 row is missing"),
+    "missing number": ("x", pa.array([1.0, None, 3.0]), "feature 'x': 1 row is missing"),
+    "not a number": ("x", pa.array(["1", "CANARY77", "3"]), "feature 'x': 1 row holds a text"),
+    "out of bounds": ("x", pa.array([1.0, 77123.0, 3.0]), "feature 'x': 1 row is out of bounds"),
+    "just out of bounds": ("x", pa.array([1.0, 9.5, 3.0]), "feature 'x': 1 row is out of bounds"),
     "infinity": ("x", pa.array([1.0, float("inf"), -float("inf")]), "feature 'x': [12] rows"),
     "enormous": ("x", pa.array([1.0, 1e308, -1e308]), "feature 'x': 2 rows are out of bounds"),
     "truth values": ("x", pa.array([True, False, True]), "feature 'x'"),
-    "unknown label": ("y", pa.array(["a", "CANARY77", "b"]), "class column 'y': 1 rows hold a label"),
+    "unknown label": ("y", pa.array(["a", "CANARY77", "b"]), "class column 'y': 1 row holds a label"),
     "missing label": ("y", pa.array(["a", None, "b"]), "class column"),
     "fraction as category": ("w", pa.array([1.0, 77.123, 2.0]), "'w'"),
 }

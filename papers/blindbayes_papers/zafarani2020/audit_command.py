@@ -16,7 +16,7 @@ from blindbayes_papers.zafarani2020.audit import PER_PARAMETER, audit_per_parame
 
 
 @click.command("audit-smooth")
-@click.option("--mechanism", type=click.Choice(PER_PARAMETER), default="smooth", show_default=True)
+@click.option("--mechanism", type=click.Choice(PER_PARAMETER), default="smooth", show_default=True, help="What is audited.")
 @click.option("--epsilon", default="1", show_default=True, help="Claimed epsilon.")
 @click.option(
     "--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", default=(2, 1), help="Weights in the budget [2 1]."

@@ -16,7 +16,7 @@ from blindbayes.crypto import kernels
 from blindbayes.crypto.kernels.cells import PADDING, CellScanner, Stop
 from blindbayes.data import count_table
 from blindbayes.data.files import Dialect, _scanned, _Unscanned, csv_batches
-from blindbayes.errors import LocalProtocolError
+from blindbayes.errors import DataError, LocalProtocolError
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="build the kernels: python -m blindbayes.crypto.kernels.build")
 PIECES = [
@@ -57,7 +57,7 @@ def rows(path: Path, dialect: Dialect, columns: list[str], names: list[str], cod
     """The cells of every row, or that the file cannot be read."""
     try:
         batches = list(csv_batches(str(path), dialect, columns, names, coded))
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, DataError):
         return "unreadable"
     return [tuple(batch.column(name)[at].as_py() for name in names) for batch in batches for at in range(batch.num_rows)]
 
