@@ -80,6 +80,7 @@ class Ran:
 
 def run_between_sites(paper: str, out: Path, *, quick: bool = False) -> Iterator[Ran]:
     """Run every protocol of a paper, site folders and releases under `out`; `quick` leaves out those that take minutes."""
+    out = out.resolve()  # a path in site.toml counts from the site's folder
     if paper not in CASES:
         raise ConfigError(f"{paper} is about one table and has no protocol between sites: `blindbayes train-smooth` runs it")
     if out.exists() and any(out.iterdir()):
