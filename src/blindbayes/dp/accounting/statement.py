@@ -60,7 +60,7 @@ ONE_RELEASE = (
     "ledger lists them."
 )
 CENTRAL_ACCESS = (
-    "The process that made the release read the table in clear, and so could whoever may run processes or read files there; "
+    "The process that made the release read the table in clear, and so could anyone who may run processes or read files there; "
     "this software neither encrypts the table nor controls access to it. It keeps no copy of the rows and writes no exact "
     "count to the model, its documents or the ledger. How long the table itself is kept is its holder's decision."
 )
@@ -282,7 +282,7 @@ class PrivacyStatement:
         groups = "; ".join(f"{units}: {_parameters(*self.group(units))}" for units in GROUPS)
         return (
             f"The odds of whatever a reader concludes change by a factor of at most {self.odds:.3g} through {self.unit}{but}. "
-            "Whoever guesses from the release whether a given unit was in the table, knowing all the others, is right more "
+            "Anyone who guesses from the release whether a given unit was in the table, knowing all the others, is right more "
             f"often than by chance by at most {self.advantage:.3g} (true-positive less false-positive rate). True-positive "
             f"rate by false-positive rate: {caught}. For groups of units together: {groups}."
         )
