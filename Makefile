@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 BUILT := $(VENV)/.kernels
+RELEASE := out/release
 
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -17,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ALONE = { test $$? = 1 && echo "Once more, by itself, what failed beside others:" && \
 	$(BIN)/pytest --last-failed --last-failed-no-failures none -rA --no-header
 
-.PHONY: help setup demo test test-fast test-tenth test-off audit sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release clean
+.PHONY: help setup demo test test-fast test-tenth test-off audit sabotage sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release release-check clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -69,6 +70,9 @@ test-off: $(BUILT)  ## Protocols and their attacks without kernels, by numpy alo
 audit: $(BUILT)  ## Try to refute the privacy of our own mechanisms
 	$(BIN)/python tests/audits
 
+sabotage: $(BUILT)  ## Change one privacy-critical line at a time: the tests it names must fail
+	$(BIN)/python tests/sabotage
+
 sanitize: $(BUILT)  ## Every kernel under the address and undefined-behaviour sanitizers
 	$(BIN)/pytest -m slow tests/crypto/kernels/test_build.py -k sanitizers
 
@@ -115,12 +119,21 @@ lock: $(BUILT)  ## Renew the pinned locks (needs uv in the environment)
 		--no-emit-index-url --no-header --quiet --constraint requirements.lock --output-file requirements-demo.lock
 	echo 'pyspark>=4,<4.1' | $(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --quiet --output-file engines/spark.lock
+	$(BIN)/uv pip compile --group release --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --quiet --output-file requirements-release.lock
 
-release: $(BUILT)  ## Build sdist and wheels of blindbayes and blindbayes-papers into dist/
+$(RELEASE)/.ready: requirements-release.lock
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip --quiet --disable-pip-version-check install --no-compile --require-hashes -r requirements-release.lock
+	@touch $@
+
+release: $(RELEASE)/.ready  ## Build sdist and wheels (x86-64, aarch64, pure) of blindbayes and blindbayes-papers into dist/
 	rm -rf dist
-	$(BIN)/python -m hatchling build -d dist
-	cd papers && ../$(BIN)/python -m hatchling build -d ../dist
+	$(RELEASE)/bin/python tools/release.py build dist
 	@ls -l dist
+
+release-check: $(BUILT) release  ## Build twice and compare, bill of materials, licences, and use the wheel on every Python here
+	$(RELEASE)/bin/python tools/release.py check dist
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis out
