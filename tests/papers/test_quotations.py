@@ -1,7 +1,8 @@
-"""Every number that a page gives as a paper's stands in the table of quotations beside that paper, with its place."""
+"""What our pages say of a paper has its place, and numbers given as a paper's stand in the quotations beside that paper."""
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from html.parser import HTMLParser
@@ -71,6 +72,68 @@ def test_every_quotation_has_a_place(paper: str) -> None:
         assert PLACE.search(entry["where"]), name
         assert entry["words"].strip(), name
         assert set(entry) <= {"where", "words", "translated", "converted", "described"}
+
+
+# -- prose -----------------------------------------------------------------------------------------------------------
+
+SENTENCE = re.compile(r"(?<=[.:;!?])\s+(?=[A-Z*`\u201c(])|\n\s*[-*] |\n\n|\n(?=\d+\. )|\n(?=\|)")
+SAYS = (
+    "argues asks calls claims counts divides does draws estimates gives has leaves measured measures names opens prints "
+    "says sends takes writes"
+)
+CLAIM = re.compile(
+    rf"\b[Tt]he\s+paper\s+(?:{SAYS.replace(' ', '|')})\b|\b[Tt]he paper(?:'s)?:? (?:\(|[\w-]+ ){{0,2}}\d|\bthe paper: \d"
+)
+PLACES = re.compile(
+    r"[Aa]bstract|(?:Tables?|Figures?|Theorems?|Lemma|Definitions?|Algorithms?|Protocols?|[Ee]quations?|Eqs?\.?|[Ss]ections?|[Ll]ines?|[Ss]teps?)"
+    r" \(?\d+(?:\.\d+)*(?:(?:,| and| to) \d+(?:\.\d+)*)*|\bA\.\d(?:\.\d)?|\(\d(?:\.\d)*(?=[,;:)])|\b\d\.\d\.\d\b"
+)
+
+
+def prose(path: Path) -> str:
+    """Return the text of a page without its tables of figures, code and, in Markdown, code blocks."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".html":
+        text = re.sub(r"<(style|script|table|h\d)\b.*?</\1>", "", text, flags=re.DOTALL)
+        return html.unescape(re.sub(r"<[^>]+>", "", re.sub(r"</(?:p|li|h\d|figcaption|div)>", "\n\n", text)))
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def claims(text: str) -> list[str]:
+    """Return the sentences that say what a paper does, claims or prints."""
+    return [" ".join(each.split()) for each in SENTENCE.split(text) if CLAIM.search(" ".join(each.split()))]
+
+
+def pages_about(paper: str) -> list[Path]:
+    own = [ROOT / "docs" / "papers" / paper / "index.html", *(ROOT / "papers" / "blindbayes_papers" / paper).rglob("*.md")]
+    return [*own, ROOT / "docs" / "attacks.md", ROOT / "docs" / "papers" / "index.md", ROOT / "papers" / "README.md"]
+
+
+PROSE = [(paper, page) for paper in PAPERS for page in pages_about(paper)]
+META = re.compile(r"what the paper (?:says|claims)", re.IGNORECASE)  # of the pages themselves, not of a paper
+
+
+@pytest.mark.parametrize(("paper", "page"), PROSE, ids=[f"{paper}-{page.parent.name}-{page.name}" for paper, page in PROSE])
+def test_claims_in_prose_have_a_place_and_quoted_numbers(paper: str, page: Path) -> None:
+    quoted = quotations(paper) if page.is_relative_to(ROOT / "papers" / "blindbayes_papers") or paper in page.parts else None
+    books = [quoted] if quoted is not None else [quotations(each) for each in PAPERS]
+    known = set().union(*(numbers(" ".join(map(str, each.values()))) for book in books for each in book.values()))
+    for sentence in claims(prose(page)):
+        if META.search(sentence):
+            continue
+        assert PLACES.search(sentence), f"no section or equation: {sentence}"
+        first = re.split(r"; | here | ours ", PLACES.sub("", sentence[CLAIM.search(sentence).start() :]))[0]  # type: ignore[union-attr]
+        assert numbers(re.sub(r"[\w^]*[A-Za-z_^]\w*", "", first)) <= known, f"numbers without a quotation: {sentence}"
+
+
+def test_claims_without_place_or_number_would_be_found() -> None:
+    """The planted faults, and sentences that are none."""
+    assert claims("Here it is so. The paper claims 88% of it.") == ["The paper claims 88% of it."]
+    assert not PLACES.search("The paper claims 88% of it.")
+    assert PLACES.search("The paper claims 88% of it (abstract).")
+    assert PLACES.search("The paper (4.2) claims it.")
+    assert claims("Deviations from the paper. Ours claims it.") == []
+    assert all(sum(bool(claims(prose(page))) for page in pages_about(paper)) >= 2 for paper in PAPERS)
 
 
 def test_a_number_that_the_paper_does_not_have_would_be_found() -> None:

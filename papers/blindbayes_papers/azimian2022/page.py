@@ -171,7 +171,7 @@ td,th{{border:1px solid #bbb;padding:.3em .6em;text-align:left;vertical-align:to
 <h1>Azimian et al. 2022, Figures 9 to 12</h1>
 <p>{html.escape(REFERENCES["azimian2022"])}</p>
 <p>{html.escape(shapes)}. One record per contributor. CPU time of all parties together; every bar in a process of its own.
-{toy}-bit keys protect nothing and stand here because the paper measured them.</p>
+{toy}-bit keys protect nothing and stand here because the paper measured them (7.1).</p>
 <h2>The paper and ours</h2>{table(["what", "the paper", "here"], statements)}
 <h2>Time saved, per cent</h2>
 <p>Below zero it costs more.</p>

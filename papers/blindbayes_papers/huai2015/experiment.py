@@ -254,11 +254,11 @@ table{{border-collapse:collapse;margin:1em 0}}
 td,th{{border:1px solid #bbb;padding:.3em .6em;text-align:left;vertical-align:top}}img{{max-width:100%}}</style></head><body>
 <h1>Huai et al. 2015: Figure 1, Algorithm 1, and the encryption</h1>
 <p>{html.escape(REFERENCES["huai2015"])}</p>
-<p>Car Evaluation, ten folds, {runs} runs per point (the paper: 2,000). In (a) one sample per party and gamma = 1. In (b) one
-attribute per party, all samples, and every choice of n of the six attributes equally often: the paper does not say which it
-takes. It does not print delta, its treatment of negative counts, or numbers behind its curves either; here delta = {DELTA:g},
-negative counts become 0, and alpha = 1. As printed, probabilities are divided by the noisy (in (b): the public) class count;
-our estimator divides by the sum over the attribute's values, so that they are probabilities.</p>
+<p>Car Evaluation, ten folds, {runs} runs per point (the paper: 2,000, section 6.2). In (a) one sample per party and gamma = 1.
+In (b) one attribute per party, all samples, and every choice of n of the six attributes equally often: the paper does not say
+(6.2) which it takes. It does not print delta, its treatment of negative counts, or numbers behind its curves either; here
+delta = {DELTA:g}, negative counts become 0, and alpha = 1. As printed, probabilities are divided by the noisy (in (b): the
+public) class count; our estimator divides by the sum over the attribute's values, so that they are probabilities.</p>
 <h2>The paper and ours</h2>{_table(["what", "the paper", "here"], statements)}
 <h2>Figure 1 (a)</h2>{shown.get("figure1a.png", absent)}
 <h2>Figure 1 (b)</h2>{shown.get("figure1b.png", absent)}

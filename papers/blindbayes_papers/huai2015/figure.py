@@ -1,6 +1,6 @@
 """Huai et al. 2015, Figure 1 (a): accuracy on Car by the number of parties of one sample each; Algorithm 1 in three readings.
 
-The noise of all parties together is drawn from the law of its sum (`privacy.distributed` proves and tests those laws on the
+The noise of all parties together is drawn from the law of its sum (`dp.distributed` proves and tests those laws on the
 real shares), with numpy's generator: a simulation, nothing is released.
 """
 

@@ -38,7 +38,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study, learner_of
 from blindbayes.study.tasks.columns import describe_holdings, dry_run_columns, line_up, require_record
 from blindbayes.study.tasks.result import ContributorResult, Result, about_run, leakage_of, report_run
-from blindbayes.study.tasks.task import CountingTask, LocalSite
+from blindbayes.study.tasks.task import Computation, CountingTask, LocalSite
 from blindbayes.study.tasks.traits import Support
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 
@@ -293,7 +293,7 @@ class HistogramTask(CountingTask):
 
     def authorise_and_charge(self, name: str) -> None:
         if name == self.site.name and self.statistics is not None:
-            self.site.authorise_and_charge(self.agreement, self.run_id, self.cost(name))
+            self.site.authorise_and_charge(Computation(self.agreement, self.run_id, self.cost(name)))
 
     def result(self, outcome: Outcome) -> Result | ContributorResult:
         """Return the miner's model; at a site that released, the report of it."""

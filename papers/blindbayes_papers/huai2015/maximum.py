@@ -20,7 +20,7 @@ from blindbayes.protocols.registry import SumSetup
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, about_run, leakage_of, report_run
-from blindbayes.study.tasks.task import CountingTask
+from blindbayes.study.tasks.task import Computation, CountingTask
 from blindbayes.study.tasks.traits import Support
 from blindbayes_papers.huai2015 import private_maximum
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER
@@ -93,14 +93,14 @@ class MaximumTask(CountingTask):
         """Authorise the run; no statistics are in it, and so no difference of sums."""
         if name == self.site.name:
             size = len(self.names)
-            self.site.authorise_and_charge(self.agreement, self.run_id, None, state=self.state, quorum_size=size)
+            self.site.authorise_and_charge(Computation(self.agreement, self.run_id, None, self.state, size))
 
     def result(self, outcome: Outcome) -> MaximumResult:
         maxima = {number for number in outcome.outputs.values() if number is not None}
         if len(maxima) != 1:
             raise LocalProtocolError("the roles learned different maxima")
         maximum, size = maxima.pop(), len(self.names)
-        follows = (f"The largest of {size} tables has {maximum} rows. Whose it is was not told.",)
+        follows = (f"The largest of {size} tables has {maximum} rows. Which site has it was not opened.",)
         report = report_run((self.name,), size, outcome, follows, about_run(self.agreement, self.run_id))
         text = f"Study {self.agreement.sha256}\n\nNo noise: the size of the largest table is exact. Nothing else was opened."
         known = {"party_rows": maximum}

@@ -132,8 +132,9 @@ def page(
     parts = [
         "<h1>Kikuchi et al. 2011: its tables and figures, measured</h1>",
         f"<p>{html.escape(REFERENCES['kikuchi2011'])}</p>",
-        "<p>CPU seconds of both parties in one process, every message really encoded. Paillier with the paper's 1,024-bit "
-        "modulus, which is too small for use today; the group of the paper (a 2,048-bit safe prime) and ristretto255. "
+        "<p>CPU seconds of both parties in one process, every message really encoded. Paillier with the paper's (4.1) "
+        "1,024-bit modulus, which is too small for use today; the group of the paper (a 2,048-bit safe prime) and "
+        "ristretto255. "
         f"Measured with Python {platform.python_version()} and gmpy2 {gmpy2.version()} on {html.escape(platform.machine())}; "
         "the paper's figures are from Java 6 and Fairplay on a Core 2 Duo of 2.53 GHz.</p>",
         "<h2>Operations (Section 4.1), seconds</h2>",
@@ -196,7 +197,7 @@ def page(
         f"<h2>Figure 3: seconds against N, density {paper.DENSITY}</h2>",
         _figure(
             "figure3.png",
-            "Left: one count and one comparison, as the paper has it, and its own formulas in both units. Right: all "
+            "Left: one count and one comparison, as the paper has it (4.1), and its own formulas in both units. Right: all "
             f"{counts} counts ({paper.ATTRIBUTES} attributes of {paper.VALUES // paper.ATTRIBUTES} values, {paper.CLASSES} "
             "classes), which is what a classifier needs. joined_sums is flat at the left because small sets are padded to "
             "4,096 identifiers. Polynomials open the size to Alice and compare nothing.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -60,6 +60,12 @@ class IntersectionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     compare_all: CompareAll = False
 
 
+class ExactParams(IntersectionParams, frozen=True, forbid_unknown_fields=True):
+    """Options of set_intersection."""
+
+    proofs: Annotated[bool, "each party proves that it raised all elements to one power of its own"] = False
+
+
 @dataclass(frozen=True, slots=True)
 class LogTables:
     """The tables that training leaves with one party."""
@@ -76,7 +82,7 @@ class IntersectionPrediction(PredictionTask):
         return replace(super().disclosure, conclusions=(NOT_UNIFORM, SHARES_TOGETHER))
 
 
-class IntersectionTask(ShareTask):
+class IntersectionTask(ShareTask[LogTables]):
     """Training by intersections, value by value and class by class."""
 
     params = IntersectionParams
@@ -235,6 +241,7 @@ class ExactTask(IntersectionTask):
     """Training by Algorithm 2: attribute holders learn every count of their values by class."""
 
     name = "set_intersection"
+    params = ExactParams
     description = "Kikuchi's Algorithm 2, for comparison: exact, and attribute holders learn every count by value and class."
     protocols = ("transfer", "set_intersection")
     leak = (
@@ -246,10 +253,24 @@ class ExactTask(IntersectionTask):
     accuracy = "Counts are exact: classes are those of training on the joined table."
     opened = "intersection_size of every value and class, to the holder of the value"
 
+    @property
+    def proofs(self) -> bool:
+        return bool(self.study.options.get("proofs", False))
+
+    def security(self) -> tuple[str, str]:
+        if not self.proofs:
+            return super().security()
+        return (
+            "Security: training holds against parties that deviate (zero-knowledge proofs): each count is that of two sets "
+            "which their owners chose without knowing the other's. Which identifiers a party enters nothing checks. Decisional "
+            "Diffie-Hellman, random oracle. Classification: parties that follow the protocol.",
+            "",
+        )
+
     def ask(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
         counts = self.no_logs(name)
         for label, value, persons in self.persons(name):
-            learned = yield from exact.alice(run, other, persons, coins.derive(f"{value} {label}"))
+            learned = yield from exact.alice(run, other, persons, coins.derive(f"{value} {label}"), proofs=self.proofs)
             counts[label, value] = learned.size
         counts += self.study.estimation.alpha
         logs: FloatArray = np.log(counts) - np.log(counts.sum(axis=1, keepdims=True))
@@ -257,7 +278,7 @@ class ExactTask(IntersectionTask):
 
     def answer(self, run: Run, other: str, name: str, coins: Coins) -> Role[FloatArray]:
         for label, value, persons in self.persons(name):
-            yield from exact.bob(run, other, persons, coins.derive(f"{value} {label}"))
+            yield from exact.bob(run, other, persons, coins.derive(f"{value} {label}"), proofs=self.proofs)
         return self.no_logs(name)
 
 

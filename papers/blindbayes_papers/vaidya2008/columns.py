@@ -194,7 +194,7 @@ def terms_of(study: Study, rows: int) -> ScalarProductSetup:
     return ScalarProductSetup(rows, len(study.codebook.classes), alpha=study.estimation.alpha, **given)
 
 
-class PrintedColumnsTask(ShareTask):
+class PrintedColumnsTask(ShareTask[tuple[Channel, HeldShare]]):
     """scalar_product over columns: one party's side of training."""
 
     name = "scalar_product"

@@ -37,6 +37,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.ratio import RatioTask
 from blindbayes.study.tasks.result import Result
+from blindbayes.study.tasks.task import Computation
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.opened_ratio.roles import (
     FINE_BITS,
@@ -178,7 +179,7 @@ class OpenedRatioTask(RatioTask):
 
     def authorise_and_charge(self, name: str) -> None:
         charge, size, exact = self.cost(name), len(self.names), self.noise is None
-        self.site.authorise_and_charge(self.agreement, self.run_id, charge, state=self.state, quorum_size=size, exact=exact)
+        self.site.authorise_and_charge(Computation(self.agreement, self.run_id, charge, self.state, size, exact))
 
     def store(self, outputs: Mapping[str, Any]) -> None:
         self.site.opened(self.agreement, self.run_id, self.names)

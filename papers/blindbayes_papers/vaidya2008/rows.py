@@ -41,7 +41,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES
-from blindbayes.study.tasks.task import CountingTask
+from blindbayes.study.tasks.task import Computation, CountingTask
 from blindbayes.wire import U64Array
 from blindbayes.wire.transcript import Cost
 from blindbayes_papers.primitives import unsafe_keys
@@ -213,9 +213,7 @@ class PrintedRowsTask(CountingTask):
 
     def authorise_and_charge(self, name: str) -> None:
         size = len(self.agreement.names)
-        self.site.authorise_and_charge(
-            self.agreement, self.run_id, None, state=self.state, quorum_size=size, exact=self.is_printed
-        )
+        self.site.authorise_and_charge(Computation(self.agreement, self.run_id, None, self.state, size, self.is_printed))
 
     def store(self, outputs: Mapping[str, Any]) -> None:
         if self.is_printed:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.audit.empirical import DRAWS as GLOBAL_DRAWS
 from blindbayes.dp.audit.empirical import Check, Claim, audit_mechanism, audit_sensitivity, control_check, loss_check
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.noise.mechanisms import make
@@ -27,6 +28,7 @@ from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 PER_PARAMETER: tuple[Literal["smooth", "global"], ...] = ("smooth", "global")
 SMALL_BOOK = Codebook("y", ("a",), (Categorical("u", ("p", "q")), Numeric("x", 0, 10, 1.0)), max_rows=1000)
 DRAWS = 6000
+ENOUGH_DRAWS = {"smooth": DRAWS, "global": GLOBAL_DRAWS}  # by which the controls are refuted
 LISTS = {"last number": ([], [10]), "second number": ([0], [0, 10]), "number at the far end": ([0] * 12, [0] * 12 + [10])}
 
 

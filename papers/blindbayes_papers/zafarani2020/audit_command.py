@@ -12,7 +12,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import Report
 from blindbayes.dp.noise.exact_events import budget_floor
-from blindbayes_papers.zafarani2020.audit import PER_PARAMETER, audit_per_parameter
+from blindbayes_papers.zafarani2020.audit import ENOUGH_DRAWS, PER_PARAMETER, audit_per_parameter
 
 
 @click.command("audit-smooth")
@@ -23,7 +23,7 @@ from blindbayes_papers.zafarani2020.audit import PER_PARAMETER, audit_per_parame
 )
 @click.option("--gamma", type=float, default=2.0, show_default=True, help="Of smooth: the exponent of its noise.")
 @click.option("--codebook", type=click.Path(dir_okay=False), help="Of global: enumerate the sensitivity of this codebook too.")
-@click.option("--draws", type=click.IntRange(min=600), default=6000, show_default=True, help="Samples per list.")
+@click.option("--draws", type=click.IntRange(min=600), help="Samples per list or table [smooth 6000, global 150000].")
 @JSON
 def command(
     mechanism: Literal["smooth", "global"],
@@ -31,7 +31,7 @@ def command(
     allocation: tuple[int, int],
     gamma: float,
     codebook: str | None,
-    draws: int,
+    draws: int | None,
     as_json: bool,
 ) -> None:
     """Try to refute the epsilon of `train-smooth` on lists of numbers that differ by one.
@@ -48,6 +48,12 @@ def command(
         f"{mechanism} at epsilon {float(claimed):g}, allocation {allocation[0]} to {allocation[1]}, gamma {gamma:g}"
     )
     report.checks += audit_per_parameter(
-        mechanism, Coins.system(), epsilon=claimed, draws=draws, codebook=book, allocation=allocation, gamma=gamma
+        mechanism,
+        Coins.system(),
+        epsilon=claimed,
+        draws=draws or ENOUGH_DRAWS[mechanism],
+        codebook=book,
+        allocation=allocation,
+        gamma=gamma,
     )
     show_report(report, as_json)

@@ -440,7 +440,7 @@ img{{width:49%}}</style></head><body>
 figures.{short} Bounds of numbers are declared from public knowledge, not read from the data, and are the same for every method.
 Figures 8, 9, 11 and 12 are on <b>synthetic</b> censuses of the size of the paper's extracts, which cannot be had.
 The curves of Vaidya et al. and of the paper as printed are drawn at the epsilon they claim (beta = epsilon' / 6); means are
-held to the bounds and deviations to at least .05% of the range, of which the paper says nothing. Ours is <code>fit</code> and
+held to the bounds and deviations to at least .05% of the range, a step that its Algorithm 1 lacks. Ours is <code>fit</code> and
 <code>predict</code> of <code>PrivateNaiveBayes</code> as it is installed, with the number of training rows as
 <code>expected_rows</code>; its noise has no seed, so its points differ a little from run to run. Seeds has 70 rows of each of
 three classes: the largest class of a training part is the rarest of the test part, so its majority line lies below a third.</p>

@@ -28,7 +28,7 @@ MECHANISMS = ("smooth", "global")
 @CODEBOOK
 @click.option("--proxy", help="PUBLIC table that resembles the private one, with its class column.")
 @click.option("--synthetic", is_flag=True, help="Use a made-up table, which only shows how the noise scales.")
-@click.option("--rows", type=click.IntRange(min=20), default=2000, show_default=True, help="Rows of the made-up table.")
+@click.option("--rows", type=click.IntRange(min=20), help="Rows of the made-up table [2000, or max_rows].")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, help="Epsilon to try; may be repeated.")
 @click.option("--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", default=(2, 1), help="Weights in the budget.")
 @click.option("--gamma", type=float, default=2.0, show_default=True, help="Of smooth: the exponent of its noise.")
@@ -51,7 +51,7 @@ def command(codebook_path: str, as_json: bool, **given: Any) -> None:
         raise ConfigError("choose one: --proxy with a public table, or --synthetic")
     codebook = Codebook.from_toml(codebook_path)
     if synthetic:
-        block = synthetic_proxy(codebook, rows, Coins.seeded(bytes(32)))
+        block = synthetic_proxy(codebook, rows or min(2000, codebook.max_rows), Coins.seeded(bytes(32)))
     else:
         with open_data(proxy, **given) as source:
             block = read_block(source, codebook)

@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.accounting.sensitivity import ADJACENCY, BlockKind, Query
+from blindbayes.dp.accounting.sensitivity import ADJACENCY, BlockKind
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling, positive
 from blindbayes.dp.noise.mechanisms import PrivacyCost, make
@@ -48,6 +48,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 from blindbayes_papers.zafarani2020 import heavy_tails
+from blindbayes_papers.zafarani2020.query import Query
 
 Codes = npt.NDArray[np.int64]
 GRID = 1 << 40
@@ -248,7 +249,7 @@ class ParameterPlan:
             ("count", table),
             ("class_count", table),
         )
-        return Query(self.codebook, self.rows_per_unit, class_counts=True, shares=shares)
+        return Query(self.codebook, self.rows_per_unit, shares)
 
     def _fit_global(self, block: CodedRows, coins: Coins, alpha: float) -> Parameters:
         query = self.query

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,9 @@ import pytest
 from blindbayes import Codebook, NaiveBayes
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.testing.loopback import Loopback, open_policy
+from support.commands import BLINDBAYES, blindbayes
 
-BLINDBAYES = str(Path(sys.executable).parent / "blindbayes")
 BOOK = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1", "2")), Numeric("u", 0, 9, bins=3)), max_rows=1000)
-
-
-def blindbayes(*words: object) -> str:
-    done = subprocess.run([BLINDBAYES, *map(str, words)], capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def joined() -> pd.DataFrame:
@@ -35,8 +28,16 @@ def joined() -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.parametrize("protocol", ["set_intersection", "distorted_intersection"])
-def test_two_sites_train_and_classify_from_the_command_line(protocol: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "flags"),
+    [
+        ("set_intersection", ()),
+        pytest.param("set_intersection", ("--proofs",), marks=pytest.mark.slow),
+        ("distorted_intersection", ()),
+    ],
+    ids=["set_intersection", "set_intersection_proofs", "distorted_intersection"],
+)
+def test_two_sites_train_and_classify_from_the_command_line(protocol: str, flags: tuple[str, ...], tmp_path: Path) -> None:
     people = joined()
     known = people.dropna(subset="v")[["id", "v"]].sample(frac=1, random_state=3)
     strangers = pd.DataFrame({"id": [f"s{at}" for at in range(30)], "v": "1"})
@@ -52,7 +53,7 @@ def test_two_sites_train_and_classify_from_the_command_line(protocol: str, tmp_p
         folders = {name: site.home.folder for name, site in sites.sites.items()}
         cards = [word for folder in folders.values() for word in ("--card", folder / "card.toml")]
         holds = ("--holds", "bank=u", "--holds", "shop=v", "--labelled", "bank", "--key", "id", "--duplicates", "first")
-        options = ("--protocol", protocol, "--queries", 50, "--codebook", tmp_path / "codebook.toml", "--min-cell", 0)
+        options = ("--protocol", protocol, "--queries", 50, "--codebook", tmp_path / "codebook.toml", "--min-cell", 0, *flags)
         blindbayes("study", "init", study, "--title", "T", *cards, *holds, *options)
         assert protocol in blindbayes("study", "check", study)
         for folder in folders.values():
@@ -79,3 +80,4 @@ def test_two_sites_train_and_classify_from_the_command_line(protocol: str, tmp_p
     assert set(report["parties"]["shop"]["opened"]) == {label}
     leak = {"set_intersection": "learned the exact number of persons", "distorted_intersection": "learned a thinned size"}
     assert leak[protocol] in json.dumps(report)
+    assert ("parties that deviate" in (folders["shop"] / "releases" / run / "statement.md").read_text()) == bool(flags)

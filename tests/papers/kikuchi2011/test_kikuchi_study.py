@@ -144,3 +144,20 @@ def test_thinning_needs_two_people_of_a_class_and_its_own_smoothing() -> None:
     few = FRAME[FRAME["y"] == "a"][:50]
     with pytest.raises(DataError, match="fewer than two people"):
         study().simulate({"bank": few[["id", "u", "y"]], "shop": few[["id", "v", "w"]]})
+
+
+def test_a_study_with_proofs_gives_the_same_model_and_states_what_they_hold_against() -> None:
+    small = FRAME[:40]
+    tables = {"bank": small[["id", "u", "y"]], "shop": small[["id", "v", "w"]]}
+    results = {}
+    for proofs in (False, True):
+        options = {"queries": 100, "proofs": proofs}
+        results[proofs] = study(protocol="set_intersection", options=options).simulate(tables, coins=coins("proofs"))
+    asked = {"bank": X[["u"]][:30], "shop": X[["v", "w"]][:30]}
+    plain, proved = (results[proofs].model.predict(asked, coins=coins("ask")) for proofs in (False, True))
+    assert (plain == proved).all()
+    assert "training holds against parties that deviate" in results[True].statement
+    assert "semi-honest" in results[False].statement
+    assert results[True].cost.messages == results[False].cost.messages + 2 * 2 * 4  # two proofs per value and class
+    with pytest.raises(ConfigError, match="proofs"):
+        study(protocol="distorted_intersection", options={"queries": 100, "proofs": True})

@@ -17,7 +17,7 @@ from blindbayes.crypto.signatures import SIGNATURE_BYTES
 from blindbayes.errors import ConfigError, DataError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.protocols import pair_keys
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocols.registry import Coalition, Smallest, SumProtocol, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 from blindbayes_papers.azimian2022.chain_sum.chain_layout import ChainLayout, neighbours_of
 from blindbayes_papers.azimian2022.chain_sum.messages import KeyAnnounced, LinkSent, RandomisersDealt, RosterListed
@@ -250,7 +250,7 @@ def pack_words(packing: Packing, vector: U64Array, party: str) -> list[int]:
         raise LocalProtocolError("a word of the vector is outside the bounds of the setting", party=party) from cause
 
 
-class ChainSum:
+class ChainSum(SumProtocol):
     """Azimian et al.'s chain, in one pass, with links that only the next hop reads."""
 
     name = "chain_sum"

@@ -106,6 +106,8 @@ class TableProof:
     def prove(self, words: Sequence[int], elements: Sequence[bytes], key: int, coins: Coins) -> bytes:
         """Return the proof for c_j = words_j G + key H_j."""
         sides = require_rules(self._rules, words, self._party)
+        # Coins of their own for each statement: a role that a rolled back journal starts twice does not use a nonce twice.
+        coins = coins.derive(f"proof of {self._root(elements, ()).hex()}")
         bits = [side >> at & 1 for rule, side in zip(self._rules, sides, strict=True) for at in range(rule.bits)]
         blinds = [coins.below(ORDER) for _ in bits]
         commitments = [ristretto.add(times(blind, _BLIND), times_base(bit)) for bit, blind in zip(bits, blinds, strict=True)]
@@ -131,8 +133,8 @@ class TableProof:
         root = self._root(elements, commitments)
         for at, commitment in enumerate(commitments):
             start = 32 * count + 128 * at
-            self._require_bit(root, at, commitment, _unpack(proof[start : start + 128]))
-        challenge, first, second = _unpack(proof[-LINK_BYTES:])
+            self._require_bit(root, at, commitment, self._scalars(proof[start : start + 128]))
+        challenge, first, second = self._scalars(proof[-LINK_BYTES:])
         base, target = self._combine(self._weights(root), elements, commitments)
         announced = ristretto.add(times(first, base), times(second, _BLIND))
         announced = ristretto.subtract(announced, times(challenge, target))
@@ -151,11 +153,21 @@ class TableProof:
     def _refusal(self) -> PeerProtocolError:
         return PeerProtocolError("it did not prove its vector to be that of a table of the codebook", party=self._party)
 
+    def _scalars(self, data: bytes) -> list[int]:
+        """Read scalars in their only encoding: without that check one proof gives others by adding the order."""
+        scalars = [int.from_bytes(data[at : at + 32], "little") for at in range(0, len(data), 32)]
+        if any(scalar >= ORDER for scalar in scalars):
+            raise self._refusal()
+        return scalars
+
     def _root(self, elements: Sequence[bytes], commitments: Sequence[bytes]) -> bytes:
-        """The hash of all that the proof is about."""
-        name = self._party.encode()
-        parts = (self._label, len(name).to_bytes(4, "big"), name, repr(self._rules).encode(), *elements, *commitments)
-        return hashlib.sha512(b"blindbayes oblivious_sum proof v1" + b"".join(parts)).digest()
+        """The hash of all that the proof is about; every part with its length, so that no two statements have one encoding."""
+        rules = hashlib.sha512(repr([(rule.terms, rule.bits, rule.constant) for rule in self._rules]).encode()).digest()
+        points = (b"".join(elements), b"".join(commitments))
+        digest = hashlib.sha512(b"blindbayes oblivious_sum proof v2")
+        for part in (self._scheme.digest, _BLIND, self._label, self._party.encode(), rules, *points):
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return digest.digest()
 
     def _weights(self, root: bytes) -> list[int]:
         return [_challenge(root, b"rule", at.to_bytes(8, "big")) for at in range(len(self._rules))]
@@ -208,7 +220,3 @@ def _challenge(root: bytes, *parts: bytes) -> int:
 
 def _pack(scalars: Sequence[int]) -> bytes:
     return b"".join((scalar % ORDER).to_bytes(32, "little") for scalar in scalars)
-
-
-def _unpack(data: bytes) -> list[int]:
-    return [int.from_bytes(data[at : at + 32], "little") for at in range(0, len(data), 32)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.protocols.core import Role, Run
-from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_vector
+from blindbayes.protocols.registry import Coalition, Smallest, SumProtocol, SumSetup, Total, require_vector
 from blindbayes.wire import U64Array
 from blindbayes_papers.huai2015.oblivious_sum.contributor import contributor, dealer
 from blindbayes_papers.huai2015.oblivious_sum.membership import Views
@@ -16,7 +16,7 @@ from blindbayes_papers.primitives import unsafe_keys
 _NO_RUN = Run("", "", ("*",), "*")  # for what follows from the setting alone
 
 
-class ObliviousSum:
+class ObliviousSum(SumProtocol):
     """Joye-Libert aggregation: only the miner learns the sum."""
 
     name = "oblivious_sum"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blindbayes.wire import EncryptedMessage
+from blindbayes.wire import EncryptedMessage, KeyMessage
 
 
 class ItemsLocked(EncryptedMessage, frozen=True):
@@ -15,3 +15,10 @@ class ItemsLockedTwice(EncryptedMessage, frozen=True):
     """The receiver's own elements under both powers."""
 
     elements: bytes
+
+
+class PowerProved(KeyMessage, frozen=True):
+    """The public key of the sender's secret power, and the proof that it knows it and used no other."""
+
+    public: bytes
+    proof: bytes

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.errors import DataError, PeerProtocolError
+from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive
 from blindbayes.protocols.two_party.transfer.roles import agree
 from blindbayes_papers.kikuchi2011.set_intersection.groups import RISTRETTO, CommutingGroup
-from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice
+from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice, PowerProved
+from blindbayes_papers.kikuchi2011.set_intersection.proof import PowerStatement, public_of
 
 SIZE, MATCHING = "intersection_size", "matching"
 
@@ -25,21 +27,35 @@ class Intersection:
 
 
 def alice(
-    run: Run, bob_name: str, items: Sequence[bytes], coins: Coins, *, matching: bool = False, group: CommutingGroup = RISTRETTO
+    run: Run,
+    bob_name: str,
+    items: Sequence[bytes],
+    coins: Coins,
+    *,
+    matching: bool = False,
+    proofs: bool = False,
+    group: CommutingGroup = RISTRETTO,
 ) -> Role[Intersection]:
     """Learns the size of the intersection; with `matching`, which of her items are in it."""
     require_distinct(items)
-    yield from agree(run, bob_name, "set_intersection", facts(group, matching), coins)
+    session = yield from agree(run, bob_name, "set_intersection", facts(group, matching, proofs), coins)
     secret, order = group.secret(coins), list(range(len(items)))
     coins.shuffle(order)
     locked = [group.power(secret, group.hash(items[at])) for at in order]
     yield Send(bob_name, ItemsLocked(b"".join(locked)))  # step 1
+    if proofs:
+        mine = _statement(session, run.me, b"".join(locked), (), ())
+        yield Send(bob_name, PowerProved(public_of(secret), mine.prove(secret, coins)))
     theirs = yield from receive(bob_name, ItemsLocked)
     twice = yield from receive(bob_name, ItemsLockedTwice)
     known = Counter(group.power(secret, element) for element in cut(theirs.elements, group, bob_name))  # step 3
     own = cut(twice.elements, group, bob_name)
     if len(own) != len(items):
         raise PeerProtocolError("the items did not all come back", party=bob_name)
+    if proofs:
+        shown = yield from receive(bob_name, PowerProved)
+        statement = _statement(session, bob_name, theirs.elements, locked, own)
+        replace(statement, ordered=matching).require(shown.public, shown.proof, bob_name)
     size = sum(element in known for element in own)
     if not matching:
         return Intersection((yield from open_value(SIZE, size)))
@@ -54,25 +70,40 @@ def bob(
     coins: Coins,
     *,
     matching: bool = False,
+    proofs: bool = False,
     group: CommutingGroup = RISTRETTO,
 ) -> Role[None]:
     """Learns the number of Alice's items."""
     require_distinct(items)
-    yield from agree(run, alice_name, "set_intersection", facts(group, matching), coins)
+    session = yield from agree(run, alice_name, "set_intersection", facts(group, matching, proofs), coins)
     secret = group.secret(coins)
     received = yield from receive(alice_name, ItemsLocked)
+    if proofs:
+        shown = yield from receive(alice_name, PowerProved)
+        _statement(session, alice_name, received.elements, (), ()).require(shown.public, shown.proof, alice_name)
     own = [group.power(secret, group.hash(item)) for item in items]
     coins.shuffle(own)
     yield Send(alice_name, ItemsLocked(b"".join(own)))  # step 2
-    twice = [group.power(secret, element) for element in cut(received.elements, group, alice_name)]
+    locked = cut(received.elements, group, alice_name)
+    twice = [group.power(secret, element) for element in locked]
     if not matching:
-        coins.shuffle(twice)  # in Alice's order they would tell her which items match
+        coins.shuffle(twice)  # in Alice's order they would show her which items match
     yield Send(alice_name, ItemsLockedTwice(b"".join(twice)))
+    if proofs:
+        mine = replace(_statement(session, run.me, b"".join(own), locked, twice), ordered=matching)
+        yield Send(alice_name, PowerProved(public_of(secret), mine.prove(secret, coins)))
 
 
-def facts(group: CommutingGroup, matching: bool) -> bytes:
+def _statement(session: bytes, party: str, own: bytes, before: Sequence[bytes], after: Sequence[bytes]) -> PowerStatement:
+    """Return what `party` proves of `after`, bound to the list `own` that it sent."""
+    return PowerStatement(session + hashlib.sha512(own).digest() + party.encode(), before, after)
+
+
+def facts(group: CommutingGroup, matching: bool, proofs: bool) -> bytes:
     """Return what both must agree on."""
-    return repr((group.name, matching)).encode()
+    if proofs and group.name != RISTRETTO.name:
+        raise LocalProtocolError("proofs are made in ristretto255 alone")
+    return repr((group.name, matching, proofs)).encode()
 
 
 def require_distinct(items: Sequence[bytes]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all
-from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocols.registry import Coalition, Smallest, SumProtocol, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 from blindbayes_papers.vaidya2008.ring_sum.cycles import max_rings, ring, seating
 from blindbayes_papers.vaidya2008.ring_sum.messages import PartialPassed, TotalTold
@@ -118,7 +118,7 @@ def _require(message: PartialPassed, number: int, setting: SumSetup, sender: str
     return message.partial_masked
 
 
-class RingSum:
+class RingSum(SumProtocol):
     """Masked rings."""
 
     name = "ring_sum"
