@@ -1,0 +1,100 @@
+# The model file: versioned JSON. Every part that prediction uses is checked when it is read.
+
+model_format <- "blindbayes.naive_bayes/1"
+
+read_model <- function(path) {
+  if (dir.exists(path)) {
+    path <- file.path(path, "model.json") # a release folder
+  }
+  if (!file.exists(path)) {
+    stop("model file ", sQuote(path), " does not exist", call. = FALSE)
+  }
+  text <- paste(readLines(path, warn = FALSE, encoding = "UTF-8"), collapse = "\n")
+  parse_model(text)
+}
+
+parse_model <- function(text) {
+  content <- tryCatch(
+    jsonlite::fromJSON(text, simplifyVector = FALSE),
+    error = function(problem) stop("the model file is not JSON", call. = FALSE)
+  )
+  if (!is.list(content) || !identical(content$format, model_format)) {
+    stop("the model file is not of format ", model_format, call. = FALSE)
+  }
+  book <- content$codebook
+  classes <- texts_of(book$classes)
+  features <- lapply(book$features, feature_of, book = book)
+  names(features) <- vapply(features, function(each) each$name, "")
+  terms <- content$parameters$terms
+  if (!setequal(names(terms), names(features))) {
+    stop("the model file's parameters do not fit its codebook", call. = FALSE)
+  }
+  made <- list(
+    target = book$target,
+    classes = classes,
+    features = features,
+    log_prior = numbers_of(content$parameters$log_prior, -Inf),
+    terms = lapply(features, function(each) term_of(each, terms[[each$name]], length(classes))),
+    privacy = content$privacy,
+    codebook_sha256 = content$codebook_sha256
+  )
+  if (length(made$log_prior) != length(classes) || !any(is.finite(made$log_prior))) {
+    stop("the model file's prior does not fit its codebook", call. = FALSE)
+  }
+  structure(made, class = "bb_model")
+}
+
+texts_of <- function(values) enc2utf8(vapply(values, as.character, ""))
+
+# JSON has no infinity: null is the one infinity that is possible in its place.
+numbers_of <- function(values, null) {
+  vapply(values, function(each) if (is.null(each)) null else as.numeric(each), 0)
+}
+
+matrix_of <- function(rows) {
+  do.call(rbind, lapply(rows, function(row) vapply(row, as.numeric, 0)))
+}
+
+feature_of <- function(feature, book) {
+  feature$markers <- unique(c("", texts_of(book$missing), texts_of(feature$missing)))
+  if (identical(feature$kind, "categorical")) {
+    feature$values <- texts_of(feature$values)
+  } else if (identical(feature$kind, "numeric")) {
+    feature <- with_grid(feature)
+  } else if (identical(feature$kind, "text")) {
+    feature$model <- if (is.null(feature$model)) "multinomial" else feature$model
+    feature$words <- texts_of(feature$words)
+  } else {
+    stop("feature ", sQuote(feature$name), " is of a kind that this version does not know", call. = FALSE)
+  }
+  feature
+}
+
+term_of <- function(feature, term, classes) {
+  wrong <- function() {
+    stop("feature ", sQuote(feature$name), ": the parameters in the model file do not fit the codebook", call. = FALSE)
+  }
+  if (feature$kind == "numeric" && is.null(feature$bins)) {
+    made <- list(mean = numbers_of(term$mean, NaN), variance = numbers_of(term$variance, Inf))
+    if (length(made$mean) != classes || length(made$variance) != classes || anyNA(made$mean)) wrong()
+    return(made)
+  }
+  cells <- switch(feature$kind,
+    categorical = length(feature$values),
+    numeric = feature$bins,
+    text = if (is.null(feature$buckets)) length(feature$words) else feature$buckets
+  )
+  table <- matrix_of(term$log_prob)
+  if (!identical(dim(table), as.integer(c(classes, cells))) || any(!is.finite(table))) wrong()
+  list(log_prob = table)
+}
+
+summary.bb_model <- function(object, ...) print(object)
+
+print.bb_model <- function(x, ...) {
+  cat("Naive Bayes classifier of ", x$target, " (", paste(x$classes, collapse = ", "), ")\n", sep = "")
+  cat(length(x$features), "features:", paste(names(x$features), collapse = ", "), "\n")
+  epsilon <- x$privacy$epsilon
+  cat(if (is.null(epsilon)) "not differentially private\n" else paste0("differentially private, epsilon ", epsilon, "\n"))
+  invisible(x)
+}

@@ -1,0 +1,101 @@
+# The meaning of one cell of a table, the same as at the sites: 3, 3.0 and "3.0" are one category, TRUE and "True" another.
+
+number_pattern <- "^[+-]?([0-9]{1,60}[.]?[0-9]{0,100}|[.][0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
+truth_texts <- c(True = "true", "TRUE" = "true", False = "false", "FALSE" = "false")
+
+# Texts of a column: NA where a value is missing.
+plain_text <- function(values, name) {
+  if (is.factor(values)) values <- as.character(values)
+  if (is.character(values)) {
+    return(enc2utf8(values))
+  }
+  if (is.logical(values)) {
+    return(ifelse(is.na(values), NA_character_, ifelse(values, "true", "false")))
+  }
+  if (!is.numeric(values) || inherits(values, c("Date", "POSIXt", "difftime"))) {
+    stop("column ", sQuote(name), " has a type that is neither text, number nor truth value", call. = FALSE)
+  }
+  texts <- rep(NA_character_, length(values))
+  whole <- !is.na(values) & is.finite(values) & values == floor(values) & abs(values) < 2^53
+  texts[whole] <- sprintf("%.0f", values[whole] + 0)
+  other <- !is.na(values) & !whole
+  texts[other] <- vapply(values[other], shortest, "")
+  texts
+}
+
+# The shortest decimal text that reads as the same number.
+shortest <- function(x) {
+  if (is.infinite(x)) {
+    return(if (x > 0) "inf" else "-inf")
+  }
+  for (digits in 1:17) {
+    text <- sprintf("%.*g", digits, x)
+    if (as.numeric(text) == x) {
+      break
+    }
+  }
+  text
+}
+
+settled_text <- function(texts) {
+  whole <- grepl("^-?(0|[1-9][0-9]{0,15})[.]0+$", texts)
+  number <- suppressWarnings(as.numeric(texts[whole]))
+  exact <- abs(number) < 2^53
+  texts[whole][exact] <- sprintf("%.0f", number[exact] + 0)
+  truth <- texts %in% names(truth_texts)
+  texts[truth] <- truth_texts[texts[truth]]
+  texts
+}
+
+trimmed <- function(texts) gsub("^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$", "", texts)
+
+as_numbers <- function(texts) suppressWarnings(as.numeric(texts))
+
+marker_numbers <- function(markers) {
+  as_numbers(markers[grepl(number_pattern, trimmed(markers))])
+}
+
+# Index, from 1, of listed values; NA for missing and unlisted ones.
+positions <- function(values, feature) {
+  texts <- plain_text(values, feature$name)
+  known <- unique(texts)
+  at <- match(known, feature$values)
+  settled <- settled_text(known)
+  listed <- settled_text(feature$values)
+  at[is.na(at)] <- match(settled, listed)[is.na(at)]
+  if (!is.null(feature$other)) {
+    marked <- is.na(known) | known %in% feature$markers
+    numbers <- marker_numbers(feature$markers)
+    short <- trimmed(known)
+    readable <- !is.na(known) & grepl(number_pattern, short)
+    marked[readable] <- marked[readable] | as_numbers(short[readable]) %in% numbers
+    at[is.na(at) & !marked] <- match(enc2utf8(feature$other), feature$values)
+  }
+  at[is.na(known)] <- NA
+  at[match(texts, known)]
+}
+
+# Numbers of a column: NA where a value is missing. Texts that are not numbers are an error, which counts them only.
+numbers_in <- function(values, feature) {
+  if (is.logical(values) && any(!is.na(values))) {
+    stop("feature ", sQuote(feature$name), ": numeric in the codebook, truth values in the table", call. = FALSE)
+  }
+  markers <- marker_numbers(feature$markers)
+  if (is.numeric(values) && !inherits(values, c("Date", "POSIXt", "difftime"))) {
+    numbers <- as.numeric(values)
+  } else {
+    texts <- plain_text(values, feature$name)
+    texts[texts %in% feature$markers] <- NA
+    short <- trimmed(texts)
+    wrong <- !is.na(texts) & !grepl(number_pattern, short)
+    if (any(wrong)) {
+      stop("feature ", sQuote(feature$name), ": ", sum(wrong), " rows hold a text that is neither a number nor a missing ",
+        "marker; add the marker to the codebook or read the numbers before",
+        call. = FALSE
+      )
+    }
+    numbers <- as_numbers(short)
+  }
+  numbers[is.nan(numbers) | numbers %in% markers] <- NA
+  numbers
+}

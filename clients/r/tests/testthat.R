@@ -1,0 +1,4 @@
+library(testthat)
+library(blindbayes)
+
+test_check("blindbayes")

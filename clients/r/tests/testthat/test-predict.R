@@ -1,0 +1,102 @@
+model_text <- '{
+  "format": "blindbayes.naive_bayes/1",
+  "codebook": {"target": "y", "classes": ["a", "b"], "missing": ["unknown"], "features": [
+    {"kind": "categorical", "name": "c", "values": ["1", "true", "x"], "optional": true},
+    {"kind": "numeric", "name": "n", "low": 0, "high": 10, "precision": 0.5},
+    {"kind": "numeric", "name": "b", "low": 0, "high": 9, "bins": 5},
+    {"kind": "text", "name": "t", "words": ["free", "win"], "optional": true}]},
+  "codebook_sha256": "",
+  "parameters": {"log_prior": [-1, -0.5], "terms": {
+    "c": {"log_prob": [[-1, -2, -3], [-3, -2, -1]]},
+    "n": {"mean": [1, 2], "variance": [1, 4]},
+    "b": {"log_prob": [[-1, -2, -3, -4, -5], [-5, -4, -3, -2, -1]]},
+    "t": {"log_prob": [[-0.1, -2], [-3, -0.2]]}}},
+  "privacy": null}'
+
+row <- function(c = "x", n = 1, b = 0, t = NA_character_) data.frame(c = c, n = n, b = b, t = t)
+
+test_that("scores are the prior and one term per feature", {
+  model <- parse_model(model_text)
+  expected_a <- -1 - 3 - 0.5 * log(2 * pi) - 1
+  expected_b <- -0.5 - 1 - 0.5 * log(2 * pi * 4) - 0.5 * (1 - 2)^2 / 4 - 5
+  expect_equal(unname(predict(model, row(), type = "joint")), matrix(c(expected_a, expected_b), 1), tolerance = 1e-14)
+  expect_equal(rowSums(predict(model, row(), type = "prob")), 1, tolerance = 1e-14)
+})
+
+test_that("a category is the same as text, number and truth value", {
+  model <- parse_model(model_text)
+  of <- function(value) predict(model, row(c = value), type = "joint")
+  expect_equal(of("1"), of(1))
+  expect_equal(of("1.0"), of(1L))
+  expect_equal(of("True"), of(TRUE))
+  expect_equal(of(factor("x")), of("x"))
+  expect_equal(of("unknown"), of(NA_character_))
+  expect_equal(of("not listed"), of(NA))
+})
+
+test_that("numbers are rounded to the grid and clamped, and missing ones add nothing", {
+  model <- parse_model(model_text)
+  of <- function(...) predict(model, row(...), type = "joint")
+  expect_equal(of(n = 1.2), of(n = 1))
+  expect_equal(of(n = 1e300), of(n = 10))
+  expect_equal(of(n = " 1.0 "), of(n = 1))
+  expect_equal(of(n = NA), of(n = "unknown"))
+  expect_equal(of(b = 1), of(b = 0))
+  expect_equal(of(b = 8), of(b = 9))
+  expect_error(of(n = "many"), "1 rows hold a text")
+  expect_error(of(n = TRUE), "truth values")
+})
+
+test_that("words of a document count", {
+  model <- parse_model(model_text)
+  of <- function(text) predict(model, row(t = text), type = "joint") - predict(model, row(), type = "joint")
+  expect_equal(unname(of("Free, free WIN a other")), matrix(c(-2.2, -6.2), 1))
+  expect_equal(unname(of("nothing")), matrix(0, 1, 2))
+})
+
+test_that("columns that are missing or unknown are named", {
+  model <- parse_model(model_text)
+  expect_error(predict(model, data.frame(c = "x", n = 1)), "missing: .b., .t.")
+  expect_error(predict(model, cbind(row(), id = 7)), "does not have: .id.")
+  expect_equal(
+    predict(model, cbind(row(), id = 7), extra_columns = "ignore"),
+    predict(model, cbind(row(), y = "a"))
+  )
+  expect_error(predict(model, list()), "data frame")
+})
+
+test_that("a file that is no model is refused", {
+  expect_error(parse_model("{}"), "not of format")
+  expect_error(parse_model("no"), "not JSON")
+  expect_error(read_model(tempfile()), "does not exist")
+  expect_error(parse_model(sub('"mean": [1, 2]', '"mean": [1]', model_text, fixed = TRUE)), "do not fit")
+  expect_error(parse_model(sub("[-1, -0.5]", "[-1]", model_text, fixed = TRUE)), "prior")
+})
+
+test_that("a frame without rows has no classes", {
+  model <- parse_model(model_text)
+  expect_silent(none <- predict(model, row()[0, ]))
+  expect_identical(none, factor(character(), levels = c("a", "b")))
+  expect_identical(dim(predict(model, row()[0, ], type = "prob")), c(0L, 2L))
+})
+
+test_that("printing shows classes and privacy", {
+  expect_output(print(parse_model(model_text)), "not differentially private")
+})
+
+test_that("columns that R renamed are named with the option that keeps their names", {
+  model <- parse_model(gsub('"n"', '"a/n"', model_text, fixed = TRUE))
+  frame <- row()
+  names(frame)[2] <- "a.n"
+  expect_error(predict(model, frame), "check.names = FALSE", fixed = TRUE)
+  names(frame)[2] <- "a/n"
+  expect_length(predict(model, frame), 1)
+  expect_error(predict(model, as.matrix(frame)), "as.data.frame", fixed = TRUE)
+})
+
+test_that("a release folder is read as its model, and a summary is short", {
+  folder <- tempfile()
+  dir.create(folder)
+  writeLines(model_text, file.path(folder, "model.json"))
+  expect_output(summary(read_model(folder)), "classifier of y")
+})
