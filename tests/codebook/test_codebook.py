@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blindbayes import Categorical, Codebook, Numeric
-from blindbayes.codebook import IdPart, IdRecipe, json_schema
+from blindbayes.codebook import IdPart, IdRecipe, Origin, json_schema
 from blindbayes.data import check
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 
@@ -364,20 +365,24 @@ def test_a_data_dictionary_gives_a_codebook(tmp_path: Path) -> None:
         ),
         max_rows=1000,
         provenance="data dictionary",
+        origin=Origin("dictionary", "blindbayes.dictionary/1", hashlib.sha256(path.read_bytes()).hexdigest()),
     )
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"name": "x", "low": 0, "high": 1}], "no row is named 'y'"),
-        ([{"name": "", "low": 0}, {"name": "y", "values": "a|b"}], "row 1 has no name"),
-        ([{"name": "y"}], "class column 'y' needs values"),
-        ([{"name": "x", "low": "zero", "high": 1}, {"name": "y", "values": "a"}], "low of 'x' is not a number"),
-        ([{"name": "x", "low": 0, "high": 1, "bins": "many"}, {"name": "y", "values": "a"}], "bins of 'x' is not a number"),
+        ([{"name": "x", "low": 0, "high": 1}], "describes no column 'y', which --target names"),
+        ([{"name": "", "low": 0}, {"name": "y", "values": "a|b"}], "row 1: has no name"),
+        ([{"name": "y"}], "'y' is the class column: which labels"),
+        ([{"name": "x", "low": "zero", "high": 1}, {"name": "y", "values": "a"}], "row 1, field 'x': low is not a number"),
+        (
+            [{"name": "x", "low": 0, "high": 1, "bins": "many"}, {"name": "y", "values": "a"}],
+            "row 1, field 'x': bins is not a number",
+        ),
         (
             [{"name": "x", "kind": "ordinal", "low": 0}, {"name": "y", "values": "a"}],
-            "'x' must be one of categorical, numeric, text, identifier",
+            "field 'x': kind must be one of categorical, numeric, text, identifier",
         ),
         ([{"name": "x", "low": 0}, {"name": "y", "values": "a"}], "high"),
     ],
@@ -438,5 +443,5 @@ def test_a_data_dictionary_may_name_cut_points_scales_and_the_category_for_the_r
     assert [getattr(each, "edges", None) for each in book.features] == [(0.0, 500.0), (18.0, 65.0), (), None]
     assert [getattr(each, "spacing", None) for each in book.features] == ["linear", "linear", "log", None]
     assert book.feature("job").other == "rest"  # type: ignore[union-attr]
-    with pytest.raises(ConfigError, match="edges of 'balance' is not a number"):
+    with pytest.raises(ConfigError, match="field 'balance': edges is not a number"):
         Codebook.from_dictionary([rows[0], {**rows[1], "edges": "0|x"}], "y", max_rows=10)

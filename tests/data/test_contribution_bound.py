@@ -196,7 +196,7 @@ def test_releases_that_tell_changes_add_up_for_a_person(tmp_path: Path) -> None:
     assert result is not None
     assert result.spent == (4.0, 0.0)
     assert result.model.privacy_["epsilon"] == 4.0
-    assert "add up to epsilon = 4, delta = 0 for whoever is in the tables of all" in " ".join(result.statement.split())
+    assert "add up to epsilon = 4, delta = 0 for a person in the tables of all" in " ".join(result.statement.split())
 
 
 def test_a_study_says_record_where_it_protects_records() -> None:
@@ -237,3 +237,11 @@ def test_coins_of_a_party_draw_its_rows() -> None:
     assert first == again
     assert first != other
     assert "salt" not in repr(first)
+
+
+def test_parts_of_an_identifier_are_not_run_together() -> None:
+    """("ab", "c") and ("a", "bc") are two persons, each of whom counts with a row of their own."""
+    recipe = IdRecipe((IdPart("first", "text"), IdPart("last", "text")))
+    book = Codebook("y", ("a", "b"), (Categorical("c", ("u", "v")),), max_rows=100, identifier=recipe)
+    frame = pd.DataFrame({"first": ["ab", "a"], "last": ["c", "bc"], "c": ["u", "u"], "y": ["a", "a"]})
+    assert list(sample_rows(frame, book, ContributionBound(1, b"salt"))) == [0, 1]

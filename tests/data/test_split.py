@@ -17,7 +17,7 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
 from blindbayes.codebook import IdPart, IdRecipe
 from blindbayes.data import count_table, open_source
 from blindbayes.data.contribution_bound import ContributionBound
-from blindbayes.data.split import Split, split_rows
+from blindbayes.data.split import Reading, Split, split_rows
 from blindbayes.data.table import evaluate_table
 from blindbayes.errors import ConfigError, DataError
 
@@ -128,7 +128,8 @@ def test_every_reader_splits_alike(kind: str, book: Codebook, tmp_path: Path) ->
     model = NaiveBayes(PLAIN).fit(frame[["c", "x"]], frame["y"]).parameters_
     for part in parts():
         assert count_table(source, book, split=part) == count_table(frame, book, split=part)
-        assert evaluate_table(source, book, [model], 20, split=part) == evaluate_table(frame, book, [model], 20, split=part)
+        reading = Reading(book, split=part)
+        assert evaluate_table(source, reading, [model], 20) == evaluate_table(frame, reading, [model], 20)
 
 
 def test_split_and_bound_on_rows_per_person_apply_together() -> None:

@@ -383,3 +383,14 @@ def test_a_row_longer_than_a_block_is_read_after_those_before_it(tmp_path: Path,
             for cell in zip(*(batch[name].to_pylist() for name in "ky"), strict=True)
         ]
     assert read == [(word or None, str(at)) for at, word in enumerate(words)]
+
+
+def test_a_date_that_must_not_be_null_is_mapped_like_any_other(tmp_path: Path) -> None:
+    """Databases declare dates NOT NULL, and Ibis has another type for them."""
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
+        connection.execute("create table t(born date not null, seen timestamp not null)")
+        connection.execute("insert into t values ('1970-05-01', '2020-05-02 10:00:00')")
+    with open_table(f"duckdb://{tmp_path / 'x.duckdb'}#t", map={"age": "years(born, seen)"}) as source:
+        assert source.arrow(["age"]).to_pylist() == [{"age": 50}]

@@ -36,15 +36,31 @@ from blindbayes.codebook.features import (
     require_name,
     settle_texts,
 )
+from blindbayes.codebook.omop import Omop
 from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import convert, read_limited, read_toml, require_seen
 
 _FORMULA = re.compile(r"\s*[=+@-].*(\w\(|['\w]!)")  # that calls something, or names another sheet, file or program
 _INFERENCE = "blindbayes.data.infer"
+_IMPORTERS = "blindbayes.codebook.importers"
 DEFAULT_MAX_ROWS = 10**9
 MAX_FEATURES = 10_000
 MAX_CELLS = 4_000_000  # statistics of one table, per class and value: 32 MB in one vector
+
+
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The data dictionary that a codebook was imported from: its format, that format's specification, the file's SHA-256."""
+
+    format: str
+    specification: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        for text in (self.format, self.specification):
+            require_name(text, "origin")
+        if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
+            raise ConfigError("origin: sha256 has 64 hexadecimal digits")
 
 
 class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -59,6 +75,8 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     identifier: IdRecipe | None = None
     provenance: Literal["declared", "public frame", "data dictionary", "inferred"] = "declared"
     expected_rows: int | None = None  # public estimate of a table's rows, for planning private releases
+    origin: Origin | None = None
+    omop: Omop | None = None  # how a site computes the columns from an OMOP database
     order: tuple[str, ...] = ()  # features, most informative first, by public knowledge: which a private release keeps
     format: Literal["blindbayes.codebook/1"] = "blindbayes.codebook/1"
 
@@ -94,6 +112,8 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             raise ConfigError("expected_rows must be a whole number between 1 and max_rows, or absent")
         if len(set(self.order)) < len(self.order) or not set(self.order) <= set(self.names):
             raise ConfigError("order names features of the codebook, each at most once, most informative first")
+        if self.omop is not None:
+            self.omop.require([self.target, *self.names])
         if self.variance_floor is not None:
             msgspec.structs.force_setattr(self, "variance_floor", finite(self.variance_floor, "variance_floor"))
             if not 1 / LARGEST <= self.variance_floor <= LARGEST:
@@ -196,7 +216,7 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         except OSError as cause:
             raise ConfigError(f"codebook file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
         tabular = Path(path).suffix.lower() in (".csv", ".tsv", ".txt")
-        hint = "it looks like a table: `blindbayes codebook draft` or `from-dictionary` makes a codebook" if tabular else ""
+        hint = "it looks like a table: `blindbayes codebook draft` or `codebook import` makes a codebook" if tabular else ""
         return cls.from_dict(read_toml(text, f"codebook file {os.fspath(path)!r}", wide=True, hint=hint))
 
     @classmethod
@@ -222,15 +242,49 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @classmethod
     def from_dictionary(
-        cls, rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]], target: str, *, max_rows: int = DEFAULT_MAX_ROWS
+        cls, rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]], target: str | None = None, **answers: Any
     ) -> Codebook:
         """Make a codebook from a data dictionary: one row per column with name, kind, values, low, high, precision, bins.
 
         `rows` is a CSV file with those headings, or the rows themselves; values are separated by |. The row whose name is
-        `target` gives the classes.
+        `target` gives the classes. Other answers as in `from_redcap`.
         """
-        made: Codebook = import_module(_INFERENCE).codebook_from_dictionary(rows, target, max_rows=max_rows)
-        return made
+        return _imported("dictionary", rows, target, answers)
+
+    @classmethod
+    def from_redcap(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+        """Make a codebook from a REDCap data dictionary (CSV). Identifiers, dates and free text stay out.
+
+        `answers` say what a dictionary leaves open, and are those of `blindbayes codebook import`: `bounds={"age": (0, 120)}`,
+        `precision={"height": 0.1}`, `units={"height": "cm"}`, `values={"ward": ["a", "b"]}`, `keep`, `drop`, `missing`,
+        `max_rows`, `table`, `columns`. The error of an import without them lists every question at once.
+        """
+        return _imported("redcap", path, target, answers)
+
+    @classmethod
+    def from_frictionless(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+        """Make a codebook from a Frictionless Table Schema or Data Package (JSON). Answers as in `from_redcap`."""
+        return _imported("frictionless", path, target, answers)
+
+    @classmethod
+    def from_csvw(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+        """Make a codebook from CSV on the Web metadata (JSON), CSVW-SAFE too. Answers as in `from_redcap`."""
+        return _imported("csvw", path, target, answers)
+
+    @classmethod
+    def from_ddi(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+        """Make a codebook from a DDI-Codebook file (XML). Answers as in `from_redcap`."""
+        return _imported("ddi", path, target, answers)
+
+    @classmethod
+    def from_sdmx(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+        """Make a codebook from the code lists of an SDMX structure message (XML or JSON). Answers as in `from_redcap`."""
+        return _imported("sdmx", path, target, answers)
+
+    @classmethod
+    def from_spss(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+        """Make a codebook from the labels of an SPSS or Stata file, without its rows. Answers as in `from_redcap`."""
+        return _imported("spss", path, target, answers)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -240,6 +294,9 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         fields["features"] = [{"kind": item.__struct_config__.tag, **_without_defaults(item)} for item in self.features]
         if self.identifier is not None:
             fields["identifier"] = {"parts": [_without_defaults(part) for part in self.identifier.parts]}
+        for name in ("origin", "omop"):
+            if getattr(self, name) is not None:
+                fields[name] = msgspec.to_builtins(getattr(self, name))  # these omit their defaults
         return fields
 
     def to_toml(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -256,6 +313,16 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
                 raise ConfigError(f"{os.fspath(path)!r} cannot be written ({type(cause).__name__})") from None
         return text
 
+    def to_frictionless(self) -> dict[str, Any]:
+        """Return the codebook as a Frictionless Table Schema, from which `from_frictionless` makes the same codebook."""
+        exported: dict[str, Any] = import_module(_IMPORTERS).exported("frictionless", self)
+        return exported
+
+    def to_csvw(self) -> dict[str, Any]:
+        """Return the codebook as CSV on the Web metadata, from which `from_csvw` makes the same codebook."""
+        exported: dict[str, Any] = import_module(_IMPORTERS).exported("csvw", self)
+        return exported
+
     @cached_property
     def by_word(self) -> Codebook:
         """The codebook with a feature per word in place of each text."""
@@ -264,6 +331,11 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     def with_features(self, features: Iterable[Feature]) -> Codebook:
         return msgspec.structs.replace(self, features=tuple(features))
+
+
+def _imported(format: str, source: Any, target: str | None, answers: Mapping[str, Any]) -> Codebook:
+    codebook: Codebook = import_module(_IMPORTERS).import_codebook(format, source, {**answers, "target": target}).codebook
+    return codebook  # imported at first use: importers use this module
 
 
 def json_schema() -> dict[str, Any]:

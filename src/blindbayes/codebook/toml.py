@@ -26,6 +26,8 @@ _COMMENTS = {
     "missing": "Texts that stand for a missing value, besides null, NaN and the empty text.",
     "variance_floor": "Smallest variance of a Gaussian feature, in squared units; studies over columns need it.",
     "provenance": "Where the public facts come from.",
+    "origin": "The data dictionary that this codebook was imported from, and the SHA-256 of its file.",
+    "omop": "How a site computes the columns from an OMOP database: one row per person.",
 }
 
 

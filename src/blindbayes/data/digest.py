@@ -21,7 +21,7 @@ import numpy.typing as npt
 from blindbayes.crypto.tweaks import Block128, TweakedHash
 from blindbayes.data.engines import engine_of, fetched
 from blindbayes.data.libraries import pa, pc
-from blindbayes.data.sources import Source, _safely
+from blindbayes.data.sources import Source, safely
 
 _STREAMED = ("csv", "excel", "parquet")  # read by this process anyway, and hashed while read
 _TEXT = {"duckdb": "VARCHAR", "postgres": "TEXT", "pyspark": "STRING"}
@@ -37,7 +37,7 @@ _NUMBER = {
 def rows_digest(source: Source, key: bytes) -> str:
     """Return the digest of all rows and all columns of a source that no map has changed, in hexadecimal."""
     salt = hashlib.blake2b(key=key[:64], digest_size=16, person=b"bb row salt").hexdigest()
-    sums = _streamed_sums(source, salt.encode()) if source.label in _STREAMED else _sums(source.table, salt)
+    sums = _streamed_sums(source, salt.encode()) if source.label in _STREAMED else table_sums(source.table, salt)
     facts = " ".join(str(number % 2**64) for number in (len(source.columns), *sums)).encode()
     return hashlib.blake2b(facts, key=key[:64], digest_size=32, person=b"bb row digest").hexdigest()
 
@@ -49,7 +49,7 @@ def _streamed_sums(source: Source, salt: bytes) -> tuple[int, int, int]:
         columns = list(batch.values())
         row: Block128 = np.zeros((len(columns[0]), 2), dtype=np.uint64)
         for place, column in enumerate(columns):
-            row ^= _safely(partial(_hashed_cells, column, place, cells, salt))
+            row ^= safely(partial(_hashed_cells, column, place, cells, salt))
         count += len(row)
         total += rows.permute(row).sum(axis=0, dtype=np.uint64)
     return count, int(total[0]), int(total[1])
@@ -79,7 +79,7 @@ def _hashed_cells(column: Any, place: int, cells: TweakedHash, salt: bytes) -> B
     return np.frombuffer(hashes, dtype=np.uint64).reshape(-1, 2)[codes + 1]
 
 
-def _sums(table: Any, salt: str) -> tuple[int, int, int]:
+def table_sums(table: Any, salt: str) -> tuple[int, int, int]:
     """Return the number of rows and the sums of both halves of their hashes, by the table's engine."""
     engine, backend = engine_of(table), table._find_backend(use_default=True)
     plain = table.select(**{f"c{i}": table[name] for i, name in enumerate(table.columns)})
@@ -91,5 +91,5 @@ def _sums(table: Any, salt: str) -> tuple[int, int, int]:
     numbers = f"count(*) AS total, CAST({first} AS {number}) AS first, CAST({second} AS {number}) AS second"
     # No injection: the salt is hexadecimal, and Ibis quotes the names of columns.
     query = f"SELECT {numbers} FROM (SELECT {hashed} AS hashed FROM ({backend.compile(plain)}) AS plain) AS hashes"  # noqa: S608
-    row = _safely(lambda: fetched(backend.sql(query), backend)).to_pylist()[0]
+    row = safely(lambda: fetched(backend.sql(query), backend)).to_pylist()[0]
     return int(row["total"]), int(row["first"]), int(row["second"])

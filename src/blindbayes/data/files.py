@@ -28,6 +28,7 @@ from blindbayes._lazy import need
 from blindbayes.crypto.kernels import Kernels, active
 from blindbayes.crypto.kernels.cells import MAX_COLUMNS, PADDING, CellScanner, Stop
 from blindbayes.data.libraries import pa, pacsv, pc, pq
+from blindbayes.data.numerals import require_marks
 from blindbayes.data.values import written_text
 from blindbayes.errors import ConfigError, DataError
 
@@ -50,8 +51,8 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 class Dialect:
     """Dialect of a text file; fields that are None are determined by its header and first bytes.
 
-    `names` are the columns of a file without a header row, `decimal` is the decimal mark, and `sheet` names the sheet of a
-    workbook, by default the first.
+    `names` are the columns of a file without a header row, `decimal` is the decimal mark, `thousands` separates digits in
+    groups of three, `missing` are texts that mean no value, and `sheet` names the sheet of a workbook, by default the first.
     """
 
     delimiter: str | None = None
@@ -60,14 +61,15 @@ class Dialect:
     decimal: str = "."
     names: tuple[str, ...] | None = None
     sheet: str | None = None
+    thousands: str = ""
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in "\r\n"):
             raise ConfigError("a delimiter must be one character")
         if len(self.quote) != 1 or self.quote == self.delimiter:
             raise ConfigError("a quote must be one character, other than the delimiter")
-        if self.decimal not in (".", ","):
-            raise ConfigError("the decimal mark must be '.' or ','")
+        require_marks(self.decimal, self.thousands)
         if self.encoding is not None:
             try:
                 codecs.lookup(self.encoding)
@@ -158,7 +160,7 @@ def _unpacked(path: str) -> Iterator[Any]:
             yield stack.enter_context(pa.input_stream(path, compression="detect"))
 
 
-class _Unscanned(Exception):
+class Unscanned(Exception):
     """The next row is one that the kernel does not read."""
 
 
@@ -176,7 +178,7 @@ def csv_batches(
     ]
     kernels = active() if any(name in coded for name in names) else None
     if kernels is not None and _is_plain(dialect) and len(names) <= MAX_COLUMNS:
-        readers.insert(0, partial(_scanned, kernels=kernels, coded=coded))
+        readers.insert(0, partial(scanned, kernels=kernels, coded=coded))
     for file in files_of(path):
         seen = 0
         for read in readers:
@@ -188,7 +190,7 @@ def csv_batches(
                         yield batch.slice(batch.num_rows - (passed - seen))
                         seen = passed
                 break
-            except _Unscanned:
+            except Unscanned:
                 continue
             except pa.ArrowInvalid as problem:
                 is_misread = "straddling" not in str(problem)
@@ -217,7 +219,7 @@ def _is_plain(dialect: Dialect) -> bool:
     return codecs.lookup(dialect.encoding or "utf-8").name == "utf-8" and marks.isascii() and not set(marks) & set("\r\n")
 
 
-def _scanned(
+def scanned(
     file: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], kernels: Kernels, coded: Container[str]
 ) -> Iterator[pa.RecordBatch]:
     """Read rows by the kernel, with codes of the distinct cells of `coded` columns while they are few."""
@@ -237,18 +239,18 @@ def _scanned(
                 read, why = scanner.scan(text, start, stop)
                 start += read
                 if why == Stop.ODD or (why == Stop.ROWS and not scanner.rows):
-                    raise _Unscanned
+                    raise Unscanned
                 if why != Stop.MORE:
                     yield from _taken(scanner, names, known)
             left = stop - start
             if left and (not new or left > _LARGE_BLOCK):
-                raise _Unscanned
+                raise Unscanned
             text[:left] = text[start:stop]
             if 2 * left > len(text):
                 text = text + bytes(len(text))  # a row that is longer than a block
             start, new = 0, stream.readinto(memoryview(text)[left:-PADDING])
     if not (scanner.rows or known):
-        raise _Unscanned  # perhaps there is not even a header
+        raise Unscanned  # perhaps there is not even a header
     yield from _taken(scanner, names, known)
 
 

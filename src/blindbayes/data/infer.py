@@ -1,17 +1,14 @@
-"""Infer and draft codebooks from public frames, data dictionaries, or (without privacy) training data."""
+"""Infer and draft codebooks from public frames, or (without privacy) training data."""
 
 from __future__ import annotations
 
-import csv
+import difflib
 import json
 import math
-import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +17,7 @@ from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.data.encode import arrow_column, is_plain_array, plain_floats
 from blindbayes.data.frames import to_arrow
 from blindbayes.data.libraries import pa, pc
-from blindbayes.data.values import is_whole, marker_numbers, plain_text
+from blindbayes.data.values import NUMBER_PATTERN, is_whole, marker_numbers, plain_text
 from blindbayes.errors import ConfigError, DataError
 
 Provenance = Literal["declared", "public frame", "data dictionary", "inferred"]
@@ -30,14 +27,6 @@ _FINEST = 490  # a finer binary grid has no square in floating point
 _LARGEST = 1e148  # with its margin still within what a codebook allows
 _MARGIN = 16  # ranges that an inferred codebook adds on each side, for later batches and queries
 _AT_ONCE = 1 << 14  # numbers that fit the processor's cache
-_FIELDS = (
-    "name, kind, values, low, high, precision, bins, edges, scale, other, buckets, max_words, model, optional, missing, unit, "
-    "description, normalise, region"
-)
-_NUMBERS: dict[str, type[float]] = dict.fromkeys(("low", "high", "precision"), float) | dict.fromkeys(
-    ("buckets", "max_words", "bins"), int
-)
-_KINDS = [kind.__struct_config__.tag for kind in get_args(Feature)]
 
 
 def infer_codebook(
@@ -59,7 +48,13 @@ def infer_codebook(
 
 def require_target(table: pa.Table, target: str) -> None:
     if target not in table.column_names:
-        raise DataError(f"class column {target!r} is missing from the table; name the column that is to be predicted as target")
+        near = difflib.get_close_matches(target.casefold(), [name.casefold() for name in table.column_names], 1)
+        meant = "".join(f" (did you mean {name!r}?)" for name in table.column_names if [name.casefold()] == near)
+        others = ", ".join(table.column_names[:20]) + (", ..." if table.num_columns > 20 else "")
+        raise DataError(
+            f"class column {target!r} is missing from the table{meant}; "
+            f"name the column that is to be predicted as target: one of {others}"
+        )
 
 
 def infer_labels(values: Any, target: str, missing: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -142,82 +137,6 @@ def _lies_on(numbers: npt.NDArray[np.float64], scale: float) -> bool:
     return all(np.array_equal(np.floor(part * scale + 0.5) / scale, part) for part in (spread, *parts))
 
 
-def codebook_from_dictionary(
-    rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]], target: str, *, max_rows: int
-) -> Codebook:
-    """Make a codebook from a data dictionary; see `Codebook.from_dictionary`."""
-    features: list[dict[str, Any]] = []
-    parts: list[dict[str, str]] = []
-    classes: list[str] | None = None
-    for position, row in enumerate(_dictionary_rows(rows), start=1):
-        fields = {str(key).strip().lower(): value for key, value in row.items() if value not in (None, "")}
-        name = str(fields.pop("name", "")).strip()
-        if not name:
-            raise ConfigError(
-                f"data dictionary: row {position} has no name; each row describes a column, by the fields {_FIELDS}"
-            )
-        kind = str(fields.pop("kind", "categorical" if fields.get("values") else "numeric")).strip().lower()
-        if name == target:
-            if not (classes := _stripped(fields.get("values"))):
-                raise ConfigError(f"data dictionary: class column {target!r} needs values, separated by |")
-        elif kind == "identifier":
-            parts.append({"column": name} | {key: str(fields[key]).strip() for key in ("normalise", "region") if key in fields})
-        elif kind in _KINDS:
-            features.append({"kind": kind, "name": name, **_converted(name, kind, fields)})
-        else:
-            raise ConfigError(f"data dictionary: kind of {name!r} must be one of {', '.join(_KINDS)}, identifier")
-    if classes is None:
-        raise ConfigError(f"data dictionary: no row is named {target!r}, the class column")
-    made = {"target": target, "classes": classes, "features": features, "max_rows": max_rows, "provenance": "data dictionary"}
-    return Codebook.from_dict({**made, "identifier": {"parts": parts}} if parts else made)
-
-
-def _dictionary_rows(rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    if not isinstance(rows, str | os.PathLike):
-        return list(rows)
-    try:
-        with Path(rows).open(encoding="utf-8-sig", newline="") as file:
-            return list(csv.DictReader(file))
-    except FileNotFoundError:
-        raise ConfigError(f"data dictionary {os.fspath(rows)!r} does not exist") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as cause:
-        raise ConfigError(f"data dictionary {os.fspath(rows)!r} cannot be read ({type(cause).__name__})") from None
-
-
-def _converted(name: str, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Convert the fields of a row, by a function for each field of a feature."""
-
-    def number(key: str, convert: type[float] | type[int], value: Any) -> float | int:
-        try:
-            return convert(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"data dictionary: {key} of {name!r} is not a number") from None
-
-    if isinstance(fields.get("bins"), str) and "|" in fields["bins"]:  # cut points instead of a number of bins
-        bins = fields.pop("bins")
-        fields.setdefault("edges", bins)
-    converters: dict[str, Callable[[Any], Any]] = {
-        **{key: partial(number, key, convert) for key, convert in _NUMBERS.items()},
-        "edges": lambda value: [number("edges", float, edge) for edge in _listed(value)],
-        **dict.fromkeys(("scale", "other", "model"), lambda value: str(value).strip()),
-        "optional": lambda value: str(value).strip().lower() in {"true", "yes", "1"},
-        "missing": lambda value: str(value).split("|"),
-        **dict.fromkeys(("unit", "description"), str),
-    }
-    values = _stripped(fields.get("values"))
-    return ({"words" if kind == "text" else "values": values} if values else {}) | {
-        key: convert(fields[key]) for key, convert in converters.items() if key in fields
-    }
-
-
-def _listed(values: Any) -> list[Any]:
-    return values.split("|") if isinstance(values, str) else list(values or ())
-
-
-def _stripped(values: Any) -> list[str]:
-    return [str(value).strip() for value in _listed(values)]
-
-
 DATES = "dates: a map derives features from them (--map)"
 CELLS = 20  # bins of a number that is not bell-shaped
 _FEW = 20  # too few rows to judge whether a column identifies people
@@ -225,6 +144,10 @@ _MANY = 1000  # too many categories
 _DATES = {
     "YMD": r"^[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}([ T][0-9]{1,2}:[0-9]{2}(:[0-9.]+)?Z?)?$",
     "DMY": r"^[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}( [0-9]{1,2}:[0-9]{2}(:[0-9.]+)?)?$",
+}
+_NUMERALS = {  # numbers that were read as text, and the option that reads them
+    "numbers with separated thousands: read them with --thousands ,": r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$",
+    "numbers with a decimal comma: read them with --decimal ,": r"^[+-]?[0-9]+,[0-9]+$",
 }
 _SENTENCE = r"\S+ \S+ \S.*[.!?]$"
 _PATTERNS = {
@@ -282,6 +205,19 @@ def date_order(values: Any, name: str) -> str | None:
     for order, pattern in _DATES.items():
         if (pc.sum(counts.filter(pc.match_substring_regex(texts, pattern))).as_py() or 0) * 2 > len(present):
             return order
+    return None
+
+
+def _numerals(values: Any, name: str) -> str | None:
+    """Return which option reads the numbers of a column that is text, or None. Whole numbers beside them count as well."""
+    present = arrow_column(values, name).drop_null()
+    if not len(present) or not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
+        return None
+    whole = pc.match_substring_regex(present, r"^[+-]?[0-9]*$")
+    for why, pattern in _NUMERALS.items():
+        matched = pc.match_substring_regex(present, pattern)
+        if pc.any(matched).as_py() and pc.sum(pc.or_(matched, whole)).as_py() * 10 > len(present) * 9:
+            return why
     return None
 
 
@@ -358,10 +294,17 @@ def draft_codebook(
         else:
             reasons[name] = "bounds of the sample, in cells as asked for"
         features.append(feature)
+    if not features and not left_out:
+        raise DataError("the table has no column but the class column: there is nothing to predict from")
     if not features:
         why = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
         raise DataError(f"no column is left to predict from ({why}); name columns to include by keep")
     labels = infer_labels(table.column(target), target, tuple(missing))
+    if len(labels) > max(_FEW, table.num_rows / 10):
+        raise DataError(
+            f"class column {target!r} has {len(labels):,} different values in {table.num_rows:,} rows: a number or an "
+            "identifier? Name a column of classes as target, or cut the number into classes before"
+        )
     expected = min(table.num_rows, max_rows)
     book = Codebook(
         target,
@@ -385,6 +328,8 @@ def _excluded(column: Any, name: str, keep: Collection[str], drop: Collection[st
         return None
     if date_order(column, name) is not None:
         return DATES
+    if (why := _numerals(column, name)) is not None:
+        return why
     if pc.count_distinct(column).as_py() == 1:
         return "a constant: it has the same value in every row that has one"
     return looks_personal(column, name)
@@ -392,7 +337,11 @@ def _excluded(column: Any, name: str, keep: Collection[str], drop: Collection[st
 
 def _described(feature: Feature, column: Any, missing: tuple[str, ...]) -> tuple[Feature, str]:
     if not isinstance(feature, Numeric):
-        return feature, f"{feature.size} values, all that the sample holds: add those that it happens to lack"
+        values = feature.values if isinstance(feature, Categorical) else ()
+        numerals = sum(re.fullmatch(NUMBER_PATTERN, value) is not None for value in values)
+        mixed = feature.size > CELLS and feature.size > numerals > feature.size / 2
+        hint = ". Most are numbers: if the other texts mean no value, draft again with --missing TEXT" if mixed else ""
+        return feature, f"{feature.size} values, all that the sample holds: add those that it happens to lack{hint}"
     numbers = np.asarray(arrow_column(column, feature.name).drop_null().to_numpy(zero_copy_only=False), dtype=np.float64)
     numbers = numbers[np.isfinite(numbers) & ~np.isin(numbers, list(marker_numbers(missing)))]
     low, high = _outwards(float(numbers.min()), float(numbers.max()), feature.precision)

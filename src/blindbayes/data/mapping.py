@@ -25,6 +25,7 @@ from typing import Any
 
 from blindbayes.data.engines import decimal_number
 from blindbayes.data.libraries import ibis
+from blindbayes.data.numerals import with_points_there
 from blindbayes.data.values import NUMBER_PATTERN, marker_number
 from blindbayes.errors import ConfigError, DataError
 
@@ -99,7 +100,7 @@ class Rule:
         }
 
 
-def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decimal: str = ".") -> Any:
+def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decimal: str = ".", thousands: str = "") -> Any:
     """Return an Ibis table with the columns of `rules`, and those of `table` that no rule uses.
 
     With `partly` rules whose columns are missing are left out: rows to be classified have no class.
@@ -113,7 +114,7 @@ def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decima
                 continue
             raise DataError(f"map of {name!r}: the table has no column {missing[0]!r}")
         used |= columns
-        made[name] = _recoded(_Reader(table, rule, decimal).read(), rule)
+        made[name] = _recoded(_Reader(table, rule, (decimal, thousands)).read(), rule)
     unused = [name for name in table.columns if name not in used and name not in made]
     return table.select(*(table[name] for name in unused), **made)
 
@@ -157,8 +158,8 @@ class _Date:
 class _Reader:
     """Translator of a syntax tree to an expression of the engine."""
 
-    def __init__(self, table: Any, rule: Rule, decimal: str) -> None:
-        self.table, self.rule, self.decimal = table, rule, decimal
+    def __init__(self, table: Any, rule: Rule, marks: tuple[str, str]) -> None:
+        self.table, self.rule, self.marks = table, rule, marks
 
     def read(self) -> Any:
         return self._value(self.rule.tree)
@@ -208,7 +209,7 @@ class _Reader:
             clock = ibis.literal(0.0)
             if kind.is_timestamp():
                 clock = (column.hour() * 3600 + column.minute() * 60).cast("float64")
-            known = ibis.ifelse(parts[0].between(1, 9999), column, ibis.null(kind))  # PostgreSQL's dates may be infinite
+            known = ibis.cases((parts[0].between(1, 9999), column))  # else null: PostgreSQL's dates may be infinite
             number = _floor(known.cast("timestamp").epoch_seconds().cast("float64") / 86400)
             return _Date(parts[0], parts[1], parts[2], number, clock)
         if kind.is_decimal():
@@ -222,8 +223,7 @@ class _Reader:
         if isinstance(value, _Date):
             raise self._refuse("a date is no number; days(a, b) and years(a, b) say how far two are apart")
         if value.type().is_string():
-            trimmed = value.strip()
-            trimmed = trimmed.replace(",", ".") if self.decimal == "," else trimmed
+            trimmed = with_points_there(value.strip(), *self.marks)
             value = ibis.ifelse(trimmed.re_search(NUMBER_PATTERN), trimmed, ibis.null("string"))
         if value.type().is_boolean():
             return ibis.cases((value, 1.0), (~value, 0.0))

@@ -42,6 +42,7 @@ from blindbayes.data.files import (
 from blindbayes.data.frames import plain_types, require_distinct, to_arrow
 from blindbayes.data.libraries import ibis, pa, pc
 from blindbayes.data.mapping import mapped
+from blindbayes.data.numerals import with_points, with_points_there, without_markers, without_markers_there
 from blindbayes.data.values import NUMBER_PATTERN
 from blindbayes.errors import ConfigError, DataError
 
@@ -83,7 +84,7 @@ class Source:
     def table(self) -> Any:
         """The rows as an Ibis table; a file is loaded into an embedded engine at first use."""
         if self._table is None and self._rows is not None:
-            self._backend, self._table = _safely(partial(_loaded, self._rows, self.columns))
+            self._backend, self._table = safely(partial(_loaded, self._rows, self.columns))
         return self._table
 
     @property
@@ -94,13 +95,13 @@ class Source:
     def count(self) -> int:
         """Return the number of rows; of a file, one column is read for it, and nothing is loaded."""
         if self._rows is not None and self._table is None:
-            return sum(batch.num_rows for batch in _safely(lambda: self._batches(self.columns[:1], None)))
+            return sum(batch.num_rows for batch in safely(lambda: self._batches(self.columns[:1], None)))
         return int(fetched(self.table.aggregate(rows=self.table.count()))["rows"][0].as_py())
 
     def arrow(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> pa.Table:
         """Return columns of all rows in memory, in any order."""
         if self._rows is None and not self._decimal_columns(codebook):
-            return _safely(lambda: fetched(plain_columns(self.table if table is None else table, names)))
+            return safely(lambda: fetched(plain_columns(self.table if table is None else table, names)))
         parts = [pa.table(batch) for batch in self.batches(names, codebook, table, any_order=True)]
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in names})
 
@@ -123,12 +124,13 @@ class Source:
         """
         if not any_order:
             self.require_order()
-        marked = self._decimal_columns(codebook)
-        batches = _safely(partial(self._batches, names, table, coded))
-        while (batch := _safely(partial(next, batches, None))) is not None:
+        marked, dialect = self._decimal_columns(codebook), self.dialect or Dialect()
+        batches = safely(partial(self._batches, names, table, coded))
+        while (batch := safely(partial(next, batches, None))) is not None:
             if batch.num_rows:
                 columns = {name: batch.column(name) for name in names}
-                yield {name: _with_points(column) if name in marked else column for name, column in columns.items()}
+                points = {name: with_points(columns[name], dialect.decimal, dialect.thousands) for name in marked & {*names}}
+                yield columns | points
 
     def _batches(self, names: Sequence[str], table: Any, coded: Container[str] = ()) -> Iterator[pa.RecordBatch]:
         if self._rows is not None and self._table is None and table is None:
@@ -136,7 +138,7 @@ class Source:
         return fetched_batches(plain_columns(self.table if table is None else table, names), BATCH)
 
     def _decimal_columns(self, codebook: Codebook | None) -> set[str]:
-        if codebook is None or self.dialect is None or self.dialect.decimal == ".":
+        if codebook is None or self.dialect is None or (self.dialect.decimal == "." and not self.dialect.thousands):
             return set()
         return {each.name for each in codebook.features if isinstance(each, Numeric)}
 
@@ -144,7 +146,10 @@ class Source:
         """Return the rows as an Ibis table whose numbers have decimal points."""
         marked = [name for name in self._decimal_columns(codebook) if name in self.columns]
         marked = [name for name in marked if self.table[name].type().is_string()]
-        return self.table.mutate(**{name: self.table[name].replace(",", ".") for name in marked}) if marked else self.table
+        if not marked or self.dialect is None:
+            return self.table
+        marks = self.dialect.decimal, self.dialect.thousands
+        return self.table.mutate(**{name: with_points_there(self.table[name], *marks) for name in marked})
 
     def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
         """Raise if the table lacks a column of the codebook, or has an unknown one."""
@@ -179,8 +184,8 @@ def open_source(
 
 def batches_of(table: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield some columns of an Ibis table. Errors carry only the type of an engine's error, whose message may quote a row."""
-    batches = _safely(lambda: fetched_batches(plain_columns(table, names), BATCH))
-    while (batch := _safely(partial(next, batches, None))) is not None:
+    batches = safely(lambda: fetched_batches(plain_columns(table, names), BATCH))
+    while (batch := safely(partial(next, batches, None))) is not None:
         yield batch
 
 
@@ -192,6 +197,8 @@ def open_table(
     quote: str = '"',
     encoding: str | None = None,
     decimal: str = ".",
+    thousands: str = "",
+    missing: Sequence[str] = (),
     names: Sequence[str] | None = None,
     table: str | None = None,
     partly: bool = False,
@@ -200,22 +207,28 @@ def open_table(
     """Open a path in any dialect, a URL, an Ibis table or a frame, for `fit`, `predict`, studies and checks.
 
     `map` renames, recodes and derives columns (`blindbayes.data.mapping`), without changing the table. `delimiter` and
-    `encoding` are determined by the header and first bytes unless declared; `names` are the columns of a file without a header;
-    `table` is the table of a database or the sheet of a workbook; `spark` has settings for a session of Spark. Close the
-    source, or use it as a context manager.
+    `encoding` are determined by the header and first bytes unless declared; `thousands` separates digits in groups of three;
+    `missing` are texts that mean no value, in all columns; `names` are the columns of a file without a header; `table`
+    is the table of a database or the sheet of a workbook; `spark` has settings for a session of Spark. Close the source, or use
+    it as a context manager.
     """
-    dialect = Dialect(delimiter, quote, encoding, decimal, None if names is None else tuple(names))
-    if not map:
-        return open_source(source, table=table, dialect=dialect, spark=spark)
-    if is_source(source):
-        opened = open_source(source, table=table, dialect=dialect, spark=spark)
-    else:
+    dialect = Dialect(
+        delimiter, quote, encoding, decimal, None if names is None else tuple(names), None, thousands, tuple(missing)
+    )
+    if map and not is_source(source):
         opened = _open_frame(source, lenient=True)
+    else:
+        opened = open_source(source, table=table, dialect=dialect, spark=spark)
+    if missing:
+        opened = _without_markers(opened, dialect.missing, is_owned=opened is not source)
+    if not map:
+        return opened
     try:
         if opened.label == "spark":
             raise ConfigError("maps do not work in Spark: make a view there that has the codebook's columns, and name it")
-        made = _safely(
-            lambda: mapped(opened.table, map, partly=partly, decimal=decimal), "the map cannot be applied to the table"
+        made = safely(
+            lambda: mapped(opened.table, map, partly=partly, decimal=decimal, thousands=thousands),
+            "the map cannot be applied to the table",
         )
     except (DataError, ConfigError):
         if opened is not source:
@@ -224,6 +237,17 @@ def open_table(
     columns = tuple(made.columns)
     require_distinct(columns, fold=True)
     return Source(opened.label, columns, opened.dialect, made, opened._backend, opened is not source, _mapped=True)
+
+
+def _without_markers(opened: Source, markers: tuple[str, ...], *, is_owned: bool) -> Source:
+    """Return the source with markers as missing cells."""
+    if opened.label == "spark":
+        opened.close()
+        raise ConfigError("missing markers do not work in Spark: make a view there that has nulls in their place, and name it")
+    if opened._rows is not None and opened._table is None:
+        return replace(opened, _rows=without_markers(opened._rows, markers), _owned=is_owned)
+    cleared = safely(lambda: without_markers_there(opened.table, markers), "the table cannot be read")
+    return replace(opened, _table=cleared, _owned=is_owned and opened._owned)
 
 
 def is_source(source: Any) -> bool:
@@ -270,13 +294,19 @@ def _missing_columns(missing: Sequence[str], others: Sequence[str]) -> DataError
     )
 
 
-def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] = ()) -> pa.Table:
+def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] = (), max_rows: int | None = None) -> pa.Table:
     """Return a small public file, to make a codebook from, as an Arrow table with inferred types.
 
-    Columns in `text` remain text; texts in `missing` do not prevent a column from being numeric.
+    Columns in `text` remain text; texts in `missing` do not prevent a column from being numeric. Reading ends with the batch
+    that reaches `max_rows`.
     """
     with open_source(path) as source:
-        batches = [pa.table(batch) for batch in source.batches(source.columns)]
+        batches, rows = [], 0
+        for batch in source.batches(source.columns):
+            batches.append(pa.table(batch))
+            rows += batches[-1].num_rows
+            if max_rows is not None and rows >= max_rows:
+                break
         table = pa.concat_tables(batches) if batches else pa.table({name: pa.array([], pa.string()) for name in source.columns})
     if source.dialect is not None:
         for position, name in enumerate(table.column_names):
@@ -284,15 +314,18 @@ def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] =
             if not pa.types.is_string(column.type):  # made by a map
                 continue
             present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *missing], pa.string())), None, column)
-            present = pc.replace_substring(present, ",", ".") if source.dialect.decimal == "," else present
+            present = with_points(present, source.dialect.decimal, source.dialect.thousands)
             if name not in text and pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
                 table = table.set_column(position, name, present.cast(pa.float64()))
     return table
 
 
 def _embedded() -> Any:
-    backend = ibis.duckdb.connect(memory_limit=MEMORY_LIMIT)
-    # Nothing is fetched from a network by a data source.
+    return _offline(ibis.duckdb.connect(memory_limit=MEMORY_LIMIT))
+
+
+def _offline(backend: Any) -> Any:
+    """Let nothing be fetched from a network by a data source, such as a view of a DuckDB file."""
     backend.raw_sql("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false")
     return backend
 
@@ -310,14 +343,7 @@ def _loaded(rows: Callable[[Sequence[str]], Iterator[pa.RecordBatch]], columns: 
     return backend, backend.table("rows")
 
 
-def _with_points(column: pa.Array) -> pa.Array:
-    """Replace decimal commas by points, in a column of text."""
-    if pa.types.is_dictionary(column.type):
-        return pa.DictionaryArray.from_arrays(column.indices, _with_points(column.dictionary))
-    return pc.replace_substring(column, ",", ".") if pa.types.is_string(column.type) else column
-
-
-def _safely(step: Callable[[], Any], what: str = "the data source failed while its rows were read") -> Any:
+def safely(step: Callable[[], Any], what: str = "the data source failed while its rows were read") -> Any:
     """Run a step; on failure raise with only the type of the error, whose message may quote a row, and without a cause."""
     try:
         return step()
@@ -341,17 +367,17 @@ def _open_path(path: str, dialect: Dialect, table: str | None) -> Source:
         return _checked(Source("csv", names, complete, _rows=partial(csv_batches, path, complete, names)))
     unreadable = f"{path!r} cannot be read as a table"
     if kind == "excel":
-        sheet = _safely(partial(excel_table, path, table or dialect.sheet, dialect.names), unreadable)
+        sheet = safely(partial(excel_table, path, table or dialect.sheet, dialect.names), unreadable)
         require_distinct(sheet.column_names, fold=True)
         rows = lambda names, coded=(): iter(sheet.select(list(names)).to_batches(BATCH))  # noqa: E731
-        return _checked(Source("excel", tuple(sheet.column_names), replace(dialect, decimal="."), _rows=rows))
-    columns = _safely(partial(parquet_columns, path), unreadable)
+        return _checked(Source("excel", tuple(sheet.column_names), replace(dialect, decimal=".", thousands=""), _rows=rows))
+    columns = safely(partial(parquet_columns, path), unreadable)
     require_distinct(columns, fold=True)
     return _checked(Source("parquet", columns, _rows=partial(parquet_batches, path)))
 
 
 def _open_spark(source: Any, name: str | None) -> Source:
-    table, ended = _safely(partial(spark_table, source, name), "the Spark table cannot be read")
+    table, ended = safely(partial(spark_table, source, name), "the Spark table cannot be read")
     try:
         require_distinct(table.columns, fold=True)
         return _checked(Source("spark", tuple(table.columns), None, table, None, False, _ended=ended))
@@ -367,28 +393,10 @@ def _open_url(url: str, table: str | None, spark: Mapping[str, Any]) -> Source:
     engine = require_engine(SCHEMES.get(scheme, scheme))
     if not name:
         raise ConfigError("a database URL names its table after #, for example postgres://user@host/db#visits")
-    bare = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, ""))
-    file = unquote(parts.netloc + parts.path)
-    if scheme == "duckdb" and not Path(file).is_file():
-        raise DataError(
-            f"there is no DuckDB file {file!r}: write duckdb:///folder/visits.duckdb#table for a path from the root, "
-            "duckdb://visits.duckdb#table for one from the folder where the command was started"
-        )
-    try:
-        if engine == "Spark":
-            return _open_spark(spark_session(url.partition("#")[0], spark), name)
-        backend = ibis.duckdb.connect(file, read_only=True) if scheme == "duckdb" else ibis.connect(bare)
-    except (ConfigError, DataError):
-        raise
-    except Exception as cause:  # drivers put the URL, and so its password, into their messages
-        if scheme == "duckdb":
-            raise DataError(
-                f"the DuckDB file {Path(file).name!r} cannot be read ({type(cause).__name__}): close it where it is open for "
-                "writing; DuckDB lets nobody else in meanwhile"
-            ) from None
-        if isinstance(cause, ImportError):
-            raise ConfigError(f"{engine} needs an extra: pip install 'blindbayes[{scheme.removesuffix('ql')}]'") from None
-        raise DataError(f"{engine} cannot be opened ({type(cause).__name__}); check the URL and its server") from None
+    if engine == "Spark":
+        session = _driven(engine, scheme, lambda: spark_session(url.partition("#")[0], spark))
+        return _open_spark(session, name)
+    backend = connect_database(url)
     schema, _, last = name.rpartition(".")
     try:
         rows = backend.table(last, database=schema or None)
@@ -407,6 +415,42 @@ def _open_url(url: str, table: str | None, spark: Mapping[str, Any]) -> Source:
         raise
 
 
+def connect_database(url: str) -> Any:
+    """Connect to DuckDB, for reading only, or to PostgreSQL. Errors contain neither the URL nor its password."""
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    engine = require_engine(SCHEMES.get(scheme, scheme))
+    file = unquote(parts.netloc + parts.path)
+    if scheme != "duckdb":
+        bare = urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, ""))
+        return _driven(engine, scheme, lambda: ibis.connect(bare))
+    if not Path(file).is_file():
+        raise DataError(
+            f"there is no DuckDB file {file!r}: write duckdb:///folder/visits.duckdb#table for a path from the root, "
+            "duckdb://visits.duckdb#table for one from the folder where the command was started"
+        )
+    try:
+        return _offline(ibis.duckdb.connect(file, read_only=True))
+    except ConfigError:
+        raise
+    except Exception as cause:
+        raise DataError(
+            f"the DuckDB file {Path(file).name!r} cannot be read ({type(cause).__name__}): close it where it is open for "
+            "writing; DuckDB lets nobody else in meanwhile"
+        ) from None
+
+
+def _driven(engine: str, scheme: str, connect: Callable[[], Any]) -> Any:
+    try:
+        return connect()
+    except (ConfigError, DataError):
+        raise
+    except ImportError:
+        raise ConfigError(f"{engine} needs an extra: pip install 'blindbayes[{scheme.removesuffix('ql')}]'") from None
+    except Exception as cause:  # drivers put the URL, and so its password, into their messages
+        raise DataError(f"{engine} cannot be opened ({type(cause).__name__}); check the URL and its server") from None
+
+
 def _open_frame(frame: Any, *, lenient: bool = False) -> Source:
     table = to_arrow(frame, lenient=lenient)
     require_distinct(table.column_names, fold=True)
@@ -414,7 +458,7 @@ def _open_frame(frame: Any, *, lenient: bool = False) -> Source:
         raise DataError("the table has no columns")
     backend = _embedded()
     try:
-        made = _safely(
+        made = safely(
             lambda: backend.create_table("frame", plain_types(table), temp=True), "the frame cannot be read as a table"
         )
     except DataError:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
-from blindbayes.data.contribution_bound import joined_texts, person_keys, row_text, salted_hash
+from blindbayes.data.contribution_bound import ContributionBound, joined_texts, person_keys, row_text, salted_hash
 from blindbayes.data.frames import identifier_columns, plain_types, to_arrow
 from blindbayes.data.libraries import ibis, pa
 from blindbayes.data.sources import open_source
@@ -52,6 +52,16 @@ class Split:
         if high < 16**_DIGITS:
             inside &= hashed < f"{high:0{_DIGITS}x}"
         return table.filter(inside if self.held_out else ~inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The rows of a table that a run reads, and how strictly."""
+
+    codebook: Codebook
+    lenient: bool = False  # no row may be an error, since noise hides each
+    bound: ContributionBound | None = None  # limits the rows that count per person
+    split: Split | None = None  # only rows of one part count
 
 
 def require_comparable(codebook: Codebook) -> Any:

@@ -16,7 +16,7 @@ from blindbayes.data.files import BATCH
 from blindbayes.data.frames import eager, frame_columns
 from blindbayes.data.libraries import pa
 from blindbayes.data.sources import is_source, open_source, require_columns
-from blindbayes.data.split import Split, split_rows
+from blindbayes.data.split import Reading, Split, split_rows
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.evaluation import Evaluation, evaluate_rows
@@ -60,17 +60,10 @@ def count_table(
 
 
 def evaluate_table(
-    source: Any,
-    codebook: Codebook,
-    models: Sequence[Parameters],
-    bins: int,
-    *,
-    lenient: bool = False,
-    extra_columns: str = "refuse",
-    bound: ContributionBound | None = None,
-    split: Split | None = None,
+    source: Any, reading: Reading, models: Sequence[Parameters], bins: int, *, extra_columns: str = "refuse"
 ) -> list[Evaluation]:
-    """Return the evaluation of each model on the rows of a table that count, in one pass; arguments as in `count_table`."""
+    """Return the evaluation of each model on the rows of a table that count, in one pass."""
+    codebook, bound, split = reading.codebook, reading.bound, reading.split
     wanted = [*codebook.names, codebook.target]
     opened = open_source(source) if is_source(source) else None
     totals = [Evaluation.zero(codebook.classes, bins) for _ in models]
@@ -85,7 +78,7 @@ def evaluate_table(
             for at, model in enumerate(models):
                 own = model.codebook
                 if own.sha256 not in coded:
-                    coded[own.sha256] = encode(batch, own, training=True, labels=batch[own.target], lenient=lenient)
+                    coded[own.sha256] = encode(batch, own, training=True, labels=batch[own.target], lenient=reading.lenient)
                 totals[at] += evaluate_rows(model, [coded[own.sha256]], bins)
         return totals
     finally:

@@ -211,8 +211,8 @@ def not_numbers(name: str, rows: int) -> DataError:
     return DataError(
         f"feature {name!r}: {_number(rows, 'row holds', 'rows hold')} "
         "a text that is neither a number nor a missing marker. Add a marker to missing in "
-        "the codebook; read a decimal comma with decimal=',' (--decimal , on the command line); derive numbers from dates and "
-        "from texts with thousands separators by a map (--map)"
+        "the codebook; read a decimal comma with decimal=',' (--decimal , on the command line) and separated thousands with "
+        "thousands='.' (--thousands .); derive numbers from dates by a map (--map)"
     )
 
 

@@ -1,0 +1,129 @@
+"""DDI-Codebook 2.5 (and other 2.x): the variables of `dataDscr`.
+
+Only what was declared is read: categories, valid and invalid ranges, format, unit. Summary statistics (`sumStat`, `catStat`)
+are counted from rows, and their minima and maxima are records; they are never used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blindbayes.codebook.importers.neutral import (
+    MAX_FILE,
+    Column,
+    Dictionary,
+    File,
+    categories,
+    distinct,
+    excluded,
+    markers_of,
+    number,
+    one_of,
+)
+from blindbayes.io.untrusted import Element, read_xml
+
+SPECIFICATION = "DDI-Codebook 2.5"
+
+
+def read(file: File) -> Dictionary:
+    root = read_xml(file.raw, file.what, max_bytes=MAX_FILE)
+    if root.name != "codeBook":
+        raise file.problem(f"line {root.line}", "the root of a DDI-Codebook is codeBook; DDI-Lifecycle is another format")
+    variables = root.all("dataDscr", "var")
+    if not variables:
+        raise file.problem(f"line {root.line}", "dataDscr describes no variable (var)")
+    files = sorted({each for variable in variables for each in variable.attributes.get("files", "").split()})
+    if len(files) > 1:
+        chosen = one_of({each: each for each in files}, file, "data file")
+        variables = [each for each in variables if chosen in each.attributes.get("files", "").split()]
+    return Dictionary(file.what, SPECIFICATION, distinct((_column(each, file) for each in variables), file))
+
+
+def _column(variable: Element, file: File) -> Column:
+    name = variable.attributes.get("name", "").strip()
+    where = f"line {variable.line}, field {name!r}"
+    if not name:
+        raise file.problem(where, "a variable (var) has a name")
+    facts, form = variable.attributes, variable.first("varFormat")
+    style = form.attributes if form is not None else {}
+    pairs, absent = _codes(variable, file, where)
+    markers, is_listed = _invalid(variable, file, where)
+    shared: dict[str, Any] = {
+        "missing": tuple(dict.fromkeys([*absent, *markers])),
+        "unit": facts.get("measUnit", ""),
+        "description": _label(variable),
+        "where": where,
+    }
+    absent_codes = set(shared["missing"])
+    made = categories(pair for pair in pairs if pair[0] not in absent_codes)
+    kind = facts.get("representationType", "")
+    if variable.first("security") is not None:
+        return Column(name, **{**made, "kind": "excluded"}, why="its security element restricts it", **shared)
+    if facts.get("wgt") == "wgt":
+        return excluded(name, "a weight", **shared)
+    if not is_listed:
+        return excluded(name, "its invalid range has too many values to list: recode them in the table first", **shared)
+    if style.get("category") in ("date", "time") or kind == "datetime":
+        return excluded(name, "dates: a map derives features from them ([rows.map])", **shared)
+    if made["values"] and facts.get("intrvl", "discrete") != "contin" and kind != "numeric":
+        return Column(name, **made, **shared)
+    if style.get("type", "numeric") == "character" or kind == "text":
+        return excluded(name, "free text: no category is listed", **shared)
+    return Column(name, "number", **_range(variable, file, where), precision=_step(variable, file, where), **shared)
+
+
+def _codes(variable: Element, file: File, where: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the codes with their labels, and those that stand for a missing value."""
+    pairs, absent = [], []
+    for category in variable.all("catgry"):
+        value = category.first("catValu")
+        if value is None or not value.text:
+            continue  # a heading of others, or the count of empty cells
+        if category.attributes.get("missing") == "Y":
+            absent.append(value.text)
+        else:
+            pairs.append((value.text, _label(category)))
+    codes = [code for code, _ in pairs]
+    if len(set(codes)) < len(codes):
+        raise file.problem(where, "a category (catValu) occurs twice")
+    return pairs, absent
+
+
+def _label(element: Element) -> str:
+    label = element.first("labl") or element.first("txt")
+    return label.text if label is not None else ""
+
+
+def _invalid(variable: Element, file: File, where: str) -> tuple[list[str], bool]:
+    """Return the invalid values as markers, and whether all of them can be listed."""
+    markers = [item.attributes.get("VALUE", "").strip() for item in variable.all("invalrng", "item")]
+    is_listed = True
+    for span in variable.all("invalrng", "range"):
+        ends = [span.attributes.get(side) for side in ("min", "max")]
+        if None in ends:
+            is_listed = False
+            continue
+        listed = markers_of(*(number(end, file, f"{where}, invalrng") for end in ends))
+        markers += listed or ()
+        is_listed &= listed is not None
+    return [marker for marker in markers if marker], is_listed
+
+
+def _range(variable: Element, file: File, where: str) -> dict[str, Any]:
+    spans = variable.all("valrng", "range")
+    bounds = {}
+    for side, inner, outer, pick in (("low", "min", "minExclusive", min), ("high", "max", "maxExclusive", max)):
+        ends = [span.attributes.get(inner, span.attributes.get(outer)) for span in spans]
+        if ends and None not in ends:
+            bounds[side] = pick(number(end, file, f"{where}, valrng") for end in ends)
+    return bounds
+
+
+def _step(variable: Element, file: File, where: str) -> float | None:
+    digits = variable.attributes.get("dcml")
+    if digits is None:
+        whole = any(span.attributes.get("UNITS") == "INT" for span in variable.all("valrng", "range"))
+        return 1.0 if whole else None
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 2):
+        raise file.problem(f"{where}, dcml", "is not a number of decimals")
+    return 10.0 ** -int(digits)

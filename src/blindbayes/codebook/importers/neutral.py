@@ -1,0 +1,151 @@
+"""What all importers read a data dictionary into: its columns, as far as the dictionary describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from blindbayes.codebook.features import finite
+from blindbayes.errors import ConfigError
+from blindbayes.io.untrusted import is_seen, shown
+
+Kind = Literal["categories", "number", "text", "excluded"]
+MAX_DESCRIPTION = 200
+MAX_FILE = 64 << 20  # DDI files of large surveys
+MAX_LISTED = 100  # values of an invalid range, as markers
+MAX_MARKERS = 1000  # of missing values of a column; a table may have the same for all of its columns
+_TAGS = re.compile(r"<[^<>]{0,1000}>")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a dictionary. What the dictionary does not say is None or empty.
+
+    An excluded column stays out of the codebook unless a person keeps it; `why` says why. `more` has fields of the feature that
+    only blindbayes knows, such as bins.
+    """
+
+    name: str
+    kind: Kind
+    values: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    low: float | None = None
+    high: float | None = None
+    precision: float | None = None
+    optional: bool = True
+    missing: tuple[str, ...] = ()  # besides the empty cell
+    unit: str = ""
+    description: str = ""
+    why: str = ""
+    where: str = ""  # place in the file, for errors
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """A data dictionary: its columns in order, and what it says of the table."""
+
+    what: str  # the file, for errors
+    specification: str
+    columns: tuple[Column, ...]
+    book: Mapping[str, Any] = field(default_factory=dict)  # fields of a codebook that the dictionary states
+    is_codebook: bool = False  # written by an exporter of blindbayes
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A dictionary file as it was read, and the table, file or lists that a person chose in it."""
+
+    what: str
+    raw: bytes
+    table: str | None = None
+    lists: Mapping[str, str] = field(default_factory=dict)  # column -> code list
+
+    def problem(self, where: str, text: str) -> ConfigError:
+        return ConfigError(f"{self.what}, {shown(where)}: {text}")
+
+
+class Choose(ConfigError):
+    """A dictionary describes several tables: `flag` names one of `choices`."""
+
+    def __init__(self, flag: str, text: str, choices: Iterable[str]) -> None:
+        self.flag, self.text, self.choices = flag, text, tuple(choices)
+        super().__init__(f"{text}: add --{flag}; known: {', '.join(map(shown, self.choices[:50]))}")
+
+
+def one_of(tables: Mapping[str, Any], file: File, what: str) -> Any:
+    """Return the table that a person chose, or the only one."""
+    if file.table is not None:
+        if file.table not in tables:
+            raise Choose("table", f"{file.what} has no {what} {shown(file.table)!r}", tables)
+        return tables[file.table]
+    if len(tables) != 1:
+        raise Choose("table NAME", f"{file.what} describes {len(tables)} tables; which one holds the rows?", tables)
+    return next(iter(tables.values()))
+
+
+def cleaned(text: str) -> str:
+    """Return the text of a label in one line, without mark-up and invisible characters."""
+    plain = " ".join(_TAGS.sub(" ", text).split())
+    plain = plain if is_seen(plain) else "".join(char for char in plain if is_seen(char))
+    return plain if len(plain) <= MAX_DESCRIPTION else plain[: MAX_DESCRIPTION - 3] + "..."
+
+
+def categories(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the fields of a column with codes and their labels; a label that repeats its code is left out."""
+    listed = [(code, cleaned(label)) for code, label in pairs]
+    labels = {code: label for code, label in listed if label and label != code}
+    return {"kind": "categories", "values": tuple(code for code, _ in listed), "labels": labels}
+
+
+def number(text: Any, file: File, where: str, *, comma: bool = False) -> float:
+    """Return a finite number of a dictionary, or raise an error that names its place."""
+    if isinstance(text, str):
+        try:
+            text = float(text.strip().replace(",", ".") if comma else text.strip())
+        except ValueError:
+            raise file.problem(where, "is not a number") from None
+    try:
+        return finite(text, "it")
+    except ConfigError:
+        raise file.problem(where, "is not a finite number") from None
+
+
+def plain(value: Any) -> str | None:
+    """Return the text by which a cell shows a value of JSON or SPSS; None for anything but texts, numbers, truth values."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    return str(value) if isinstance(value, str | int | float) else None
+
+
+def markers_of(low: float, high: float) -> tuple[str, ...] | None:
+    """Return the whole numbers of a range of invalid values as markers; None if it has too many, or others."""
+    if not (low.is_integer() and high.is_integer() and 0 <= high - low < MAX_LISTED):
+        return None
+    return tuple(str(value) for value in range(int(low), int(high) + 1))
+
+
+def markers(texts: Iterable[str], file: File, where: str) -> tuple[str, ...]:
+    """Return the missing markers of a column, without the empty cell."""
+    listed = tuple(text for text in dict.fromkeys(texts) if text)
+    if len(listed) > MAX_MARKERS:
+        raise file.problem(where, f"lists more than {MAX_MARKERS:,} missing values")
+    return listed
+
+
+def excluded(name: str, why: str, **fields: Any) -> Column:
+    return Column(name, "excluded", why=why, **fields)
+
+
+def distinct(columns: Iterable[Column], file: File) -> tuple[Column, ...]:
+    """Return the columns; raise if two have one name."""
+    listed, seen = tuple(columns), set()
+    for column in listed:
+        if column.name in seen:
+            raise file.problem(column.where, "the name occurs twice")
+        seen.add(column.name)
+    return listed

@@ -1,0 +1,71 @@
+"""Separated thousands, decimal commas and missing markers: declared, cell by cell, alike in files and engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.data import check, count_table, open_table
+from blindbayes.errors import ConfigError, DataError
+
+BOOK = Codebook(
+    "y", ("no", "yes"), (Categorical("job", ("cook", "clerk"), optional=True), Numeric("pay", 0, 9000, optional=True))
+)
+PLAIN = "y;job;pay\nno;cook;1234.5\nyes;clerk;12\nno;;\nyes;cook;1000\n"
+
+
+def _written(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    path.write_text(text, encoding=encoding)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "thousands"),
+    [
+        (("1.234,5", "12", "1.000"), ",", "."),
+        (("1,234.5", "12.0", "1,000"), ".", ","),
+        (("1 234,5", "12,0", "1\u202f000"), ",", " "),
+        (("1'234.5", "12", "1\u2019000"), ".", "'"),
+        (("1234,5", "12", "1000"), ",", "."),
+    ],
+)
+@pytest.mark.parametrize("mapping", [None, {"pay": "number(pay)"}, {"pay": "pay"}], ids=["read", "computed", "renamed"])
+def test_separated_thousands_count_as_the_same_numbers_without(
+    tmp_path: Path, cells: tuple[str, str, str], decimal: str, thousands: str, mapping: dict[str, str] | None
+) -> None:
+    first, second, third = cells
+    text = f"y;job;pay\nno;cook;{first}\nyes;clerk;{second}\nno;k.A.;-99\nyes;cook;{third}\n"
+    path, plain = _written(tmp_path / "a.csv", text), _written(tmp_path / "b.csv", PLAIN)
+    with open_table(path, map=mapping, decimal=decimal, thousands=thousands, missing=("k.A.", "-99")) as table:
+        assert count_table(table, BOOK) == count_table(str(plain), BOOK)
+
+
+def test_a_point_that_separates_no_thousands_is_not_a_number(tmp_path: Path) -> None:
+    path = _written(tmp_path / "a.csv", "y;job;pay\nno;cook;1.5\nyes;cook;12.34,5\n")
+    with open_table(path, decimal=",", thousands=".") as table:
+        report = check(table, BOOK).to_dict()
+    assert next(each for each in report["columns"] if each["name"] == "pay")["unreadable"] == 2
+
+
+def test_markers_are_missing_in_numbers_of_parquet_and_databases_too(tmp_path: Path) -> None:
+    rows = pa.table({"y": ["no", "yes"], "job": ["cook", "?"], "pay": [12.0, -99.0]})
+    with open_table(rows, missing=("?", "-99")) as table:
+        counted = count_table(table, BOOK)
+    with duckdb.connect(str(tmp_path / "rows.duckdb")) as connection:
+        connection.execute("create table t as select * from rows")
+    with open_table(f"duckdb:///{tmp_path}/rows.duckdb#t", missing=("?", "-99")) as table:
+        assert count_table(table, BOOK) == counted
+    texts = rows.set_column(2, "pay", pa.array(["1'2", "3"]))
+    with pytest.raises(DataError, match="thousands"), open_table(texts, missing=("?",)) as table:
+        count_table(table, BOOK)
+
+
+@pytest.mark.parametrize(("decimal", "thousands"), [(".", "."), (",", ","), (".", "_"), (".", "..")])
+def test_marks_that_cannot_be_told_apart_are_refused(tmp_path: Path, decimal: str, thousands: str) -> None:
+    path = _written(tmp_path / "a.csv", PLAIN)
+    with pytest.raises(ConfigError, match="thousands must be"):
+        open_table(path, decimal=decimal, thousands=thousands)
