@@ -15,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from click import Command
 from click.testing import CliRunner
@@ -26,6 +27,7 @@ from blindbayes.cli.commands.explain import command as explain_command
 from blindbayes.cli.commands.ledger import command as ledger_command
 from blindbayes.cli.commands.report import command as report_command
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook.importers import import_codebook
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.policy import Policy
 from blindbayes.dp.accounting.accountant import Composition, Spend
@@ -42,6 +44,22 @@ from support.releases import DATA, release_of, released_sites
 
 SECONDS, MEGABYTES = 8.0, 600
 BOOK = Codebook("ill", ("no", "yes"), (Categorical("smoker", ("never", "now")), Numeric("age", 0, 99, bins=4)), max_rows=1000)
+
+OMOP_BOOK = Codebook.from_dict(
+    {
+        **BOOK.to_dict(),
+        "omop": {
+            "vocabulary": "v5.0",
+            "cohort": {"domain": "visit", "concepts": [9201], "start": "2020-01-01", "observed": [-30, 30], "age": [0, 99]},
+            "columns": [
+                {"name": "ill", "take": "any", "domain": "condition", "concepts": [1], "exclude": [2], "days": [0, 30]},
+                {"name": "smoker", "take": "sex", "values": {"8507": "never", "8532": "now"}},
+                {"name": "age", "take": "last", "domain": "measurement", "concepts": [3], "unit": 4, "convert": {"5": 0.5},
+                 "days": [-9, 0]},
+            ],
+        },
+    }
+)  # fmt: skip
 
 
 class Readers:
@@ -66,6 +84,7 @@ class Readers:
         ModelShare("ab" * 32, "a", share, {}, {}, None, 10).save(folder / "a.share")
         self.good: dict[str, bytes] = {
             "codebook": BOOK.to_toml().encode(),
+            "codebook on OMOP": OMOP_BOOK.to_toml().encode(),
             "study": study.to_toml().encode(),
             "site.toml": (self.home / "site.toml").read_bytes(),
             "card": north.identity.card.to_toml().encode(),
@@ -77,6 +96,8 @@ class Readers:
             "share with a fitting hash": (folder / "a.share").read_bytes(),
             "statement": private.statement_.to_json().encode(),
             "request": json.dumps({"model": "ab" * 16, "batch": "monday", "rows": "people.csv"}).encode(),
+            **{f"dictionary: {format}": (DICTIONARIES / name).read_bytes() for format, name, _ in DICTIONARY_FILES},
+            "dictionary: spss": _spss(folder / "good.sav"),
             **{f"release: {name}": content for name, content in self.release.items() if name.endswith((".json", ".toml"))},
             "release: checksums": self.release["checksums"],
         }
@@ -187,8 +208,39 @@ def _request(path: Path, raw: bytes) -> None:
     Request.from_dict(read_json_table(raw, "the request"))
 
 
+DICTIONARIES = Path(__file__).parents[1] / "codebook" / "dictionaries"
+DICTIONARY_FILES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("redcap", "redcap/trial.csv", {"target": "outcome"}),
+    ("frictionless", "frictionless/missing.json", {"target": "class"}),
+    ("csvw", "csvw/inherited.json", {"target": "status"}),
+    ("ddi", "ddi/satisfaction.xml", {"target": "VOTE"}),
+    ("sdmx", "sdmx/measures_3_0.xml", {"target": "SEX"}),
+    ("sdmx json", "sdmx/structure.json", {"target": "SIZE", "bounds": {"TURNOVER": (0, 9)}}),
+)
+
+
+def _dictionary(format: str, answers: dict[str, Any]) -> Callable[[Path, bytes], Any]:
+    def read(path: Path, raw: bytes) -> None:
+        if format == "spss":
+            path = path.rename(path.with_suffix(".sav"))
+        book = import_codebook(format.partition(" ")[0], path, answers).codebook
+        book.to_toml()
+        book.to_frictionless()
+        book.to_csvw()
+
+    return read
+
+
+def _spss(path: Path) -> bytes:
+    pyreadstat = pytest.importorskip("pyreadstat", reason="the spss extra is not installed")
+    frame = pd.DataFrame({"ill": [1.0, 2.0], "age": [31.0, 47.0]})
+    pyreadstat.write_sav(frame, path, variable_value_labels={"ill": {1: "yes", 2: "no"}}, missing_ranges={"age": [-9]})
+    return path.read_bytes()
+
+
 READERS: Mapping[str, Callable[[Path, bytes], Any]] = {
     "codebook": _codebook,
+    "codebook on OMOP": _codebook,
     "study": _study,
     "site.toml": lambda path, raw: SiteConfig.read(path),
     "card": lambda path, raw: Card.from_toml(raw.decode(errors="surrogateescape")),
@@ -200,11 +252,14 @@ READERS: Mapping[str, Callable[[Path, bytes], Any]] = {
     "share with a fitting hash": _framed_share,
     "statement": lambda path, raw: PrivacyStatement.from_json(raw.decode(errors="replace")).text,
     "request": _request,
+    **{f"dictionary: {format}": _dictionary(format, answers) for format, _, answers in DICTIONARY_FILES},
+    "dictionary: spss": _dictionary("spss", {"target": "ill", "bounds": {"age": (0, 120)}}),
 }
 RELEASE = (
     "claims.json", "common.json", "common.signatures.json", "cost.json", "leakage.json", "model.json", "run.json",
     "signatures.json", "statement.json", "study.toml", "checksums",
 )  # fmt: skip
+CHILDREN = ("dictionary: spss",)  # each is read by a process of its own, which takes a second
 KINDS = (*READERS, *(f"release: {name}" for name in RELEASE))
 
 
@@ -242,17 +297,26 @@ def test_a_good_file_is_read(readers: Readers, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_stranger_sends_ends_in_an_error_of_the_package(readers: Readers, kind: str) -> None:
-    fuzzed(readers, kind, 12 if kind.startswith("release") else 40, seed=1)
+    fuzzed(readers, kind, 12 if kind.startswith("release") else 2 if kind in CHILDREN else 40, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_so_does_every_mutation_of_a_long_run(readers: Readers, kind: str) -> None:
-    fuzzed(readers, kind, 300 if kind.startswith("release") else 3000, seed=int(os.environ.get("BLINDBAYES_FUZZ_SEED", "2")))
+    rounds = 300 if kind.startswith("release") else 60 if kind in CHILDREN else 3000
+    fuzzed(readers, kind, rounds, seed=int(os.environ.get("BLINDBAYES_FUZZ_SEED", "2")))
 
 
 OTHER_KINDS = (None, True, -1, 1e308, "", "1e999999999", [], ["x"], {}, {"x": 1}, [[1]])
-STRUCTURED = ("model", "statement", "request", *(f"release: {name}" for name in RELEASE if name.endswith(".json")))
+STRUCTURED = (
+    "model",
+    "statement",
+    "request",
+    "dictionary: frictionless",
+    "dictionary: csvw",
+    "dictionary: sdmx json",
+    *(f"release: {name}" for name in RELEASE if name.endswith(".json")),
+)
 
 
 def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -290,7 +354,7 @@ def test_so_does_every_value_of_every_place(readers: Readers, kind: str) -> None
     of_another_kind(readers, kind, 600)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("share", "audit"))])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith(("share", "audit", *CHILDREN))])
 @pytest.mark.parametrize("nasty", NASTY, ids=lambda raw: repr(raw[:12]))
 def test_a_file_that_is_nothing_but_nasty_is_refused(readers: Readers, kind: str, nasty: bytes) -> None:
     read(readers, kind, nasty)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable
 
 import grpc
@@ -12,7 +13,7 @@ from grpc import aio
 
 from blindbayes.errors import ConfigError, PeerLost
 from blindbayes.net.envelope import MAX_ENVELOPE_BYTES
-from blindbayes.net.grpc_courier import METHOD, GrpcCourier, open_channel
+from blindbayes.net.grpc_courier import METHOD, GrpcCourier, open_channel, open_port
 from blindbayes.net.identity import Identity
 
 
@@ -208,3 +209,16 @@ def test_a_taken_port_is_a_typed_error() -> None:
         await asyncio.gather(dialling.stop(), listening.stop())
 
     run(test)
+
+
+def test_a_port_in_use_is_named_with_what_to_change() -> None:
+    north, south = Identity.generate("north"), Identity.generate("south")
+
+    async def serve(*_: object) -> None: ...
+
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1:{port}.*change listen in site.toml"):
+            asyncio.run(open_port(north, {"south": south.card}, f"127.0.0.1:{port}", serve))

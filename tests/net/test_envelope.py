@@ -56,6 +56,13 @@ def test_an_offer_counts_for_its_study_run_and_pair_only(other: dict[str, object
         pair(NORTH, **other).require_offer(offer)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("other", [{"study": "cd" * 32}, {"run_id": "run-2"}])
+def test_an_offer_that_is_relabelled_for_another_study_or_run_is_refused(other: dict[str, str]) -> None:
+    offer = msgspec.structs.replace(pair(SOUTH, NORTH).offer(fresh_key(COINS)), **other)
+    with pytest.raises(IntegrityError):
+        pair(NORTH, **other).require_offer(offer)
+
+
 def test_an_offer_by_another_identity_is_refused() -> None:
     forged = EnvelopePair(STUDY, RUN, "south", "north", NORTH.card.identity, EVIL.signing).offer(fresh_key(COINS))
     with pytest.raises(IntegrityError) as caught:
@@ -177,3 +184,18 @@ def test_nothing_secret_stands_in_a_repr() -> None:
         assert "canary" not in shown
         assert NORTH.signing._secret.hex() not in shown
     assert unpack(pack(pair().offer(fresh_key(COINS))))
+
+
+def test_only_the_first_frame_of_a_session_brings_a_secret_and_it_must_be_the_peers() -> None:
+    north, south = sessions()
+    first, second = unpack(north.seal("confirm", b"one")), unpack(north.seal("beat", b"two"))
+    assert isinstance(first, Sealed)
+    assert isinstance(second, Sealed)
+    assert (len(first.encapsulated), second.encapsulated) == (1088, b"")
+    for other in (b"", bytes(1088), first.encapsulated[:-1] + b"x"):
+        with pytest.raises(IntegrityError):
+            south.open(msgspec.structs.replace(first, encapsulated=other))
+    with pytest.raises(IntegrityError):
+        south.open(second)
+    assert south.open(first) == b"one"
+    assert south.open(second) == b"two"

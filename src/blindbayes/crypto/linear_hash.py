@@ -21,7 +21,7 @@ from blindbayes.crypto import kernels
 Bytes = npt.NDArray[np.uint8]
 HASH_BYTES = 16
 MASK_BITS = 8 * HASH_BYTES
-"""So many random positions are appended to what is hashed, and added to its hash, which then says nothing of it."""
+"""The number of random positions appended to what is hashed, and added to its hash, which then reveals nothing of it."""
 DIGEST_BYTES = 32
 _NONCE = bytes(12)
 

@@ -271,6 +271,7 @@ class Chain:
         known, stamp = self._known, _stamp(handle)
         if known.stamp == stamp:
             return known
+        os.fsync(handle)  # a killed writer may have left a line that is not on disk: from here on it counts
         raw = _read_all(handle)
         start = raw[: known.end]
         if hashlib.sha256(start).digest() == known.prefix.digest():

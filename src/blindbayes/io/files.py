@@ -23,8 +23,11 @@ def sync(path: Path) -> None:
 
 
 def make_private_folder(folder: Path) -> Path:
-    """Create a folder that only its owner can read, if it is missing, and return it."""
+    """Create a folder that only its owner can read, if it is missing, and return it when its name is on disk."""
+    missing = [each for each in folder.parents if not each.exists()]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in {folder, folder.parent, *missing}:  # existing ones too: a process that was killed may have made them
+        sync(each.parent)
     return folder
 
 

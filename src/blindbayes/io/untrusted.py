@@ -1,4 +1,4 @@
-"""Parse untrusted JSON and TOML, and escape untrusted text for terminals and pages.
+"""Parse untrusted JSON, TOML, XML and CSV, and escape untrusted text for terminals and pages.
 
 The sender of a file chooses its size, depth, numbers and characters. Size, depth, digits and entries are therefore limited
 before anything is built, duplicate names are refused (two parsers could read two different files), numbers are finite, and
@@ -8,7 +8,9 @@ every failure is an error of `blindbayes.errors`.
 from __future__ import annotations
 
 import contextlib
+import csv
 import difflib
+import io
 import json
 import math
 import os
@@ -16,8 +18,10 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any, TypeVar
+from xml.parsers import expat
 
 import msgspec
 
@@ -28,6 +32,8 @@ MAX_BYTES = 16 << 20  # of a study, a codebook, a record
 MAX_DEPTH = 48  # tables and lists within one another
 MAX_DIGITS = 1300  # of one number: an integer of 4,096 bits has 1,234
 MAX_ENTRIES = 16_000_000  # commas and brackets: an empty list of three bytes takes 64 in memory
+MAX_ELEMENTS = 1_000_000  # elements and attributes of an XML file
+MAX_CELLS = 2_000_000  # of a CSV file
 _JOINERS = frozenset("\u200c\u200d")  # needed to write Persian and Indic languages
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats (bidirectional ones too), half characters, line breaks
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")  # of a site: a file name and a metric label everywhere
@@ -72,6 +78,8 @@ def read_json(
         raise error(_sentence(f"{what} {problem}", hint)) from None
     except UnicodeDecodeError:
         raise error(_sentence(f"{what} is not UTF-8 text", hint)) from None
+    except json.JSONDecodeError as problem:
+        raise error(_sentence(f"{what} is not valid JSON (line {problem.lineno})", hint)) from None
     except (ValueError, RecursionError):
         raise error(_sentence(f"{what} is not valid JSON", hint)) from None
 
@@ -114,6 +122,129 @@ def read_toml(
     except (ValueError, RecursionError, OverflowError):  # ValueError: a number of thousands of digits, a year 0
         raise error(_sentence(f"{what} is not valid TOML", hint)) from None
     return table
+
+
+@dataclass(slots=True)
+class Element:
+    """An XML element: its name without namespace or prefix, its attributes likewise, its own text, and its line in the file."""
+
+    name: str
+    attributes: dict[str, str]
+    line: int
+    text: str = ""
+    children: list[Element] = field(default_factory=list)
+
+    def all(self, *path: str) -> list[Element]:
+        """Return the elements at the end of a path of names."""
+        level = [self]
+        for name in path:
+            level = [child for element in level for child in element.children if child.name == name]
+        return level
+
+    def first(self, *path: str) -> Element | None:
+        return next(iter(self.all(*path)), None)
+
+    def named(self, name: str) -> list[Element]:
+        """Return all elements of a name below this one, in order."""
+        matches, stack = [], [self]
+        while stack:
+            element = stack.pop()
+            matches += [element] if element.name == name else []
+            stack += reversed(element.children)
+        return matches
+
+
+def read_xml(text: bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError) -> Element:
+    """Parse XML. Raises `error`, which names `what` and the line.
+
+    Entity declarations, references to them and processing of external files are refused: they read files or grow without bound.
+    """
+    parser = expat.ParserCreate(namespace_separator=" ")
+    builder = _Builder(parser)
+    try:
+        parser.Parse(_bounded(text, max_bytes), True)
+    except _Unreadable as problem:
+        raise error(f"{what} {problem} (line {parser.CurrentLineNumber})") from None
+    except expat.ExpatError as problem:
+        raise error(f"{what} is not valid XML: {expat.ErrorString(problem.code)} (line {problem.lineno})") from None
+    except (ValueError, LookupError):  # an encoding that Python does not know
+        raise error(f"{what} is not valid XML: its encoding is unknown") from None
+    return builder.root
+
+
+class _Builder:
+    def __init__(self, parser: expat.XMLParserType) -> None:
+        self._parser = parser
+        self._open: list[Element] = []
+        self._texts: list[list[str]] = []
+        self._entries = 0
+        self.root = Element("", {}, 0)
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.EntityDeclHandler = self._refuse
+        parser.AttlistDeclHandler = self._refuse  # a default is repeated in every element
+        parser.SkippedEntityHandler = self._refuse
+        parser.ExternalEntityRefHandler = self._refuse
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._entries += 1 + len(attributes)
+        if self._entries > MAX_ELEMENTS:
+            raise _Unreadable(f"has more than {MAX_ELEMENTS:,} elements and attributes")
+        if len(self._open) >= MAX_DEPTH:
+            raise _Unreadable("has elements within elements beyond any use")
+        plain = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
+        element = Element(name.rpartition(" ")[2], plain, self._parser.CurrentLineNumber)
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+        self._texts.append([])
+
+    def _end(self, _: str) -> None:
+        self._open.pop().text = "".join(self._texts.pop()).strip()
+
+    def _text(self, text: str) -> None:
+        if self._texts:
+            self._texts[-1].append(text)
+
+    def _refuse(self, *_: object) -> int:
+        raise _Unreadable("declares or uses entities or defaults, which may read files or grow without bound; remove them")
+
+
+def read_csv(
+    text: bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError
+) -> list[tuple[int, dict[str, str]]]:
+    """Parse CSV with a header row, in UTF-8: the line and the cells by heading of each row that is not empty."""
+    try:
+        plain = _bounded(text, max_bytes).decode("utf-8-sig")
+    except _Unreadable as problem:
+        raise error(f"{what} {problem}") from None
+    except UnicodeDecodeError as problem:
+        line = text.count(b"\n", 0, problem.start) + 1
+        raise error(f"{what} is not UTF-8 text (line {line}); save it as CSV in UTF-8") from None
+    reader = csv.reader(io.StringIO(plain, newline=""), strict=True)
+    rows: list[tuple[int, dict[str, str]]] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if not any(header) or len(set(header)) < len(header):
+            raise error(f"{what} needs a header row, with each heading once (line 1)")
+        entries = 0
+        for row in reader:
+            entries += len(header)
+            if len(row) > len(header) and any(cell.strip() for cell in row[len(header) :]):
+                raise error(
+                    f"{what} has more cells than headings (line {reader.line_num}); put quotes around cells with commas"
+                )
+            if entries > MAX_CELLS:
+                raise error(f"{what} has more than {MAX_CELLS:,} cells")
+            if any(cell.strip() for cell in row):
+                rows.append((reader.line_num, dict(zip(header, (cell.strip() for cell in row), strict=False))))
+    except csv.Error:
+        raise error(f"{what} is not valid CSV (line {reader.line_num}): is a quote missing?") from None
+    return rows
 
 
 def convert(fields: Any, kind: type[_Record], what: str, plain: Callable[[str], str] = str, *, strict: bool = True) -> _Record:

@@ -226,7 +226,7 @@ class RoleDriver:
             absent, lost = self._peers(Peer.ABSENT), self._peers(Peer.ENDED, Peer.FAILED)
             complete = complete if lost else now
             joined_once = self._peers(Peer.JOINED, Peer.READY)
-            lost += [name for name in joined_once if self._links[name].has_been_down(self._timing.gone)]
+            lost += [name for name in joined_once if self._links[name].down_for > self._timing.gone]
             if lost and self._is_too_few(lost):
                 decided = self._give_up(DriverEvent.JOINED.value, lost)
                 if decided.lost in absent and self._links[decided.lost].may_explain(now - complete):
@@ -238,7 +238,7 @@ class RoleDriver:
                 return _Waiting(absent, deadline, deadline - now)
             reason = (
                 "did not join before the deadline: does its agent run, has it pinned this site, "
-                "and have its people approved this study, or asked for this batch?"
+                "and have its staff approved this study, or asked for this batch?"
             )
             return Decided(DriverEvent.JOINED.value, lost=absent[0], reason=reason)
 
@@ -526,8 +526,8 @@ class RoleDriver:
             if not collecting or link.waits:
                 since = max(begun, link.heard)
             end = since + self._timing.step
-            if link.down_since is not None:
-                end = min(end, max(begun, link.down_since) + self._timing.gone)
+            if link.down_for:
+                end = min(end, max(begun, now - link.down_for) + self._timing.gone)
             if link.is_lost or now >= end:
                 late.append(name)
             else:
@@ -539,8 +539,8 @@ class RoleDriver:
         name = min(names, key=self._explains)
         link = self._links[name]
         if link.aborted is None:
-            if link.down_since is not None and (seconds := self._loop.time() - link.down_since) >= 1:
-                reason = f"has had no connection for {seconds:.0f} s: its agent stopped, or cannot be reached"
+            if link.down_for >= 1:
+                reason = f"has had no connection for {link.down_for:.0f} s: its agent stopped, or cannot be reached"
                 return Decided(number, lost=name, reason=reason)
             return Decided(number, lost=name, reason="no answer before the deadline")
         code, about = link.aborted

@@ -1,10 +1,10 @@
 """The end-to-end envelope between two parties of a run: no courier, engine or relay is trusted for secrecy or integrity.
 
-Each side signs a fresh X25519 key together with study, run and both names (`Offer`). Two offers make a session: one key
-per direction, bound to the whole exchange. The first sealed frame each way confirms it: it carries a signature over the
-exchange, so that a stolen or replayed offer leads nowhere. Every sealed frame has its slot (study, run, sender,
-receiver, step, index, part) as associated data and its place in the session as nonce: it can be opened in that slot, in
-that order, once.
+Each side signs a fresh hybrid key (X25519 and ML-KEM-768) together with study, run and both names (`Offer`). Two offers make a
+session: one key per direction, bound to the whole exchange. The first sealed frame each way brings the encapsulated secret of
+its direction and confirms the session: it carries a signature over the exchange, so that a stolen or replayed offer leads
+nowhere. Every sealed frame has its slot (study, run, sender, receiver, step, index, part) as associated data and its place in
+the session as nonce: it can be opened in that slot, in that order, once.
 
 Sans I/O: this module makes and opens frames; `link` says when they are sent.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from blindbayes.crypto.aead import TAG_BYTES, seal, unseal
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.hybrid import HybridKey
 from blindbayes.crypto.prg import derive_key
 from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, PrivacyError
@@ -58,6 +58,7 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     index: int
     part: int
     parts: int
+    encapsulated: bytes  # of the first frame of a session: the secret of its direction, for the receiver's key
     body: memoryview  # into what the courier brought
 
     def __repr__(self) -> str:
@@ -90,8 +91,21 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     signature: bytes
 
 
+class Notice(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
+    """A sealed notice from one site to another, outside any run (`notices`). All but `body` is visible to a relay."""
+
+    sender: str
+    receiver: str
+    ephemeral: bytes
+    body: memoryview
+
+    def __repr__(self) -> str:
+        return f"Notice({self.sender} to {self.receiver}, <redacted>)"
+
+
 Word = Ended | Refused
-Frame = Offer | Sealed | Word
+RunFrame = Offer | Sealed | Word
+Frame = RunFrame | Notice
 _DECODER = msgspec.msgpack.Decoder(Frame)
 
 
@@ -103,7 +117,11 @@ def pack(frame: Frame) -> bytes:
     return raw
 
 
-def _pack_sealed(frame: Sealed, body: bytes) -> bytes:
+def pack_notice(sender: str, receiver: str, ephemeral: bytes, body: bytes) -> bytes:
+    return _pack_sealed(Notice(sender, receiver, ephemeral, _NOTHING), body)
+
+
+def _pack_sealed(frame: Sealed | Notice, body: bytes) -> bytes:
     """Encode like `pack`, but copy the body, which comes last, only once."""
     size = len(body)
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
@@ -126,7 +144,7 @@ def unpack(raw: bytes | memoryview, *, sender: str | None = None) -> Frame:
         raise PeerProtocolError("an envelope is not well formed", party=sender) from cause
     if isinstance(frame, Sealed) and (min(frame.counter, frame.index, frame.part, frame.parts) < 0 or frame.counter >> 64):
         raise PeerProtocolError("an envelope is not well formed", party=sender)
-    if len(raw) - (len(frame.body) if isinstance(frame, Sealed) else 0) > CLEAR_AFTER:  # as `pack` has it
+    if len(raw) - (len(frame.body) if isinstance(frame, Sealed | Notice) else 0) > CLEAR_AFTER:  # as `pack` has it
         raise PeerProtocolError("the names of an envelope are too long", party=sender)
     return frame
 
@@ -148,7 +166,7 @@ class EnvelopePair:
     def _offer_bytes(self, sender: str, ephemeral: bytes) -> bytes:
         return framed(b"blindbayes offer v1", self.study.encode(), self.run_id.encode(), *self.names(sender), ephemeral)
 
-    def offer(self, key: AgreementKey) -> Offer:
+    def offer(self, key: HybridKey) -> Offer:
         """Sign an offer of a fresh key."""
         signature = self.signing.sign(self._offer_bytes(self.me, key.public))
         return Offer(self.study, self.run_id, self.me, self.peer, key.public, signature)
@@ -188,7 +206,7 @@ class EnvelopePair:
         verify(self.peer_identity, self._refused_bytes(self.peer, word.reason), word.signature, party=self.peer)
         return (PrivacyError.code, -1), shown(word.reason[:_MAX_REASON]) or "no reason given"
 
-    def agree(self, key: AgreementKey, offer: Offer) -> Session:
+    def agree(self, key: HybridKey, offer: Offer) -> Session:
         """Check the peer's offer and make the session of both keys."""
         self.require_offer(offer)
         return Session(self, key, offer.ephemeral)
@@ -197,7 +215,7 @@ class EnvelopePair:
 class Session:
     """The keys and counters of one session. It is unconfirmed until the peer's signature over the exchange is checked."""
 
-    def __init__(self, pair: EnvelopePair, key: AgreementKey, peer_ephemeral: bytes) -> None:
+    def __init__(self, pair: EnvelopePair, key: HybridKey, peer_ephemeral: bytes) -> None:
         self.pair = pair
         self.my_ephemeral = key.public
         self.peer_ephemeral = peer_ephemeral
@@ -207,9 +225,10 @@ class Session:
             framed(b"blindbayes session v1", pair.study.encode(), pair.run_id.encode(), *low, *high)
         ).digest()
         self.id = self.exchange[:8]
-        secret = key.agree(peer_ephemeral, party=pair.peer)
+        secret, self._encapsulated = key.encapsulate(peer_ephemeral, party=pair.peer)
         self._send_key = derive_key(secret, "session", self.exchange + pair.me.encode())
-        self._receive_key = derive_key(secret, "session", self.exchange + pair.peer.encode())
+        self._key: HybridKey | None = key  # until the peer's first frame has come
+        self._receive_key = b""
         self.sent = 0
         self.received = 0
         self.confirmation = b""  # kept, and sent again byte for byte while the peer may not have it
@@ -237,7 +256,8 @@ class Session:
         """Return the next sealed frame to the peer."""
         slot = self._slot(self.pair.me, step, index, part, parts)
         sealed = seal(self._send_key, body, associated=slot, nonce=self.sent)
-        frame = Sealed(self.pair.run_id, self.pair.peer, self.id, self.sent, step, index, part, parts, _NOTHING)
+        encapsulated = b"" if self.sent else self._encapsulated
+        frame = Sealed(self.pair.run_id, self.pair.peer, self.id, self.sent, step, index, part, parts, encapsulated, _NOTHING)
         self.sent += 1
         return _pack_sealed(frame, sealed)
 
@@ -255,7 +275,12 @@ class Session:
             slot = self._slot(self.pair.peer, frame.step, frame.index, frame.part, frame.parts)
         except OverflowError as cause:
             raise IntegrityError(party=self.pair.peer) from cause
-        body = unseal(self._receive_key, frame.body, associated=slot, nonce=frame.counter, party=self.pair.peer)
+        key = self._receive_key
+        if self._key is not None:
+            secret = self._key.decapsulate(self.peer_ephemeral, frame.encapsulated, party=self.pair.peer)
+            key = derive_key(secret, "session", self.exchange + self.pair.peer.encode())
+        body = unseal(key, frame.body, associated=slot, nonce=frame.counter, party=self.pair.peer)
+        self._key, self._receive_key = None, key
         self.gapped = self.gapped or frame.counter > self.received
         self.received = frame.counter + 1
         return body
@@ -270,6 +295,6 @@ def require_heads_proof(identity: bytes, exchange: bytes, sender: str, heads: by
     verify(identity, _proof_bytes(exchange, sender, heads), proof)
 
 
-def fresh_key(coins: Coins) -> AgreementKey:
+def fresh_key(coins: Coins) -> HybridKey:
     """Generate an ephemeral key from system coins, never from a role's: a replay must not meet an old session."""
-    return AgreementKey.generate(coins)
+    return HybridKey.generate(coins)

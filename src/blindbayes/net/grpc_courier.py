@@ -103,7 +103,8 @@ async def open_port(
     try:
         port = server.add_secure_port(listen, credentials)
     except RuntimeError as cause:
-        raise ConfigError(f"cannot listen on {listen}: in use, or not an address of this machine") from cause
+        advice = "stop what uses the port, or change listen in site.toml"
+        raise ConfigError(f"cannot listen on {listen}: in use, or not an address of this machine; {advice}") from cause
     await server.start()
     return server, port
 

@@ -248,6 +248,7 @@ class Journal:
         except BaseException:
             os.close(handle)
             raise
+        sync(make_private_folder(folder))  # names that a killed process left may not be on disk
         return journal
 
     @classmethod

@@ -19,9 +19,17 @@ from typing import Protocol
 
 import msgspec
 
-from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError, public_code
+from blindbayes.errors import (
+    BlindbayesError,
+    IntegrityError,
+    LocalProtocolError,
+    PeerLost,
+    PeerProtocolError,
+    PrivacyError,
+    public_code,
+)
 from blindbayes.net import control
-from blindbayes.net.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Frame, Offer, Sealed, Session, Word, pack
+from blindbayes.net.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Offer, RunFrame, Sealed, Session, Word, pack
 from blindbayes.net.journal import Journal, SentDigest
 from blindbayes.net.outbox import Outbox
 from blindbayes.net.sessions import Pulse, Sessions, Timing
@@ -121,7 +129,7 @@ class Link:
         self._posted_at = 0.0  # when the first unacknowledged message left
         self._rewound_at = 0.0
         # incoming
-        self._inbox: deque[tuple[Frame, int]] = deque()
+        self._inbox: deque[tuple[RunFrame, int]] = deque()
         self._inbox_bytes = 0
         self._arrived = asyncio.Event()
         self._parts: list[bytes] = []  # of the message that is coming in
@@ -219,9 +227,10 @@ class Link:
         self._forget_sessions()
         self._wake.set()
 
-    def has_been_down(self, seconds: float) -> bool:
-        """Return True if there has been no connection for that long."""
-        return self.down_since is not None and self._loop.time() - self.down_since >= seconds
+    @property
+    def down_for(self) -> float:
+        """Seconds without a connection; 0 with one."""
+        return 0.0 if self.down_since is None else self._loop.time() - self.down_since
 
     def forgive(self, gap: float) -> None:
         """Leave out of account a time in which this process stood still and could not hear the peer."""
@@ -229,7 +238,7 @@ class Link:
         if self.down_since is not None:
             self.down_since += gap
 
-    def accept(self, frame: Frame, size: int) -> None:
+    def accept(self, frame: RunFrame, size: int) -> None:
         """Queue a frame that arrived as `size` bytes; its names take memory as its content does.
 
         Drop it if the window is exceeded, which an honest peer never does, or if the link has failed.
@@ -244,6 +253,12 @@ class Link:
         """Give up on a peer that uses another version, unless it has joined."""
         if self.peer is Peer.ABSENT:
             self._fail(PeerProtocolError(reason, party=self.pair.peer))
+
+    def decline(self, reason: str) -> None:
+        """Give up on a peer whose site said, by a signed notice, that it takes no part in the study, unless it has joined."""
+        if self.peer is Peer.ABSENT and not self.is_lost:
+            self.refusal, self.aborted = reason, (PrivacyError.code, -1)
+            self._learn(PeerEvent.REFUSAL)
 
     @property
     def _current(self) -> Session | None:
@@ -403,7 +418,7 @@ class Link:
                     return
             await self._arrived.wait()
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: RunFrame) -> None:
         if isinstance(frame, Offer):
             self._sessions.meet(frame, self._loop.time())
             self._pump_event.set()

@@ -2,7 +2,7 @@
 
 A role is a party of a protocol; a site hosts one or more of them (a contributor and, say, the server of a secure sum). Two
 roles of one site use the same envelope as all others, without leaving the process. An offer for an unknown run is handed to
-`unknown_offer`; any other unknown frame is dropped.
+`unknown_offer`, a notice to `notice_arrived`; any other unknown frame is dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from blindbayes.errors import PeerProtocolError
 from blindbayes.net.courier import Courier
-from blindbayes.net.envelope import Ended, Offer, Refused, unpack
+from blindbayes.net.envelope import Ended, Notice, Offer, Refused, unpack
 from blindbayes.net.events import log_event
 from blindbayes.net.link import Link
 from blindbayes.net.versions import ENVELOPE
@@ -56,12 +56,21 @@ _MAX_UNKNOWN = 8  # a frame of another version may have been garbled on the way
 class Router:
     """A courier's listener that knows the links of all runs of this site."""
 
-    def __init__(self, site: str, courier: Courier, *, unknown_offer: Callable[[str, Offer], None] | None = None) -> None:
+    def __init__(
+        self,
+        site: str,
+        courier: Courier,
+        *,
+        unknown_offer: Callable[[str, Offer], None] | None = None,
+        notice_arrived: Callable[[str, Notice], None] | None = None,
+    ) -> None:
         self.site = site
         self.courier = courier
         self.refused_frames: dict[str, int] = {}  # by site, for the metrics
         self.versions: dict[str, Mapping[str, str]] = {}  # what other sites run, as they said
+        self.connected: Callable[[str], None] = lambda site: None  # called when a site comes up
         self._unknown_offer = unknown_offer
+        self._notice_arrived = notice_arrived
         self._links: dict[tuple[str, str, str], tuple[str, Link]] = {}  # (run, own role, peer) -> the peer's site, link
         self.sessions: dict[tuple[bytes, str], tuple[str, Link]] = {}  # (session, own role) -> the peer's site, link
 
@@ -78,6 +87,12 @@ class Router:
         for session in [session for session, (_, link) in self.sessions.items() if link.pair.run_id == run_id]:
             del self.sessions[session]
 
+    def decline(self, site: str, study: str, reason: str) -> None:
+        """End the wait for a site that has not joined: its staff do not take part in runs of this study."""
+        for host, link in list(self._links.values()):
+            if host == site and link.pair.study == study:
+                link.decline(reason)
+
     # -- the courier's listener --------------------------------------------------------------------------------------
 
     def frame_arrived(self, sender: str, frame: bytes) -> None:
@@ -86,6 +101,10 @@ class Router:
         except PeerProtocolError:
             self.refused_frames[sender] = self.refused_frames.get(sender, 0) + 1
             self._another_version(sender, frame)
+            return
+        if isinstance(envelope, Notice):
+            if self._notice_arrived is not None:
+                self._notice_arrived(sender, envelope)
             return
         if isinstance(envelope, Offer | Ended | Refused):
             target = self._links.get((envelope.run_id, envelope.receiver, envelope.sender))
@@ -108,6 +127,7 @@ class Router:
 
     def peer_up(self, peer: str) -> None:
         log_event("site_up", site=peer)
+        self.connected(peer)
         for site, link in list(self._links.values()):
             if site == peer:
                 link.up()

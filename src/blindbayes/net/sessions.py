@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.hybrid import HybridKey
 from blindbayes.net.envelope import EnvelopePair, Offer, Session, fresh_key
 from blindbayes.net.states import SESSION, SessionEvent, SessionState, follow
 
@@ -37,7 +37,7 @@ class Sessions:
     def __init__(self, pair: EnvelopePair, timing: Timing, listen: Callable[[bytes, bool], None]) -> None:
         self._pair, self._timing, self._listen = pair, timing, listen
         self._coins = Coins.system()
-        self._key: AgreementKey | None = None
+        self._key: HybridKey | None = None
         self._met: set[bytes] = set()  # the peer's keys that this side's key was joined with
         self._owed_offer = False
         self._retry = timing.retry / 4
@@ -122,10 +122,10 @@ class Sessions:
         self._owed_offer = self._owed_offer or self.owed is not session
         self.owed = session
 
-    def _is_used(self, key: AgreementKey) -> bool:
+    def _is_used(self, key: HybridKey) -> bool:
         return self.current is not None and self.current.my_ephemeral == key.public
 
-    def _renew_key(self, now: float) -> AgreementKey:
+    def _renew_key(self, now: float) -> HybridKey:
         self._key = fresh_key(self._coins)
         self._met = set()
         self.asked_at = now

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from blindbayes import __version__
 from blindbayes.wire import VERSION as WIRE
 
-ENVELOPE = 1
+ENVELOPE = 2
 LINK = 1
 JOURNAL = 1
 PROTOCOLS = 1  # messages and roles of any protocol

@@ -15,7 +15,7 @@ from blindbayes import Categorical, Codebook, Numeric
 from blindbayes.crypto import kernels
 from blindbayes.crypto.kernels.cells import PADDING, CellScanner, Stop
 from blindbayes.data import count_table
-from blindbayes.data.files import Dialect, _scanned, _Unscanned, csv_batches
+from blindbayes.data.files import Dialect, Unscanned, csv_batches, scanned
 from blindbayes.errors import DataError, LocalProtocolError
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="build the kernels: python -m blindbayes.crypto.kernels.build")
@@ -113,12 +113,12 @@ def test_plain_tables_are_left_to_no_other_reader(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('k,l\n1,"a"\n2,b\r\n\n3,\n')
     kernel = kernels.active()
     assert kernel is not None
-    [batch] = _scanned(str(tmp_path / "t.csv"), Dialect(","), ["k", "l"], ["l", "k"], kernel, {"k", "l"})
+    [batch] = scanned(str(tmp_path / "t.csv"), Dialect(","), ["k", "l"], ["l", "k"], kernel, {"k", "l"})
     assert batch.to_pydict() == {"l": ["a", "b", None], "k": ["1", "2", "3"]}
     assert pa.types.is_dictionary(batch.column("k").type)
     (tmp_path / "t.csv").write_text("k,l\n1,a\n2\n")
-    with pytest.raises(_Unscanned):
-        list(_scanned(str(tmp_path / "t.csv"), Dialect(","), ["k", "l"], ["l", "k"], kernel, {"k", "l"}))
+    with pytest.raises(Unscanned):
+        list(scanned(str(tmp_path / "t.csv"), Dialect(","), ["k", "l"], ["l", "k"], kernel, {"k", "l"}))
 
 
 def test_a_table_counts_alike_with_and_without_kernels(tmp_path: Path) -> None:

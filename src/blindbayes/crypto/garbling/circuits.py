@@ -330,7 +330,7 @@ def normalise(g: Gates, number: Number) -> tuple[Number, Number]:
 # -- argmax --------------------------------------------------------------------------------------------------------------
 
 PAIRWISE_CLASSES = 5
-"""Up to so many classes every pair is compared; beyond, one champion meets each class in turn (fewer gates)."""
+"""Up to this number of classes every pair is compared; beyond, one champion meets each class in turn (fewer gates)."""
 
 
 def pairs_of(classes: int) -> list[tuple[int, int]]:

@@ -26,7 +26,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 LIBRARY = FOLDER / "_kernels.so"
 SOURCES = ("aes.h", "cells.h", "counts.h", "curve.h", "keyed.h", "lanes.c", "rows.h", "scores.h", "words.c")
-_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
+_FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
 _ANY: dict[str, tuple[str, ...]] = {"portable": ()}
 _VAES = ("-maes", "-mpclmul", "-mavx2", "-mvaes", "-mvpclmulqdq")
 _SETS: dict[str, dict[str, tuple[str, ...]]] = {  # instruction sets by processor, with their compiler flags
@@ -49,10 +49,19 @@ def compiler() -> list[str]:
     return shlex.split(os.environ.get("CC", "cc")) or ["cc"]
 
 
+def target_machine() -> str:
+    """Return the processor family that the compiler builds for; this machine's if it does not answer."""
+    try:  # zig answers and fails all the same
+        answer = subprocess.run([*compiler(), "-dumpmachine"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    except OSError:
+        answer = ""
+    machine = (answer.strip() or platform.machine()).split("-")[0].lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
 def sets() -> dict[str, tuple[str, ...]]:
-    """Return the instruction sets of this processor's family with their compiler flags, slowest first."""
-    machine = platform.machine().lower()
-    return _SETS.get({"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine), _ANY)
+    """Return the instruction sets of the target's processor family with their compiler flags, slowest first."""
+    return _SETS.get(target_machine(), _ANY)
 
 
 def native_sets() -> dict[str, tuple[str, ...]]:
