@@ -22,12 +22,12 @@ from audits.releases import (
 )
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.accounting.sensitivity import Query
 from blindbayes.dp.audit.empirical import DRAWS as MECHANISM_DRAWS
-from blindbayes.dp.audit.empirical import HARD_SHAPES, Report, audit_mechanism, audit_sensitivity
+from blindbayes.dp.audit.empirical import HARD_SHAPES, PlannedTables, Report, audit_mechanism, audit_sensitivity
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.noise.knorm_histograms import Centred
 from blindbayes.dp.noise.mechanisms import MECHANISMS, make
+from blindbayes.dp.release.calibration import AnswerTable
 from blindbayes.dp.release.planner import JOINT_MECHANISMS, plan_release
 from blindbayes.dp.release.release_plan import CENTRED, WITH_DELTA
 
@@ -67,8 +67,12 @@ def audit(
         report.checks += audit_choices(coins, claimed, min(draws, DRAWS))
         report.checks += audit_rules(coins, claimed)
         report.checks += audit_calibration(coins, claimed, min(draws, DRAWS))
+        report.checks += audit_calibration(coins, claimed, min(draws, DRAWS), AnswerTable)
         report.checks += audit_weights(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
         report.checks += audit_distributed(coins, epsilon=claimed, delta=delta, draws=draws)
-    report.checks += [each for book in (TEXT_BOOK, codebook) if book is not None for each in audit_sensitivity(Query(book))]
+    for book in (TEXT_BOOK, codebook):
+        if book is not None:
+            plan = plan_release(book, epsilon=claimed, mechanism="discrete_laplace", rows=10**6)
+            report.checks += audit_sensitivity(PlannedTables(plan))
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +14,8 @@ from audits.releases import audit_calibration, spent_by
 from blindbayes import Categorical, Codebook, Numeric, PrivateNaiveBayes
 from blindbayes.codebook import Feature
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.release.calibration import CalibrationTable
+from blindbayes.dp.release.calibration import AnswerTable, CalibrationTable
+from blindbayes.dp.release.feature_weights import to_one
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.dp.release.stumps import lean
 from blindbayes.statistics import CodedRows
@@ -40,14 +42,15 @@ def split_model(sure: float = 1.0) -> Parameters:
     return lean(model, "x", np.arange(book.feature("x").size) > 50, 1, sure)
 
 
-def test_a_row_moves_one_cell_of_a_calibration_table() -> None:
+@pytest.mark.parametrize("table", [TABLE, AnswerTable(Fraction(1), 1)])
+def test_a_row_moves_one_cell_of_a_calibration_table(table: CalibrationTable) -> None:
     rows, model = some_rows(200), split_model()
-    total = TABLE.counts(model, rows)
-    alone = [TABLE.counts(model, rows.take(np.array([at]))) for at in range(200)]
+    total = table.counts(model, rows)
+    alone = [table.counts(model, rows.take(np.array([at]))) for at in range(200)]
     assert all(each.sum() == 1 for each in alone)
     assert (sum(alone) == total).all()
     unknown = CodedRows(np.full(200, -1), rows.columns, 200)
-    assert TABLE.counts(model, unknown).sum() == 0
+    assert table.counts(model, unknown).sum() == 0
 
 
 def probabilities(model: Parameters, rows: CodedRows) -> Any:
@@ -68,8 +71,45 @@ def test_a_temperature_changes_no_answer_and_mends_a_model_that_is_too_sure() ->
     assert probabilities(after, rows)[inside].max(axis=1).mean() == pytest.approx(0.7, abs=0.08)
 
 
-def test_the_audit_finds_no_fault_in_calibration() -> None:
-    assert [check.name for check in audit_calibration(COINS, 1, draws=30_000) if not check.passed] == []
+@pytest.mark.parametrize("noisy_for", [Fraction(1), Fraction(1, 100)])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_an_answer_table_changes_no_answer_and_says_how_often_each_is_right(missing: int, noisy_for: Fraction) -> None:
+    """Right for eight in ten on one side, for six in ten on the other; at a hundredth noise hides all of it."""
+    rng, rows = np.random.default_rng(5), some_rows(6000)
+    below = np.arange(PLAN.codebook.feature("x").size) <= 50
+    model = lean(split_model(4.0), "x", below, 0, 4.0)
+    model = replace(model, log_prior=to_one(model.log_prior + np.where(np.arange(2) == missing, 0.5, 0)))
+    before = model.joint_log_likelihood(rows).argmax(axis=1)
+    wrong = rng.random(rows.rows) < np.where(before == 1, 0.2, 0.4)
+    rows = CodedRows(np.where(wrong, 1 - before, before), rows.columns, rows.rows)
+    table = AnswerTable(noisy_for, 1)
+    released = table.release(table.counts(model, rows), COINS)
+    sizes = np.bincount(rows.known_labels, minlength=2).astype(float)
+    after = table.explain(model, table.estimate(model, released, sizes, 1.0, rows.rows))
+    assert (after.joint_log_likelihood(rows).argmax(axis=1) == before).all()
+    sure = probabilities(after, rows).max(axis=1)
+    present = rows.columns["x"] >= 0
+    if noisy_for == 1:
+        assert sure[present & (before == 1)].mean() == pytest.approx(0.8, abs=0.02)
+        assert sure[present & (before == 0)].mean() == pytest.approx(0.6, abs=0.02)
+
+
+@pytest.mark.parametrize("lean_to", [None, 1])
+def test_an_answer_table_counts_every_row_of_a_model_that_is_in_two_minds(lean_to: int | None) -> None:
+    """Classes are tied, and other features add noise in the last bit."""
+    book, rows, table = PLAN.codebook, some_rows(300), AnswerTable(Fraction(1), 1)
+    rng = np.random.default_rng(7)
+    bits = {each.name: rng.normal(0, 1e-15, (2, each.size)) - np.log(each.size) for each in book.features}
+    model = Parameters(book, np.log(np.array([0.5, 0.5])), {name: Histogram(log) for name, log in bits.items()})
+    if lean_to is not None:
+        model = lean(model, "x", np.arange(book.feature("x").size) > 50, lean_to, 1.0)
+    assert table.counts(model, rows).sum() == 300
+    assert table.counts(model, rows).shape == (len(table.answers(model)), 2)
+
+
+@pytest.mark.parametrize("table", [CalibrationTable, AnswerTable])
+def test_the_audit_finds_no_fault_in_calibration(table: type[CalibrationTable]) -> None:
+    assert [check.name for check in audit_calibration(COINS, 1, draws=30_000, table=table) if not check.passed] == []
 
 
 class _Twice(CalibrationTable):
@@ -88,7 +128,15 @@ class _Quiet(CalibrationTable):
         return super().scale / 2
 
 
-@pytest.mark.parametrize("fault", [_Twice, _Quiet])
+class _AnswersTwice(AnswerTable):
+    """A fault: a row counts for both answers."""
+
+    def counts(self, *given: Any) -> Any:
+        counts = super().counts(*given)
+        return counts + np.roll(counts, 1, axis=0)
+
+
+@pytest.mark.parametrize("fault", [_Twice, _Quiet, _AnswersTwice])
 def test_the_audit_sees_planted_faults_in_calibration(fault: type[CalibrationTable]) -> None:
     assert any(not check.passed and not check.control for check in audit_calibration(COINS, 1, draws=10_000, table=fault))
 

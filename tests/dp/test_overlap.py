@@ -154,8 +154,8 @@ def test_a_message_of_another_place_or_length_is_refused(kind: type[Message], fi
 
 
 def test_an_estimate_is_never_told_without_noise() -> None:
-    from blindbayes.protocols.private_join.joined import _noise
+    from blindbayes.protocols.private_join.joined import require_noise
 
     for noise in (None, {"telecom": 3}):
         with pytest.raises(LocalProtocolError, match="without noise"):
-            _noise(noise, "bank")
+            require_noise(noise, "bank")

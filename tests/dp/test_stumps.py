@@ -126,13 +126,13 @@ def test_the_audit_finds_no_fault_in_rules() -> None:
 class _Gain(ModelSelection):
     """A fault: what a model gains over the largest class, which a row may lower."""
 
-    def candidates(self, parameters: Any, rows: CodedRows, *others: Any, **more: Any) -> list[Candidates]:
+    def candidates(self, parameters: Any, rows: CodedRows, *others: Any) -> list[Candidates]:
         most = int(np.bincount(rows.known_labels).max())
-        return [replace(each, scores=each.scores - most) for each in super().candidates(parameters, rows, *others, **more)]
+        return [replace(each, scores=each.scores - most) for each in super().candidates(parameters, rows, *others)]
 
 
 class _Twice(ModelSelection):
-    """A fault: every choice costs what all together may."""
+    """A fault: the choice is twice as sure as it may be."""
 
     @property
     def rate(self) -> Fraction:
@@ -170,15 +170,6 @@ def test_few_rows_find_the_one_feature_that_tells(declared: int | None) -> None:
     assert "last choice" not in tables.privacy_["stages"]
 
 
-def test_a_second_rule_says_what_one_cannot() -> None:
-    rng = np.random.default_rng(4)
-    columns = {f"x{at}": rng.integers(0, 101, 1000) for at in range(6)}
-    either = (columns["x1"] > 70) | (columns["x4"] > 70)
-    table = pa.table({**columns, "y": np.where(either, "b", "a")})
-    model = PrivateNaiveBayes(two_classes(6), epsilon=0.3, expected_rows=1000).fit(table)
-    assert (model.predict(table.drop_columns(["y"])) == np.array(table["y"])).mean() > 0.9
-
-
 @pytest.mark.parametrize("rows", [None, 50, 200, 1000, 5000, 10**5])
 @pytest.mark.parametrize("people", [1, 3])
 @pytest.mark.parametrize("classes", [2, 3, 5])
@@ -189,9 +180,9 @@ def test_rules_are_paid_for_out_of_the_price(rows: int | None, people: int, clas
     assert spent_by(plan, COINS) == plan.epsilon
     if rows is not None and plan.stages(rows).rules_alone:
         assert plan.price.delta == 0  # nothing was released that needs one
-        assert plan.describe()["stages"] == {"last choice": pytest.approx(0.8), "calibration": pytest.approx(0.1)}
+        assert plan.describe()["stages"] == {"last choice": pytest.approx(0.85), "calibration": pytest.approx(0.1)}
     if rows is not None and (choice := plan.stages(rows).model_selection) is not None:
-        assert choice.rate * choice.steps * people == choice.epsilon
+        assert choice.rate * people == choice.epsilon
 
 
 def replace_classes(book: Codebook, classes: int) -> Codebook:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.datasets import hospitals
-from blindbayes.naive_bayes.export import to_onnx, to_pmml
+from blindbayes.naive_bayes.export import to_onnx, to_pmml, to_sql
 
 
 def binned_and_whole() -> tuple[Codebook, pa.Table]:
@@ -106,3 +106,44 @@ def test_pmml_gives_the_same_classes_and_probabilities_in_jpmml(
         assert answer["label"] == labels[at]
         shares = [answer[f"P({label})"] for label in model.codebook_.classes]
         assert np.allclose(shares, expected[at], rtol=1e-9, atol=1e-12)
+
+
+def in_duckdb(model: NaiveBayes, rows: pa.Table) -> tuple[Any, Any]:
+    """Classes and probabilities of rows by the exported query."""
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as base:
+        base.register("visits", rows)
+        answers = base.execute(to_sql(model.parameters_, "visits")).to_arrow_table()
+    shares = [answers.column(f"P({label})").to_numpy() for label in model.codebook_.classes]
+    return np.array(answers.column("predicted").to_pylist()).astype(model.classes_.dtype), np.stack(shares, axis=1)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case[0])
+def test_sql_gives_the_same_classes_and_probabilities_in_duckdb(case: tuple[str, NaiveBayes, pa.Table]) -> None:
+    _, model, table = case
+    rows = queries(model, table)
+    classes, shares = in_duckdb(model, rows)
+    assert np.array_equal(classes, model.predict(rows))
+    assert np.allclose(shares, model.predict_proba(rows), rtol=1e-9, atol=1e-12)
+
+
+def test_sql_classifies_with_a_private_model_markers_and_another_value() -> None:
+    data = hospitals(900)
+    private = PrivateNaiveBayes(data.codebook, epsilon=1.0).fit(data.tables["north"])
+    rows = data.tables["south"].drop_columns(["readmitted"])
+    assert np.array_equal(in_duckdb(private, rows)[0], private.predict(rows))
+    features = (
+        Categorical("it's", ("a", "rest"), optional=True, missing=("?",), other="rest"),
+        Numeric('wide "x"', 0, 10, 1, bins=3, optional=True, missing=("99",)),
+        Numeric("n", 0, 10, 0.5, optional=True, missing=("-1",)),
+    )
+    names, label = [feature.name for feature in features], pa.array(["u'", "v\\", "v\\", "u'"])
+    cells = pa.table([["a", "b", "?", None], [1, 99, 9, None], [0.5, 7.5, -1.0, None]], names=names)
+    model = NaiveBayes(Codebook("y", ("u'", "v\\"), features)).fit(cells, label)
+    classes, shares = in_duckdb(model, cells)
+    assert np.array_equal(classes, model.predict(cells))
+    assert np.allclose(shares, model.predict_proba(cells), rtol=1e-9)
+    assert "`it's`" in (spark := to_sql(model.parameters_, "a.b", dialect="spark"))
+    assert r"'v\\'" in spark
+    with pytest.raises(ConfigError, match="named by letters"):
+        to_sql(model.parameters_, "visits; DROP TABLE visits")

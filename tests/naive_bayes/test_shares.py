@@ -137,3 +137,15 @@ def test_nothing_of_a_share_stands_in_its_repr(tmp_path):
     text = repr(mine)
     assert str(int(mine.sums["insurer"][0])) not in text
     assert os.fspath(tmp_path) not in text
+
+
+def test_a_batch_that_was_paid_resumes_for_nothing_and_does_not_grow(tmp_path):
+    mine = share(5)
+    mine.save(tmp_path / "h.share")
+    mine.charge(2, "run")
+    mine.charge(2, "run")
+    assert mine.spent == 2
+    for refuse in (mine.charge, mine.require_budget):
+        with pytest.raises(PrivacyError, match="for fewer instances"):
+            refuse(3, "run")
+    assert mine.spent == 2

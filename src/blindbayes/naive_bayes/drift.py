@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from blindbayes.data.columns import open_columns
+from blindbayes.data.split import Reading
 from blindbayes.data.table import evaluate_table
 from blindbayes.naive_bayes.load import load
 from blindbayes.statistics.drift import Drift, Marginals, compare
@@ -13,7 +14,7 @@ from blindbayes.statistics.drift import Drift, Marginals, compare
 _BINS = 40
 
 
-def measure_drift(model: Any, current: Any) -> Drift:
+def measure_drift(model: Any, current: Any, *, extra_columns: str = "refuse") -> Drift:
     """Compare a model, or its file, with a current table or with a later model's file.
 
     A table without the class column is compared by its features alone.
@@ -22,8 +23,11 @@ def measure_drift(model: Any, current: Any) -> Drift:
     before, book = Marginals.from_parameters(own), own.codebook
     if isinstance(current, str | os.PathLike) and os.fspath(current).endswith(".json"):
         return compare(before, Marginals.from_parameters(load(current)._parameters()))
-    people = [] if book.identifier is None else [part.column for part in book.identifier.parts]
-    columns = open_columns(current, book, ignore=people)
+    others = [] if book.identifier is None else [part.column for part in book.identifier.parts]
+    others += current.columns if extra_columns == "ignore" else []
+    columns = open_columns(current, book, ignore=others)
     now = Marginals.from_rows(book, columns.blocks(training=columns.labelled, lenient=True))
-    evaluation = evaluate_table(current, book, [own], _BINS, lenient=True)[0] if columns.labelled else None
-    return compare(before, now, evaluation)
+    if not columns.labelled:
+        return compare(before, now)
+    reading = Reading(book, lenient=True)
+    return compare(before, now, evaluate_table(current, reading, [own], _BINS, extra_columns=extra_columns)[0])

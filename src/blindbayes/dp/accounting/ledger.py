@@ -273,7 +273,7 @@ class Ledger:
                 raise PrivacyError(
                     f"{self.path.name}: budget exceeded: {asked} asked, "
                     f"{balance.left:g} of {float(balance.epsilon):g} left by {account.composition} composition. Nothing was "
-                    "released"
+                    "released: take a smaller epsilon, or ask the owner of the budget"
                 )
             fields = {
                 "purpose": purpose,

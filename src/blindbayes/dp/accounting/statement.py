@@ -70,7 +70,7 @@ COLLECTION = (
 )
 CENTRAL_RANDOMNESS = (
     "Noise is drawn from the operating system's generator (os.urandom). The promise is proved for uniform random bits; that "
-    "this generator cannot be told from them is a computational assumption, the only one."
+    "this generator cannot be distinguished from them is a computational assumption, the only one."
 )
 FEDERATED_ACCESS = (
     "Each site's process reads its own table in clear, and no other site reads it; who may run processes or read files at a "
@@ -80,7 +80,7 @@ FEDERATED_ACCESS = (
 )
 FEDERATED_RANDOMNESS = (
     "Each party draws its own noise from coins that the operating system's generator (os.urandom) seeds and AES-256-CTR "
-    "expands. The promise is proved for uniform random bits; that these cannot be told from them is a computational "
+    "expands. The promise is proved for uniform random bits; that these cannot be distinguished from them is a computational "
     "assumption, and so is what the trust model says of cryptography."
 )
 UTILITY = (

@@ -29,8 +29,9 @@ from blindbayes.dp.audit.lower_bounds import ALPHA, Bound, epsilon_lower, low_bi
 from blindbayes.dp.noise import gaussian
 from blindbayes.dp.noise.mechanisms import DiscreteGaussian, Mechanism
 from blindbayes.dp.noise.pld import composed_delta
+from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.errors import ConfigError
-from blindbayes.statistics import Bags
+from blindbayes.statistics import Bags, Statistics
 from blindbayes.statistics.layout import Layout
 
 Part = Literal["samplers", "loss", "low bits", "sensitivity"]
@@ -249,6 +250,27 @@ class ClaimedRelease(Protocol):
     def apply(self, vector: IntVector) -> IntVector: ...
 
 
+@dataclass(frozen=True)
+class PlannedTables:
+    """The integers of a plan with independent noise, before the noise."""
+
+    plan: ReleasePlan
+
+    @property
+    def codebook(self) -> Codebook:
+        return self.plan.codebook
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        if not isinstance(self.plan.noise, Mechanism):
+            raise ConfigError(f"{self.plan.mechanism} has a norm of its own: audit a plan with discrete_laplace")
+        return self.plan.noise.sensitivity
+
+    def apply(self, vector: IntVector) -> IntVector:
+        tables = self.plan.tables(Statistics(Layout(self.codebook), np.asarray(vector)))
+        return np.concatenate([table.ravel() for table in tables])
+
+
 Value = int | tuple[int, ...] | None  # a value index, a code, the words of a document, or missing
 Record = tuple[int, tuple[Value, ...]]  # a class, and a value for each feature
 
@@ -444,7 +466,7 @@ def audit_estimator(
         lengths = [{len(row) for row in side} for side in samples]
         if not lengths[0] & lengths[1]:
             yield Check(
-                "loss", pair.name, False, "the number of outputs tells the tables apart with certainty", math.inf, allowed
+                "loss", pair.name, False, "the number of outputs distinguishes the tables with certainty", math.inf, allowed
             )
             continue
         width = max(lengths[0] | lengths[1])

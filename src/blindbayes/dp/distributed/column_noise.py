@@ -98,7 +98,7 @@ class ColumnNoise:
                     f"at epsilon = {float(exact):g} and {rows} rows noise would drown every column: raise epsilon, bring more "
                     "rows or declare fewer columns"
                 )
-            return cls(_counted_plan(plan, exact, join, owned[class_holder]), owned, class_holder, join, codebook, rows)
+            return cls(counted_plan(plan, exact, join, owned[class_holder]), owned, class_holder, join, codebook, rows)
 
         made = draft(draft(Fraction(1))._share())  # how fine the cells are depends on the noise, and the noise on the cells
         if not (wide := made._too_wide(max_rows or rows)):
@@ -235,7 +235,7 @@ class ColumnNoise:
             f"Noise in the shares ({plan.mechanism}): every answer that this model ever gives, however many, is "
             f"differentially private with epsilon = {price.epsilon:g}{delta} for {_UNIT} of the training tables, {ADJACENCY} "
             "Exchanging a record's values for others in place counts as two such steps, so the odds of a person's class, for "
-            f"whoever knows the rest, move by a factor of at most e^{2 * price.epsilon:g}. {TRUST[self.join]} All noise in a "
+            f"those who know the rest, move by a factor of at most e^{2 * price.epsilon:g}. {TRUST[self.join]} All noise in a "
             f"cell has a standard deviation of {spread} counts; {alone} would be there without the other parties' noise, which "
             f"is what their people's protection costs. Charged to every party's ledger: epsilon = {price.epsilon:g}{delta}, "
             f"once. {OUTSIDE[self.join]}"
@@ -244,7 +244,7 @@ class ColumnNoise:
 
 ADJACENCY = "taken out of all counts or put in (the number of rows is public and stays)."
 COMPOSITION = (
-    "One training. However many instances are classified with the model, and whoever learns the classes: all of it is computed "
+    "One training. However many instances are classified with the model, to any number of parties: all of it is computed "
     "from the noisy counts, at the price above. Another training adds to it; the ledgers list them."
 )
 _ALONE = "Each party relies on its own software and its own noise alone: "
@@ -280,7 +280,7 @@ def _tells(feature: Feature) -> bool:
     return not (isinstance(feature, Numeric) and feature.bins is None and feature.width == 1)
 
 
-def _counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Sequence[str]) -> ReleasePlan:
+def counted_plan(plan: ReleasePlan, epsilon: Fraction, join: Join, local: Sequence[str]) -> ReleasePlan:
     """Return the plan with the released cells as the bins of its codebook, at the full epsilon.
 
     The noise of all tables shares one level: their cells must add up to the class count. The class holder's own reader puts

@@ -54,7 +54,7 @@ SEVERAL_SITES = (
 
 HIDDEN = (
     "Noisy counts below {} (of a class, or of a value in a class) are published as 0, and the model is made without them. "
-    "Nothing is altered before the noise; whoever learned the sum has seen these counts too, with their noise."
+    "Nothing is altered before the noise; any party that learned the sum has seen these counts too, with their noise."
 )
 
 

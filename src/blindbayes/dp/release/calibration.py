@@ -1,11 +1,13 @@
 """The last stage of a private fit: a small noisy table that makes the model's probabilities mean something.  [calibrating]
 
-A model is fixed by what was released before. Every row falls into one cell of a small table, by how sure the model is of its
-answer and whether that is right. One more row raises one cell by one, so independent discrete Laplace noise of scale
-R / epsilon hides R rows for epsilon. A row whose class is unknown counts nowhere.
+A model is fixed by what was released before. Every row falls into one cell of a small table: by how sure the model is of its
+answer and whether that is right (`CalibrationTable`), or, for a model of one rule, by the answer and the class (`AnswerTable`).
+One more row raises one cell by one, so independent discrete Laplace noise of scale R / epsilon hides R rows for epsilon. A row
+whose class is unknown counts nowhere.
 
-The rest is postprocessing: all log scores are multiplied by one temperature, which changes no answer. The noise, of a known
-law, is weighed by Bayes' rule against the temperature that such models usually need.
+The rest is postprocessing, and changes no answer. All log scores are multiplied by one temperature: the noise, of a known law,
+is weighed by Bayes' rule against the temperature that such models usually need. A model of one rule gets the posterior mean of
+P(class | answer) instead, given both noisy tables.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Integers
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace, laplace_variance
-from blindbayes.dp.release.constants import LIKELY_TEMPERATURE
-from blindbayes.dp.release.feature_weights import odds, tempered
+from blindbayes.dp.release.constants import LIKELY_TEMPERATURE, SPLIT_PROBABILITY
+from blindbayes.dp.release.feature_weights import informative, odds, table_of, tempered
+from blindbayes.dp.release.postprocess import positive_mean
+from blindbayes.dp.release.release_plan import NoisyStatistics
 from blindbayes.statistics import CodedRows
-from blindbayes.statistics.parameters import Parameters
+from blindbayes.statistics.parameters import Histogram, Parameters
 
 special = lazy("scipy.special")
 
@@ -35,6 +39,9 @@ EDGES = (0.4, 0.8, 1.4, 2.2, 3.3, 5.0, 8.0)
 _CENTRES = np.array([0.2, 0.6, 1.1, 1.8, 2.7, 4.0, 6.2, 10.0])
 _SPREAD = 0.6  # prior deviation of the logarithm of the temperature
 _TEMPERATURES = np.geomspace(0.03, 3.0, 61)
+_BELIEF = 4.0  # rows that weigh as much as the prior of an answer table
+_TIE = 1.02  # odds that an answer keeps where its table contradicts it
+_REST = 0.95  # weight, in the prior, of the answer that rows without a value get
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,15 @@ class CalibrationTable:
             floating_point=True,
         )
 
+    def suited(self, model: Parameters) -> CalibrationTable:
+        """Return the table, of the same price, that suits this model."""
+        tables = all(isinstance(term, Histogram) for term in model.terms.values())
+        return AnswerTable(self.epsilon, self.rows_per_unit) if tables and len(informative(model)) <= 1 else self
+
+    def calibrated(self, model: Parameters, rows: CodedRows, coins: Coins, earlier: NoisyStatistics) -> Parameters:
+        """Release the table once and return the calibrated model; `earlier` is what was released before."""
+        return self.temper(model, self.release(self.counts(model, rows), coins))
+
     def counts(self, model: Parameters, rows: CodedRows) -> Integers:
         """Return the exact rows by the log odds of the predicted class and by whether it is wrong or right."""
         known = np.flatnonzero(rows.known_labels >= 0)
@@ -76,11 +92,11 @@ class CalibrationTable:
         noise = samplers.discrete_laplace(coins, self.scale, counts.size)
         return counts + np.asarray(noise, dtype=np.int64).reshape(counts.shape)
 
-    def temper(self, model: Parameters, noisy: Integers, likely: float = LIKELY_TEMPERATURE) -> Parameters:
-        """Return the model with its log scores multiplied by the temperature that table and `likely` one suggest."""
+    def temper(self, model: Parameters, noisy: Integers) -> Parameters:
+        """Return the model with its log scores multiplied by the temperature that the table and the likely one suggest."""
         right = special.expit(_TEMPERATURES[:, None] * _CENTRES - np.log(len(model.log_prior) - 1))
         log = self._log_likelihood(noisy.astype(np.float64), np.stack([1 - right, right], axis=2)).sum(axis=(1, 2))
-        log -= 0.5 * (np.log(_TEMPERATURES / likely) / _SPREAD) ** 2
+        log -= 0.5 * (np.log(_TEMPERATURES / LIKELY_TEMPERATURE) / _SPREAD) ** 2
         belief = np.exp(log - log.max())
         temperature = float(belief @ _TEMPERATURES / belief.sum())
         return tempered(replace(model, log_prior=temperature * model.log_prior), temperature)
@@ -96,3 +112,84 @@ class CalibrationTable:
         noise = laplace_variance(float(self.scale)) * ((1 - shares) ** 2 + (classes - 1) * shares**2)
         variance = noise + np.maximum(total, 1.0) * shares * (1 - shares)
         return np.asarray(-0.5 * (classes - 1) / classes * (away**2 / variance + np.log(variance)))
+
+
+class AnswerTable(CalibrationTable):
+    """The rows by answer of a model of one rule, or of none, and by class."""
+
+    def calibrated(self, model: Parameters, rows: CodedRows, coins: Coins, earlier: NoisyStatistics) -> Parameters:
+        noisy = self.release(self.counts(model, rows), coins)
+        counts = self.estimate(model, noisy, earlier.class_counts, earlier.class_deviation, earlier.plan.planned_rows)
+        return self.explain(model, counts)
+
+    def counts(self, model: Parameters, rows: CodedRows) -> Integers:
+        """Return the exact rows by answer and class: (answers that the model can give, classes)."""
+        answers, classes = self.answers(model), len(model.log_prior)
+        known = np.flatnonzero(rows.known_labels >= 0)
+        feature, by_cell = _answers(model)
+        given = np.full(len(known), model.log_prior.argmax())
+        if feature is not None:  # by look-up: a tie is decided alike in every row, whatever other features add in a last bit
+            codes = rows.columns[feature][known]
+            given = np.where(codes < 0, given, by_cell[np.maximum(codes, 0)])
+        place = np.searchsorted(answers, given)
+        cells = np.bincount(place * classes + rows.known_labels[known], minlength=len(answers) * classes)
+        return cells.reshape(len(answers), classes)
+
+    @staticmethod
+    def answers(model: Parameters) -> Integers:
+        """Return the classes that the model can predict, in order."""
+        return np.unique([*_answers(model)[1], model.log_prior.argmax()])
+
+    def estimate(self, model: Parameters, noisy: Integers, sizes: Floats, deviation: float, rows: float) -> Floats:
+        """Return the posterior mean of the counts, given the noisy ones and noisy class counts (`sizes`).
+
+        Before the tables are seen an answer has the odds of `SPLIT_PROBABILITY` against each other class, answers are alike in
+        number, and the declared rows are believed to 10%: a Dirichlet prior by its mean and variance. Noise is taken as
+        normal, counts are positive.
+        """
+        answers = self.answers(model)
+        classes = len(model.log_prior)
+        prior = np.ones((len(answers), classes))
+        prior[np.arange(len(answers)), answers] = SPLIT_PROBABILITY / (1 - SPLIT_PROBABILITY)
+        share = prior.ravel() / prior.sum()
+        each = np.outer(share, share)
+        spread = rows**2 * ((np.diag(share) - each) / (_BELIEF + 1) + 0.01 * each)
+        shown = np.vstack([np.eye(share.size), np.tile(np.eye(classes), len(answers))])
+        noise = np.diag([laplace_variance(float(self.scale))] * share.size + [deviation**2] * classes)
+        gain = np.linalg.solve(shown @ spread @ shown.T + noise, shown @ spread).T
+        mean = rows * share + gain @ (np.concatenate([noisy.ravel(), sizes]) - rows * shown @ share)
+        left = np.diag(spread - gain @ shown @ spread)
+        return positive_mean(mean, np.sqrt(np.maximum(left, 1e-6))).reshape(prior.shape)
+
+    def explain(self, model: Parameters, counts: Floats) -> Parameters:
+        """Return the model whose P(class | answer) are those of the counts, and whose answers are the same."""
+        answers = self.answers(model)
+        given = counts / counts.sum(axis=1, keepdims=True)
+        for own, answer in zip(given, answers, strict=True):
+            if own.argmax() != answer:
+                ahead = own >= own[answer]
+                own[ahead] = own[ahead].mean()
+                own[answer] *= _TIE
+        given /= given.sum(axis=1, keepdims=True)
+        feature, by_cell = _answers(model)
+        if feature is None:
+            return replace(model, log_prior=np.log(given[0]))
+        weight = counts.sum(axis=1) / counts.sum()
+        absent = int(model.log_prior.argmax())  # what rows without a value get, and go on to get
+        if (weight @ given).argmax() != absent:
+            weight = np.where(answers == absent, _REST, (1 - _REST) / max(len(answers) - 1, 1))
+        joint = weight[:, None] * given
+        place = np.searchsorted(answers, by_cell)
+        table = (joint / joint.sum(axis=0))[place].T / np.bincount(place, minlength=len(answers))[place]
+        table /= table.sum(axis=1, keepdims=True)
+        log = np.ascontiguousarray(np.log(table))
+        return replace(model, log_prior=np.log(joint.sum(axis=0)), terms={**model.terms, feature: Histogram(log)})
+
+
+def _answers(model: Parameters) -> tuple[str | None, Integers]:
+    """Return the only feature in which classes differ, if any, and the answer in each of its cells."""
+    names = informative(model)
+    if not names:
+        return None, np.array([model.log_prior.argmax()])
+    (name,) = names
+    return name, (model.log_prior[:, None] + table_of(model, name)).argmax(axis=0)

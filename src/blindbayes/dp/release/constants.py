@@ -13,17 +13,9 @@ from fractions import Fraction
 
 # -- how the budget is shared between stages (staged fits, all four epsilons) ----------------------------------------------
 
-CLASS_SHARES = (Fraction(2, 100), Fraction(20, 100))
-"""Smallest and largest share of epsilon for the class counts."""
 UNDECLARED_SHARE = Fraction(6, 100)
-"""Share for the class counts where they also have to show how many rows there are."""
-CLASS_SIGNAL = 40
-"""Signal that the class counts get: the noise of one is then a thirtieth of the rows."""
-WEAK_CLASS_SIGNAL = 25
-"""Signal below which the largest share cannot tell class counts apart: they get half of it."""
-JOINT_NOISE = 1.2
-"""Class counts are released with the features, as one more number per class, if that costs at most this many times the noise
-of a stage of their own: it takes one dimension of noise from the features instead of a share of epsilon."""
+"""Share for class counts that have to show how many rows there are, where nobody declared it; they are then released again with
+the features, as one more number per class. Where rows are declared there is no such stage."""
 LOOK_SHARE = Fraction(8, 100)
 MAX_LOOK_NOISE = 0.15
 """Noise of a cell's share in the coarse histograms, averaged over features, above which they are left out."""
@@ -50,26 +42,22 @@ MAX_READ = 200_000
 """Rows of a source up to which they are read, or read again, for the model selection; larger ones are counted in place. Set
 by time, not by accuracy: `benchmarks/guard.py`."""
 
-# -- rules in place of tables, or beside them (signal from 40 to 10,000) ---------------------------------------------------
+# -- rules in place of tables, or beside them (signal up to 10,000) ---------------------------------------------------
 
-RULES_SHARE = Fraction(8, 10)
-RULES_SIGNAL = 320
-"""Signal below which a model of two classes is made of rules alone, since noise hides most tables; from it on a rule may
-mend a released model."""
-SECOND_RULE_SIGNAL = 160
-"""Signal from which on a second rule is worth half of what is spent on rules."""
-MANY_CLASS_SIGNAL, TABLE_SIGNAL = 80, (5, 1)
-"""With three classes (first) or more (second) rules replace tables only from this signal on, and only if there is less than
-this much of it per feature and class: otherwise rules say too little."""
+RULES_SHARE = Fraction(85, 100)
+RULES_SIGNAL = 160
+"""Signal below which a model of two classes is one rule, since noise hides most tables; from it on a rule may mend a released
+model."""
+TABLE_SIGNAL = 1.5
+"""With three classes or more a rule replaces tables only if there is less signal than this per feature and class: otherwise
+one rule says too little."""
 MENDING_SHARES = (Fraction(30, 100), Fraction(50, 100))
-MENDING_SIGNAL = (RULES_SIGNAL, 1500, 10_000)
-"""A rule that mends a model gets the first as signal, at most the second; above the third hardly anything is left to mend, and
-scoring all rules takes too long."""
-MAX_RULE_CLASSES = 6
-"""Classes up to which one rule changes much."""
-MAX_SPLIT_CLASSES = 3
-"""Classes up to which one rule may replace a model, or rank features: of many classes it can only name a few."""
-CUTS, FAR_CUTS = 8, 6
+MENDING_SIGNAL = (100, 1500, 10_000)
+"""A rule may mend a model from the first on. It gets `RULES_SIGNAL`, within `MENDING_SHARES`, and at most the second; above the
+third hardly anything is left to mend, and scoring all rules takes too long."""
+MAX_ALONE_CLASSES, MAX_RULE_CLASSES = 8, 6
+"""Classes up to which one rule may be all of a model, or mend one."""
+CUTS, FAR_CUTS = 4, 2
 """Parts that a number is cut into, for rules, where it is likely to lie, and on a scale that grows from zero."""
 RULE_VALUES = 8
 """Values of a category that rules name one by one; of more, neighbours are joined: with very many, chance looks like skill."""
@@ -77,17 +65,16 @@ RULE_STRENGTHS = (0.7, 1.5, 3.0, 6.0)
 """Increments of a class's log score by a rule: from a hint to the last word."""
 SPLIT_PROBABILITY = 0.75
 """P(side | class) of a split for the class it names: about how often splits that are selected are right."""
-LIKELY_TEMPERATURE, RULE_TEMPERATURE = 0.7, 1.4
-"""Temperature that a model of tables, or of rules alone, is likely to need before its calibration table is known."""
+LIKELY_TEMPERATURE = 0.7
+"""Temperature that a model of tables is likely to need before its calibration table is known."""
 MISSING_ODDS = 1.5
 """Odds of the class that a split gives to rows without a value."""
 
 # -- models to select from --------------------------------------------------------------------------------------------------
 
 EVIDENCE_SCALES = (1.0, 0.7, 0.35, 0.0)
-"""Multipliers of a model's evidence: features that repeat each other say less than their sum; 0 leaves the class counts."""
-MENDED_SCALE = 2
-"""Place of the scale that rules are tried on besides 1: a model that is believed less is mended more easily."""
+"""Multipliers of a model's evidence: features that repeat each other say less than their sum; 0 leaves the class counts. Rules
+are tried on the first and on the last but one: a model that is believed less is mended more easily."""
 HEAD_STARTS = (2, 1, 0, 0)
 """Head start of each scale, in powers of e: what chance alone would select costs less then."""
 WEIGHT_START = 0.7

@@ -199,7 +199,7 @@ class _Draft:
         if earlier is not None and earlier.keep is not None:
             encodings = _only(encodings, earlier.keep)
             if not earlier.keep:
-                why = "class counts alone: the model is made of rules"
+                why = "class counts alone: the model is one rule"
                 return self.plan(plan.mechanism, encodings, plan.signal, (reasons[0], why))
         elif earlier is not None:
             encodings = _audible(plan, self.size)

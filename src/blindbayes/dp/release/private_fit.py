@@ -3,13 +3,13 @@
     plan = plan_fit(codebook, epsilon=1.0, select_model=True)      # price, stages and reasons; reads no data
     outcome = plan.fit(count(source, plan.codebook), rows, coins)  # the caller has charged the price
 
-1. If nobody declared the number of rows, or if it is cheaper, noisy class counts come first.
+1. If nobody declared the number of rows, noisy class counts come first.
 2. If there are many features and few rows, a few features are selected (`selection`).
 3. Coarse histograms of numbers that were declared by their bounds alone show where they lie (`coarse_histograms`).
 4. The tables of all kept features are released together (`planner`, `release_plan`).
 5. If rows are at hand, weights of the features are estimated (`feature_weights`), and
 6. the model is selected by how many rows it gets right (`selection`): how far it is believed, which weights, which rule mends
-   it (`stumps`). If rows are too few for any table, the model is made of rules alone.
+   it (`stumps`). If rows are too few for any table, the model is one rule.
 7. A small table of its answers calibrates its probabilities (`calibration`).
 
 A stage is left out where public facts, or the noise of the stage before, say that it would not help; the release gets its
@@ -146,7 +146,7 @@ def plan_for_rho(rho: float, plan: Callable[[float], FitPlan]) -> FitPlan:
 class Stages:
     """The stages of a fit beside class counts, coarse histograms and tables; None for one that would not help."""
 
-    rules_alone: bool  # the model is made of rules: only class counts are released
+    rules_alone: bool  # the model is one rule: only class counts are released
     shared: Fraction  # epsilon of all stages but a selection among rules, of which the others take their shares
     feature_selection: FeatureSelection | None
     weights: FeatureWeights | None
@@ -273,23 +273,20 @@ class FitPlan:
 
     def _are_rules_enough(self, signal: Fraction) -> bool:
         classes = len(self.declared.classes)
-        if signal >= tuned.RULES_SIGNAL or not 2 <= classes <= tuned.MAX_RULE_CLASSES:
+        if signal >= tuned.RULES_SIGNAL or not 2 <= classes <= tuned.MAX_ALONE_CLASSES:
             return False
-        each = classes * len(self.declared.features)
-        enough = tuned.TABLE_SIGNAL[classes > tuned.MAX_SPLIT_CLASSES] * each
-        return classes == 2 or tuned.MANY_CLASS_SIGNAL <= signal < enough
+        return classes == 2 or signal < tuned.TABLE_SIGNAL * classes * len(self.declared.features)
 
     def _model_selection(self, rows: int, signal: Fraction, alone: bool) -> ModelSelection | None:
         unit, classes = self.expected.rows_per_unit, len(self.declared.classes)
         if alone:
-            steps = 1 if classes == 2 and signal < tuned.SECOND_RULE_SIGNAL else 2
-            return ModelSelection(tuned.RULES_SHARE * self.epsilon, unit, self._sides, alone=True, steps=steps)
+            spent = tuned.UNDECLARED_SHARE if self.rows is None else 0
+            return ModelSelection((tuned.RULES_SHARE - spent) * self.epsilon, unit, self._sides, alone=True)
         start, enough, end = tuned.MENDING_SIGNAL
         if self.rules and classes <= tuned.MAX_RULE_CLASSES and start <= signal < end:
-            splits = classes <= tuned.MAX_SPLIT_CLASSES
-            low, high = tuned.MENDING_SHARES if splits else tuned.MENDING_SHARES[:1] * 2
-            share = min(high, max(low, start / signal), enough / signal)
-            return ModelSelection(share * self.epsilon, unit, self._sides, splits=splits)
+            low, high = tuned.MENDING_SHARES
+            share = min(high, max(low, tuned.RULES_SIGNAL / signal), enough / signal)
+            return ModelSelection(share * self.epsilon, unit, self._sides)
         low, limit = (Fraction(each * unit, rows) for each in tuned.SELECTION_SIGNAL)
         epsilon = min(tuned.SELECTION_SHARE * self.epsilon, limit)
         return ModelSelection(epsilon, unit) if epsilon >= low else None
@@ -300,7 +297,7 @@ class FitPlan:
         minimum = 2 * tuned.MIN_SCREENED if beside_rules else tuned.MIN_SCREENED
         keep = math.floor(rows * epsilon / (tuned.SCREEN_SIGNAL * unit))
         names = tuple(each.feature for each in self.expected.encodings if each.kind in ("cells", "moments"))
-        helps = self.name == "knorm" and len(self.declared.classes) <= tuned.MAX_SPLIT_CLASSES and len(names) >= minimum
+        helps = self.name == "knorm" and len(self.declared.classes) <= tuned.MAX_RULE_CLASSES and len(names) >= minimum
         helps = helps and tuned.MIN_FEATURES <= keep <= tuned.MAX_SCREEN_PART * len(names)
         return FeatureSelection(names, keep, epsilon, unit) if helps else None
 
@@ -313,19 +310,10 @@ class FitPlan:
         epsilon = tuned.LOOK_SHARE * self.stages(rows).shared
         return plan_histograms(self.declared, epsilon, self.expected.rows_per_unit, rows, keep)
 
-    @cached_property
+    @property
     def class_epsilon(self) -> Fraction:
         """Epsilon of the stage of class counts; 0 if they are released with the features."""
-        if self.rows is None:
-            return tuned.UNDECLARED_SHARE * self.epsilon
-        stages, unit = self.stages(self.rows), self.expected.rows_per_unit
-        if stages.rules_alone:
-            return Fraction(0)
-        low, high = (share * stages.shared for share in tuned.CLASS_SHARES)
-        if high * self.rows < tuned.WEAK_CLASS_SIGNAL * unit:
-            high /= 2
-        share = max(low, min(high, Fraction(tuned.CLASS_SIGNAL * unit, self.rows)))
-        return Fraction(0) if self._is_joint_cheaper(self.likely_encodings, share, stages.shared) else share
+        return tuned.UNDECLARED_SHARE * self.epsilon if self.rows is None else Fraction(0)
 
     @property
     def _class_stage(self) -> Stage:
@@ -359,7 +347,7 @@ class FitPlan:
             cells = sum(each.cells - 1 for each in encodings if each.kind == "cells" and each.cells > 1)
             moments = sum(2 for each in encodings if each.kind == "moments")
             noise = math.sqrt(NUMBER_VARIANCE) * (cells + moments + 2) / float(epsilon)
-        return noise <= tuned.JOINT_NOISE * math.sqrt(2) / float(own)
+        return noise <= math.sqrt(2) / float(own)
 
     # -- the fit -----------------------------------------------------------------------------------------------------------
 
@@ -385,9 +373,7 @@ class FitPlan:
             epsilon = float(stages.model_selection.epsilon)
             why = f"{which}, by how many rows are right then, for epsilon {epsilon:.3g}"
         if stages.calibration is not None and isinstance(block, CodedRows):
-            table = stages.calibration.release(stages.calibration.counts(parameters, block), coins)
-            likely = tuned.RULE_TEMPERATURE if stages.rules_alone else tuned.LIKELY_TEMPERATURE
-            parameters = stages.calibration.temper(parameters, table, likely)
+            parameters = stages.calibration.suited(parameters).calibrated(parameters, block, coins, noisy)
             later.append(stages.calibration.stage(self.expected.unit))
         earlier = noisy.plan.stages
         last = replace(noisy.plan, reasons=(*noisy.plan.reasons, why), stages=(*earlier, *later))
@@ -500,9 +486,8 @@ class FitPlan:
         stages = None if self.rows is None else self.stages(self.rows)
         selection = None if stages is None else stages.model_selection
         if stages is not None and stages.rules_alone and selection is not None:
-            many = "rule" if selection.steps == 1 else f"{selection.steps} rules"
             share = float(tuned.RULES_SHARE)
-            why = f"noise would hide the tables: instead the {many} by which most rows are right, for {share:.0%}"
+            why = f"noise would hide the tables: instead the rule by which most rows are right, for {share:.0%}"
             return (why, *self.expected.reasons)
 
         def share_of(epsilon: Fraction) -> float:
@@ -512,7 +497,7 @@ class FitPlan:
             share = share_of(self.class_epsilon)
             reasons = [f"class counts first, for {share:.0%} of epsilon: what hides the largest class costs most"]
         else:
-            reasons = ["class counts with the features, as one more number per class: cheaper than a stage of their own"]
+            reasons = ["class counts with the features, as one more number per class"]
         if stages is None or self.rows is None:
             reasons.append(
                 "rows not declared: they are estimated from the noisy class counts, and the rest is planned for them"
@@ -577,7 +562,7 @@ def data_domain(codebook: Codebook) -> str:
     return (
         f"Tables with a class column of {len(codebook.classes)} labels, {len(codebook.features) - numeric} categorical and "
         f"{numeric} numeric features, within the domains that the codebook declares, each column of one type that was not read "
-        f"off its rows, of at most {codebook.max_rows} rows"
+        f"off its rows, of at most {codebook.max_rows:,} rows"
     )
 
 

@@ -345,6 +345,11 @@ class NoisyStatistics:
         """Noisy class counts: as released, or the weighted mean of the histograms' sums."""
         return self._suppressed(self._counts[0])
 
+    @property
+    def class_deviation(self) -> float:
+        """Standard deviation of the noise in a class count."""
+        return self._counts[1]
+
     @cached_property
     def sizes(self) -> postprocess.ClassSizes:
         return postprocess.class_sizes(self.class_counts, self._counts[1], self.plan.rows)

@@ -31,7 +31,7 @@ from blindbayes.dp.accounting.stage import Stage, selection_stage
 from blindbayes.dp.noise.exact_events import Integers, survives
 from blindbayes.dp.noise.knorm_histograms import _permutations
 from blindbayes.dp.release import stumps as rule
-from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS, MENDED_SCALE
+from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS
 from blindbayes.dp.release.feature_weights import informative, tempered
 from blindbayes.dp.release.stumps import Candidates, SplitSides
 from blindbayes.statistics import CodedRows, Statistics
@@ -92,22 +92,20 @@ class FeatureSelection:
 
 @dataclass(frozen=True)
 class ModelSelection:
-    """Selection of a model by the number of rows it gets right: how far it is believed, and which rules mend or replace it.
+    """Selection of a model by the number of rows it gets right: how far it is believed, and which rule mends or replaces it.
 
-    With `alone` no feature was released, and the model is made of rules. With `splits` one rule may replace the model.
+    With `alone` no feature was released, and the model is one rule.
     """
 
     epsilon: Fraction
     rows_per_unit: int
     sides: tuple[SplitSides, ...] = ()
-    splits: bool = False
     alone: bool = False
-    steps: int = 1
 
     @property
     def rate(self) -> Fraction:
-        """Privacy loss rate of one selection, per row."""
-        return self.epsilon / (self.steps * self.rows_per_unit)
+        """Privacy loss rate per row."""
+        return self.epsilon / self.rows_per_unit
 
     def stage(self, unit: str) -> Stage:
         """Return the facts of this stage: which class a model gives a row is decided by sums of floating-point logarithms."""
@@ -124,40 +122,33 @@ class ModelSelection:
             out.append(int((answers == rows.labels).sum()))
         return out
 
-    def candidates(
-        self, parameters: Parameters, rows: CodedRows, others: Sequence[Parameters] = (), step: int = 0, description: str = ""
-    ) -> list[Candidates]:
+    def candidates(self, parameters: Parameters, rows: CodedRows, others: Sequence[Parameters] = ()) -> list[Candidates]:
         """Return the models to select from, by kind, each with its score and head start."""
         known = rows.known_labels >= 0
         rows = rows if known.all() else rows.take(np.flatnonzero(known))
         sides = self.sides if all(isinstance(term, Histogram) for term in parameters.terms.values()) else ()
-        if self.alone and step == 0:
+        if self.alone:
             always = rule.constants(parameters, rows.known_labels)
             always = replace(always, scores=always.scores + round(HEAD_STARTS[0] / self.rate))
             return [always, rule.splits(parameters, rows, sides)]
-        scales = EVIDENCE_SCALES if step == 0 else EVIDENCE_SCALES[:1]
-        models = [parameters, *(tempered(parameters, scale) for scale in scales[1:]), *others]
-        words = [f"{scale:.0%} of the evidence" for scale in scales] if step == 0 else [description]
+        models = [parameters, *(tempered(parameters, scale) for scale in EVIDENCE_SCALES[1:]), *others]
+        words = [f"{scale:.0%} of the evidence" for scale in EVIDENCE_SCALES]
         words += ["features with weights of their own"] * len(others)
-        ahead = [round(each / self.rate) for each in (*HEAD_STARTS[: len(scales)], *[1] * len(others))]
+        ahead = [round(each / self.rate) for each in (*HEAD_STARTS, *[1] * len(others))]
         scores = np.array([score + extra for score, extra in zip(self.scores(models, rows), ahead, strict=True)])
         candidates = [Candidates(scores, lambda at: (models[at], words[at]))]
         if sides:
-            candidates += [rule.rules(models[at], rows, sides, words[at]) for at in (0, MENDED_SCALE) if at < len(scales)]
-            if self.splits and step == 0:
-                candidates.append(rule.splits(parameters, rows, sides))
+            candidates += [rule.rules(models[at], rows, sides, words[at]) for at in (0, len(EVIDENCE_SCALES) - 2)]
+            candidates.append(rule.splits(parameters, rows, sides))
         return candidates
 
     def choose(
         self, parameters: Parameters, rows: CodedRows, coins: Coins, others: Sequence[Parameters] = ()
     ) -> tuple[Parameters, str]:
-        """Return the selected model and its description: with a part of its evidence, with rules, or one of `others`."""
-        description = ""
-        for step in range(self.steps):
-            candidates = self.candidates(parameters, rows, others if step == 0 else (), step, description)
-            scores = np.concatenate([each.scores for each in candidates])
-            at = int(permute_and_flip(coins, scores, self.rate)[0])
-            ends = np.cumsum([len(each.scores) for each in candidates])
-            kind = int(np.searchsorted(ends, at, side="right"))
-            parameters, description = candidates[kind].model(at - int(ends[kind]) + len(candidates[kind].scores))
-        return parameters, description
+        """Return the selected model and its description: with a part of its evidence, with a rule, or one of `others`."""
+        candidates = self.candidates(parameters, rows, others)
+        scores = np.concatenate([each.scores for each in candidates])
+        at = int(permute_and_flip(coins, scores, self.rate)[0])
+        ends = np.cumsum([len(each.scores) for each in candidates])
+        kind = int(np.searchsorted(ends, at, side="right"))
+        return candidates[kind].model(at - int(ends[kind]) + len(candidates[kind].scores))

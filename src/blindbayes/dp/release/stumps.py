@@ -1,8 +1,8 @@
 """Decision stumps as Naive Bayes models: rows whose value of a feature lies in some cells lean to a class.
 
 Noisy tables of every feature need rows in proportion to features, cells and classes. Which of many simple models is right most
-often can be decided from far fewer: a selection costs the logarithm of its candidates. So with few rows a model is selected
-rule by rule, and with more rows a rule may mend a released model.
+often can be decided from far fewer: a selection costs the logarithm of its candidates. So with few rows a model is one
+rule, and with more rows a rule may mend a released model.
 
 A *side* is a set of cells of one feature, made of public facts alone: all cells up to a cut or from it on, or one value and
 all others. A *split* predicts one class on a side and another on the rest and for missing values; a *rule* adds to the score
