@@ -34,6 +34,7 @@ from blindbayes.protocols.shared_inference import references
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.protocols.shared_inference.audit import Committed, Pledge
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, compare
+from blindbayes.protocols.shared_inference.query import Labelled
 from blindbayes.protocols.shared_training import class_sums, shared_model
 from blindbayes.protocols.shared_training.shared_model import NO_GUARD, Guard
 from blindbayes.protocols.two_party.transfer.roles import agree_all
@@ -51,6 +52,7 @@ OWN = {
     ("ScoresHanded", "shares"),
     ("ScoresBlinded", "blinds"),
     ("ClassesTold", "classes"),
+    ("TotalsShared", "shares"),  # a tally: wrong totals, unless they are of another number of instances
     ("TriplesMasked", "bits"),  # compare_all: another bit flips a class
     ("GatesMasked", "bits"),
     ("OutputsShared", "bits"),
@@ -252,12 +254,13 @@ def argmax(
     *,
     learners: tuple[str, ...] = (),
     rate: float = 0.0,
+    tally: bool = False,
 ) -> ColumnArena:
-    """shared_argmax; with a rate, the references of training and the audits."""
+    """shared_argmax; with a rate, the references of training and the audits; with a tally, totals in place of classes."""
 
     def players(runs: Mapping[str, Run], coins: Coins, data: Data) -> dict[str, Role[Any]]:
         setup = _setup(classes, holders)
-        query = replace(setup.query(learners or None), audit_rate=rate)
+        query = replace(setup.query(learners or None), audit_rate=rate, tally=tally)
         senders = {holder: anew(link[0]) for holder, link in setup.links.items()}
         tables = {holder: {name: setup.mine[name] for name in names} for holder, names in setup.shared.items()}
         local = setup.local() + data("class").words(setup.rows)[:, None, None] % np.uint64(4)
@@ -266,7 +269,8 @@ def argmax(
             for holder, names in setup.shared.items() if rate else ():
                 given = setup.plan, tables[holder], names, senders[holder], coins.derive("c" + holder)
                 yield from references.answer_references(runs["class"], holder, *given)
-            given = query, local, tables, senders, coins.derive("c")
+            truth = (data("class").derive("truth").words(setup.rows) % np.uint64(classes)).astype(np.int64)
+            given = query, Labelled(local, truth) if tally else local, tables, senders, coins.derive("c")
             return (yield from shared_argmax.class_holder(runs["class"], *given))
 
         def attribute_holder(holder: str) -> Role[Any]:
@@ -284,8 +288,8 @@ def argmax(
         return {"class": class_holder(), **{holder: attribute_holder(holder) for holder in holders}}
 
     title = f"shared_argmax, {classes} classes, {len(holders) + 1} parties" + ", audited" * bool(rate)
-    title += f", {' and '.join(learners)} alone" * bool(learners)
-    return ColumnArena.of(title, ("class", *holders), players, OWN - AUDITED if rate else OWN)
+    title += f", {' and '.join(learners)} alone" * bool(learners) + ", tally" * tally
+    return ColumnArena.of(title, ("class", *holders), players, OWN - AUDITED if rate and not tally else OWN)
 
 
 @functools.cache
@@ -411,6 +415,7 @@ ARENAS: dict[str, tuple[ColumnArena, int]] = {  # and how many deviations the sh
         (argmax(2), 7),
         (argmax(7), 11),
         (argmax(3, PAIR), 13),
+        (argmax(3, tally=True), 7),
         (argmax(3, rate=0.3), 9),
         (argmax(3, learners=("class",), rate=0.3), 23),
         (all_compare(3), 19),
@@ -427,6 +432,9 @@ LARGE: dict[str, tuple[ColumnArena, int]] = {
         model(3, numeric=True, guard=NOISE),
         priors(NOISE),
         argmax(5, PAIR, rate=0.3),
+        argmax(2, PAIR, tally=True),
+        argmax(3, learners=("attributes",), tally=True),
+        argmax(3, rate=0.3, tally=True),
         argmax(4, learners=("attributes",), rate=0.5),
         argmax(4, ("attributes",), learners=("attributes",)),
         all_compare(4),

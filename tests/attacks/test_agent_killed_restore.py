@@ -5,11 +5,13 @@ On the code before, a kill after the files were unpacked left a live site: appro
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,12 @@ def test_wherever_a_restore_is_killed_no_site_is_left_that_does_not_know(
 ) -> None:
     folder, seen, really, rename = tmp_path / "back", [], os.fsync, Path.rename
 
+    @contextlib.contextmanager
+    def patched_back() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as plain:
+            plain.setattr(os, "fsync", really)
+            yield
+
     def look() -> None:
         shutil.rmtree(tmp_path / "as-killed", ignore_errors=True)  # what is on the disk now is what a kill leaves
         if folder.exists():
@@ -52,7 +60,8 @@ def test_wherever_a_restore_is_killed_no_site_is_left_that_does_not_know(
         seen.append(unaware(tmp_path / "as-killed"))
 
     def synced(handle: int) -> None:
-        look()
+        with patched_back():  # a look reads logs, which syncs them
+            look()
         really(handle)
 
     def renamed(path: Path, to: Path) -> Path:

@@ -32,6 +32,7 @@ from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.distributed.noisy_sum import WHOLE_SITE
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.load import load
+from blindbayes.study.fields import Estimation
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.study.tasks.task import State
@@ -341,3 +342,19 @@ def test_after_a_restore_a_sum_that_may_have_come_to_nothing_binds_no_table(tmp_
     else:
         with pytest.raises(PrivacyError, match="came back from a backup"):
             require_all(asked, home.records(study), KNOWN_SET)
+
+
+def test_another_codebook_does_not_let_another_split_be_summed(tmp_path: Path) -> None:
+    """Two exact sums whose held_out differs subtract to the rows in between; a changed max_rows was enough to run both."""
+
+    async def test() -> None:
+        names = ("north", "south", "west")
+        other = msgspec.structs.replace(BOOK, max_rows=BOOK.max_rows + 1)
+        async with Office(tmp_path, names, policy=open_policy(changed_data=False)) as office:
+            assert await run(office, study_of(office, names, "first", estimation=Estimation(held_out=0.2))) is not None
+            assert await run(office, study_of(office, names, "again", other, estimation=Estimation(held_out=0.2))) is not None
+            assert await run(office, study_of(office, names, "split", other, estimation=Estimation(held_out=0.3))) is None
+            assert await run(office, study_of(office, names, "whole", other)) is None
+            assert "two choices of rows may differ by one person" in refusals(office)
+
+    bounded(test, 60)

@@ -30,7 +30,7 @@ def heavy(kind: str, size: int) -> bytes:
     frames: dict[str, Frame] = {
         "offer": Offer(long, "run-1", "south", "north", b"", b""),
         "refusal": Refused(STUDY, "run-1", "south", "north", long, b""),
-        "sealed": Sealed("run-1", "north", SESSION, 0, long, 0, 0, 1, memoryview(b"")),
+        "sealed": Sealed("run-1", "north", SESSION, 0, long, 0, 0, 1, b"", memoryview(b"")),
     }
     return bytes([ENVELOPE]) + msgspec.msgpack.encode(frames[kind])
 

@@ -78,7 +78,7 @@ def test_a_relay_that_garbles_frames_does_not_have_their_sender_blamed(
         link = sites["north"].links["south"]
         while link.failure is None:
             if link._current is not None:
-                frame = Sealed("run-1", "north", link._current.id, 1 << 40, "beat", 0, 0, 1, memoryview(bytes(64)))
+                frame = Sealed("run-1", "north", link._current.id, 1 << 40, "beat", 0, 0, 1, b"", memoryview(bytes(64)))
                 board.frame_arrived("south", bytes([ENVELOPE]) + msgspec.msgpack.encode(frame))
             await asyncio.sleep(0.01)
         with pytest.raises(IntegrityError if vouches else PeerLost) as caught:

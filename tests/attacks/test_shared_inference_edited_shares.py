@@ -393,7 +393,7 @@ def test_dummies_are_their_share_and_say_nothing_of_instances():
     assert sorted([*drawn.places, *drawn.others]) == list(range(120))
     assert set(drawn.columns) == {"hiv", "plan", "age", "pet"}
     table = {name: np.arange(90) for name in drawn.columns}
-    mixed = audit.among(drawn, table)["hiv"]
+    mixed = audit.among(drawn.columns, drawn.places, table, drawn.others)["hiv"]
     assert np.array_equal(mixed[drawn.others], np.arange(90))
 
 

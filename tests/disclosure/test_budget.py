@@ -43,3 +43,11 @@ def test_an_increment_is_charged_only_where_a_stay_of_a_record_costs_more(tmp_pa
         charge(columns(run_id=run, charge=PRICE, since=since), known)
         known.history.audit.append("computing", run=run, study=exact_sum().study, exact=False, since=since, **facts)
     assert known.ledger.balance().charges == 2
+
+
+def test_only_the_same_draw_of_labels_is_paid_once(tmp_path: Path) -> None:
+    known = records(tmp_path)
+    for number, draw in enumerate(["first table", "first table", "changed table"]):
+        run = f"{number:032x}"
+        charge(columns(run_id=run, charge=Charge(Spend(1, 0), "one record", draw=draw)), known)
+    assert known.ledger.balance().charges == 2

@@ -16,7 +16,7 @@ from blindbayes.testing.loopback import open_policy
 from support.disclosure import columns, exact_sum, opens, records
 
 ORDER = """approval last_day rate policy_limits withdrawal rows_digest exact_withdrawal exact_changes unknown_end lost_records
-one_set one_name one_floor same_reading changed_data overlap_bits query_limit"""
+one_set one_selection one_name one_floor same_reading changed_data overlap_bits query_limit"""
 
 
 def test_the_order_is_fixed_and_every_check_has_a_sentence_and_a_test_file() -> None:

@@ -12,14 +12,15 @@ import pytest
 from blindbayes.agent.approvals.summary import approval_of, require_study
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.disclosure.audit_log import AuditLog
-from blindbayes.disclosure.checks import one_set
+from blindbayes.disclosure.checks import one_set, require_all
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_allowed, require_rate, require_rows
-from blindbayes.disclosure.value import Disclosure, RowSum, SumForm
+from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
 from blindbayes.errors import LedgerError, PrivacyError
 from blindbayes.io.chain import GENESIS
 from blindbayes.study.file import Limits, Party, Privacy, StudyFile
 from blindbayes.study.tasks import registry as tasks
 from blindbayes.testing.loopback import make_study_file, open_policy
+from support.disclosure import exact_sum, opens, records
 from support.sites import paper_policy
 
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
@@ -115,14 +116,37 @@ def test_a_new_site_allows_the_protocols_of_the_core_that_protect_and_run_betwee
 
 
 def test_an_exact_sum_of_two_sites_is_refused_whatever_the_policy_asks_for() -> None:
-    policy, opens = open_policy(min_parties=2), Disclosure(protocol="masked_sum", summary="", messages=())
+    policy, shown = open_policy(min_parties=2), Disclosure(protocol="masked_sum", summary="", messages=())
     with pytest.raises(PrivacyError, match="an exact sum of two sites"):
-        require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.EXACT, 2)))
-    require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.NOISY, 2), epsilon=1.0))
-    require_allowed(policy, replace(opens, row_sum=RowSum(SumForm.EXACT, 3)))
+        require_allowed(policy, replace(shown, row_sum=RowSum(SumForm.EXACT, 2)))
+    require_allowed(policy, replace(shown, row_sum=RowSum(SumForm.NOISY, 2), epsilon=1.0))
+    require_allowed(policy, replace(shown, row_sum=RowSum(SumForm.EXACT, 3)))
 
 
 def test_the_approval_page_states_the_checks_before_every_run() -> None:
     shown = approval_of(study()).to_dict()["checks"]
     assert one_set.sentence in shown
     assert one_set.sentence not in approval_of(study(privacy=Privacy(epsilon=1.0))).to_dict()["checks"]
+
+
+def test_limits_are_checked_again_when_a_run_computes(tmp_path: Path) -> None:
+    """A policy that became stricter after the approval holds for the next run."""
+    request = exact_sum(disclosure=opens(row_sum=RowSum(SumForm.EXACT, 3)))
+    require_all(request, records(tmp_path, open_policy()))
+    with pytest.raises(PrivacyError, match="no exact sum"):
+        require_all(request, records(tmp_path, open_policy(exact_sums=False)))
+
+
+def test_delta_per_run_is_limited() -> None:
+    noisy = opens(row_sum=RowSum(SumForm.NOISY, 3), epsilon=1.0, delta=1e-6)
+    require_allowed(open_policy(max_delta_per_run=1e-6), noisy)
+    with pytest.raises(PrivacyError, match="a delta of at most 1e-07"):
+        require_allowed(open_policy(max_delta_per_run=1e-7), noisy)
+
+
+@pytest.mark.parametrize(("queries", "message"), [(None, "does not limit"), (11, "at most 10 instances")])
+def test_answers_of_a_model_in_shares_are_limited(queries: int | None, message: str) -> None:
+    policy = open_policy(protocols=("class_sums",), max_queries=10)
+    require_allowed(policy, opens("class_sums", answers=Answers(10, (), min_cell=10)))
+    with pytest.raises(PrivacyError, match=message):
+        require_allowed(policy, opens("class_sums", answers=Answers(queries, (), min_cell=10)))

@@ -228,3 +228,14 @@ def test_a_share_of_only_one_secret_per_dealer_is_ever_given() -> None:
             if entry.kind is messages.SharesGiven:
                 dealers = 3 if moment <= 2 else 4
                 assert entry.size - keys.SHARE_BYTES * dealers < 40
+
+
+def test_a_lost_party_that_sealed_other_secrets_does_not_spoil_the_total() -> None:
+    """The masks that it leaves behind are removed by the secrets that it sealed: its neighbours' checks show another one."""
+    lie = Replace(
+        lambda entry: entry.kind is messages.SharesDealt and entry.sender == "site4",
+        changed(secrets=lambda old: bytes([old[0] ^ 1]) + old[1:]),
+    )
+    _, outcome = masked(5, 3, [lie, Vanish("site4", SENDS_VECTOR)])
+    assert isinstance(outcome.error, IntegrityError)
+    require_clean_end(outcome, "site4")

@@ -12,6 +12,7 @@ from sklearn import metrics
 from blindbayes import Categorical, Codebook, ColumnStudy, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
+from blindbayes.protocols import link_bytes
 
 
 def book(classes: tuple[str, ...]) -> Codebook:
@@ -35,7 +36,7 @@ def held(frame: pd.DataFrame, parties: int) -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-@pytest.mark.parametrize("classes", [("no", "yes"), ("a", "b", "c"), tuple("abcdefg")], ids=len)
+@pytest.mark.parametrize("classes", [("no", "yes"), ("a", "b", "c"), tuple("abcdefg"), tuple("abcdefghijklmnopqr")], ids=len)
 def test_the_totals_are_those_of_the_combined_shares(parties: int, classes: tuple[str, ...]) -> None:
     training, test = draw(classes, 400, 1), draw(classes, 150, 2)
     study = ColumnStudy(book(classes), options={"queries": 1000})
@@ -47,6 +48,7 @@ def test_the_totals_are_those_of_the_combined_shares(parties: int, classes: tupl
     expected = metrics.confusion_matrix(test["y"], predicted, labels=list(classes))
     assert result.evaluation.confusion.tolist() == expected.tolist()
     assert {label for leak in result.leakage.values() for label in leak.opened} == {"class_totals"}
+    assert result.cost.bytes < link_bytes.classification(model.columns, len(test), tally=True)
     assert "evaluation.json" in result.files()
     assert "classes.csv" not in result.files()
     assert f"{result.evaluation.accuracy:.4f}" in result.files()["evaluation.md"].decode()

@@ -86,12 +86,13 @@ def test_the_noise_of_an_evaluation_loses_no_more_than_epsilon_and_half_of_it_do
 def test_one_row_moves_as_many_cells_as_the_plan_says() -> None:
     trained = STUDY.simulate(TABLES)
     model = trained.model.parameters_
+    from blindbayes.data.split import Reading
     from blindbayes.data.table import evaluate_table
 
     frame = TABLES["north"]
-    whole = evaluate_table(frame, BOOK, [model], 10)[0].vector
+    whole = evaluate_table(frame, Reading(BOOK), [model], 10)[0].vector
     for row in range(20):
-        change = whole - evaluate_table(frame.drop(frame.index[row]), BOOK, [model], 10)[0].vector
+        change = whole - evaluate_table(frame.drop(frame.index[row]), Reading(BOOK), [model], 10)[0].vector
         assert np.abs(change).sum() <= plan_of(BOOK, 1).noise.touched
 
 

@@ -74,10 +74,14 @@ def test_a_release_of_one_table_has_it_too(tmp_path: Any) -> None:
         assert document["status"] == ("fail", "pass")[at]
 
 
-def test_an_evaluation_is_left_to_a_person() -> None:
-    study, sources = RowStudy(BOOK, estimation=Estimation(held_out=0.3)), tables()
-    document = checked(study.evaluate(study.simulate(sources), sources))
-    assert results(document) == {"floor": "review", "differencing": "review"}
+def test_an_evaluation_with_small_cells_fails_as_a_training_does() -> None:
+    study = RowStudy(BOOK, estimation=Estimation(held_out=0.3))
+    document = checked(study.evaluate(study.simulate(tables()), tables()))
+    assert results(document) == {"floor": "fail", "differencing": "review"}
+    assert document["outputs"][0]["output_type"] == "evaluation"
+    assert document["outputs"][0]["exception"]["granted_by"] == ["north", "south", "west"]
+    few = RowStudy(BOOK, estimation=Estimation(held_out=0.5, score_bins=2))
+    assert results(checked(few.evaluate(few.simulate(tables()), tables())))["floor"] == "pass"
 
 
 def test_a_policy_can_refuse_what_failed() -> None:

@@ -132,7 +132,7 @@ def test_statement_and_leak_report_say_the_same_number() -> None:
     parts = {f"p{at}": frame.iloc[40 * at : 40 * at + 40] for at in range(6)}
     result = RowStudy(BOOK, privacy=Privacy(epsilon=1.0)).simulate(parts)
     assert result.report is not None
-    words = "up to 2 of 6 may deviate and collude, and whoever opens the sum may "
+    words = "up to 2 of 6 may deviate and collude, and the party that opens the sum may "
     for text in (result.statement, " ".join(result.report.follows)):
         assert "holds at least 3 honest shares" in text
         assert words in text

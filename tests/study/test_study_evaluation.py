@@ -19,6 +19,7 @@ from blindbayes.disclosure.value import SumForm
 from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import Total
+from blindbayes.statistics.site_figures import SiteCells
 from blindbayes.study.simulation.site import MemorySite
 from blindbayes.study.tasks.evaluation import evaluation_task
 from blindbayes.testing.loopback import open_policy
@@ -191,3 +192,64 @@ def test_a_total_that_no_rows_give_names_the_contributors() -> None:
 def test_held_out_does_not_change_the_hash_of_agreed_studies() -> None:
     assert RowStudy(BOOK).sha256 == RowStudy(BOOK, estimation=Estimation(held_out=0, score_bins=40)).sha256
     assert RowStudy(BOOK).sha256 != STUDY.sha256
+
+
+SIX = TABLES | {name: patients(300, 9 + at) for at, name in enumerate(["east", "lakes", "islands"])}
+
+
+def by_site(detail: str) -> RowStudy:
+    return STUDY.replace(estimation=Estimation(held_out=0.3, site_figures=detail))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("detail", ["spread", "each"])
+def test_figures_by_site_are_those_that_each_site_computes_alone(detail: str, tmp_path: Path) -> None:
+    study = by_site(detail)
+    result = study.evaluate(study.simulate(SIX), SIX)
+    own = {}
+    for name, frame in SIX.items():
+        test = frame.iloc[split_rows(frame, BOOK, Split(0.3, True, MemorySite(name).split_key))]
+        predicted = result.model.predict(test[list(BOOK.names)])
+        own[name] = round(100 * metrics.accuracy_score(test["ill"], predicted)) / 100
+    values = list(own.values())
+    assert result.sites.spread["accuracy"] == pytest.approx((np.mean(values), np.std(values)), abs=1e-12)
+    assert {name: each["accuracy"] for name, each in result.sites.each.items()} == (own if detail == "each" else {})
+    plain = STUDY.evaluate(result.model, SIX)
+    assert plain.sites is None
+    assert plain.evaluation == result.evaluation
+    result.save(tmp_path)
+    stored = json.loads((tmp_path / "evaluation.json").read_text())
+    assert ("each" in stored["sites"]) == (detail == "each")
+    assert "standard deviation" in (tmp_path / "model_card.md").read_text()
+    conclusion = "do not depend on which site" if detail == "spread" else "how well the model does at each site"
+    assert any(conclusion in line for line in result.report.follows)
+    assert conclusion in result.statement
+    named = [name for name in SIX if f"{name}: accuracy" in (tmp_path / "evaluation.md").read_text()]
+    assert named == (list(SIX) if detail == "each" else [])
+
+
+def test_figures_by_site_are_refused_unless_study_and_policies_ask_for_them() -> None:
+    with pytest.raises(PrivacyError, match="needs 6 sites"):
+        by_site("spread").evaluate(STUDY.simulate(TABLES), TABLES)
+    model = STUDY.simulate(SIX).model
+    for detail, allowed in (("spread", "none"), ("each", "spread")):
+        with pytest.raises(PrivacyError, match="figures of single sites"):
+            by_site(detail).evaluate(model, SIX, policies={"west": open_policy(min_rows=0, site_figures=allowed)})
+    for detail in ("none", "spread"):
+        by_site(detail).evaluate(model, SIX, policies={"west": open_policy(min_rows=0, site_figures="spread")})
+    with pytest.raises(ConfigError, match="noise would hide"):
+        by_site("spread").replace(privacy=Privacy(epsilon=1.0))
+    with pytest.raises(ConfigError, match="set held_out"):
+        Estimation(site_figures="each")
+
+
+def test_a_site_that_enters_figures_of_no_site_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = by_site("spread")
+    model = study.simulate(SIX).model
+    cells = SiteCells.cells
+
+    def high(own: SiteCells, site: str, evaluation: Any) -> Any:
+        return cells(own, site, evaluation) + (site == "west") * np.array([0, 0, 10_000, 0])
+
+    monkeypatch.setattr(SiteCells, "cells", high)
+    with pytest.raises(PeerProtocolError, match="no evaluation"):
+        study.evaluate(model, SIX)

@@ -46,7 +46,7 @@ import numpy as np
 
 from blindbayes.errors import ConfigError
 from blindbayes.protocols.core import open_value, receive_all, send_all
-from blindbayes.protocols.registry import Smallest, Total, require_vector
+from blindbayes.protocols.registry import Smallest, SumProtocol, Total, require_vector
 from blindbayes.wire import Message, Trust, U64Array
 
 
@@ -63,16 +63,13 @@ class ToyParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cheer: str = "hooray"  # changes nothing
 
 
-class ToySum:
+class ToySum(SumProtocol):
     name = "toy_sum"
     params = ToyParams
 
     def check(self, setting):
         if len(setting.contributors) > 5:
             raise ConfigError("a toy is for five")
-
-    def resists(self, setting):
-        return False
 
     def smallest(self, setting, corrupt, *, malicious):
         return Smallest(len(setting.contributors) - corrupt, 0.0)
@@ -104,9 +101,9 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "SPEC.md").write_text(SPEC)
     monkeypatch.syspath_prepend(str(tmp_path / "library"))
     monkeypatch.setitem(registry.ROWS, "toy_sum", "toy_rooms.toy_sum")  # the one line
-    report_spec._pages.cache_clear()
+    report_spec.spec_pages.cache_clear()
     yield
-    report_spec._pages.cache_clear()
+    report_spec.spec_pages.cache_clear()
     for name in [name for name in sys.modules if name.startswith("toy_rooms")]:
         del sys.modules[name]
 

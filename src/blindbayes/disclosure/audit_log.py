@@ -20,6 +20,29 @@ _CHAIN = ChainFormat("audit log", number="number", kind="event", previous="previ
 _INDEXED = ("event", "run", "study", "site")
 
 
+class Subject(str):
+    """A person by whom an identity provider vouches: a name for screens; issuer and subject identify them in the log.
+
+    Two sessions of one subject are one person, whatever their names. A name of people.toml is never equal to a subject: code
+    that decides compares `origin_of`.
+    """
+
+    __slots__ = ("issuer", "roles", "subject")
+    issuer: str
+    subject: str
+    roles: frozenset[str]
+
+    def __new__(cls, name: str, issuer: str, subject: str, roles: frozenset[str]) -> Subject:
+        made = super().__new__(cls, f"{name} [{subject[:12]}]")
+        made.issuer, made.subject, made.roles = issuer, subject, roles
+        return made
+
+
+def origin_of(who: Any) -> dict[str, str]:
+    """Return issuer and subject of a person who signed in by the organisation; nothing for a name."""
+    return {"issuer": who.issuer, "subject": who.subject} if isinstance(who, Subject) else {}
+
+
 class AuditLog:
     """One file. Several processes of the site may append to it (the agent and the command line)."""
 
@@ -31,8 +54,11 @@ class AuditLog:
         self._index: dict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
 
     def append(self, event: str, **facts: str | int | float | bool | list[str] | None) -> str:
-        """Write one entry, which is on disk when this returns, and return the new head."""
-        return str(self._chain.append(event, facts)["hash"])
+        """Write one entry, which is on disk when this returns, and return the new head.
+
+        A `who` that signed in by the organisation is written with issuer and subject.
+        """
+        return str(self._chain.append(event, facts | origin_of(facts.get("who")))["hash"])
 
     @property
     def head(self) -> str:

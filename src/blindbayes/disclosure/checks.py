@@ -42,6 +42,8 @@ class Contribution:
     contributors: tuple[str, ...]  # identities
     quorum_size: int
     waits_for_all: bool  # nothing is opened without the word of every site
+    selection: str = ""  # hash of the study's rule on which rows of the table count; empty: all
+    folds: int = 0  # of a cross-validation, whose parts are opened; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +283,27 @@ def one_floor(request: RunRequest, records: Records) -> None:
             )
 
 
+@_check(
+    "All exact sums of a table count the same rows, under any codebook: the study chooses them (held_out, folds, "
+    "rows_per_person, the cohort of an OMOP database), and two choices may differ by one person.",
+    "exact_sum",
+)
+def one_selection(request: RunRequest, records: Records) -> None:
+    vector = request.exact_sum
+    others = [
+        each
+        for each in _sums(request, records)
+        if each.selection != vector.selection or (each.folds and vector.folds and each.folds != vector.folds)
+    ]
+    if others and not records.policy.changed_data:
+        raise PrivacyError(
+            f"the table {vector.table!r} is in an exact sum of other rows (run {others[0].run[:16]}): two choices of rows may "
+            "differ by one person, whose values the difference of the sums would show. Take held_out, folds, rows_per_person "
+            "and [omop.cohort] of the earlier study, allow it with changed_data under [policy] in site.toml, or take "
+            f"{NOISE}"
+        )
+
+
 @_check("The same rows are read in the same way in every exact sum of a codebook.", "exact_sum")
 def same_reading(request: RunRequest, records: Records) -> None:
     vector = request.exact_sum
@@ -341,7 +364,7 @@ def require_answers(queries: int | None, count: int, charged: int = 0) -> None:
 
 # -- the list -----------------------------------------------------------------------------------------------------------
 
-KNOWN_SET = (unknown_end, lost_records, one_set)
+KNOWN_SET = (unknown_end, lost_records, one_set, one_selection)
 """The checks of an exact sum that need no rows: they are run before people approve a study, too."""
 
 CHECKS: tuple[Check, ...] = (
@@ -416,6 +439,7 @@ def facts_of(request: RunRequest) -> dict[str, str | int | bool | list[str] | No
         return facts | {"partition": "columns", "overlap_bits_with": list(request.partners), "answers": request.answers}
     if vector.exact:
         facts |= {"table": vector.table, "rows": vector.rows}
+        facts |= {name: value for name, value in (("selection", vector.selection), ("folds", vector.folds)) if value}
         if request.disclosure.row_sum is not None and request.disclosure.row_sum.min_cell:
             facts["min_cell"] = request.disclosure.row_sum.min_cell
     return facts | {

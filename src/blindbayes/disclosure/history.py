@@ -246,15 +246,20 @@ def _exact_sum(events: dict[str, dict[str, Any]]) -> ExactSum | None:
     """Return what a run that began to compute counts as; None: it opened nothing."""
     first = events["computing"]
     facts = (first["run"], first["number"], first.get("table", "rows"), first.get("rows"))
-    counted, floor = (first.get("codebook"), first.get("data")), first.get("min_cell", 0)
+    more = {
+        "counted": (first.get("codebook"), first.get("data")),
+        "min_cell": first.get("min_cell", 0),
+        "selection": first.get("selection", ""),
+        "folds": first.get("folds", 0),
+    }
     for event in _NAMES_SITES:
         if event in events:
             included = frozenset(events[event]["included"])
-            return ExactSum(*facts, included, counted=counted, min_cell=floor) if included else None
+            return ExactSum(*facts, included, **more) if included else None
     end = events.get("ended") or events.get("burned")
     has_failed = end is not None and end.get("state") != "done"
     if has_failed and first.get("moments") and ("vector left" not in events or first.get("waits_for_all")):
         return None
     contributors, quorum_size = frozenset(first["contributors"]), first["fewest"]
     is_done = end is not None and not has_failed
-    return ExactSum(*facts, contributors, None if quorum_size == len(contributors) else quorum_size, is_done, counted, floor)
+    return ExactSum(*facts, contributors, None if quorum_size == len(contributors) else quorum_size, is_done, **more)

@@ -22,6 +22,8 @@ class ExactSum:
     is_final: bool = True  # False: it may yet turn out that nothing was opened
     counted: tuple[str | None, str | None] = (None, None)  # the codebook, and the digest of the statistics under it
     min_cell: int = 0  # cells below it were suppressed
+    selection: str = ""  # hash of the study's rule on which rows of the table count; empty: all
+    folds: int = 0  # of a cross-validation, whose parts were opened; 0: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,8 @@ from blindbayes.errors import PrivacyError
 
 DEFAULT_PROTOCOLS = ("masked_sum", "private_ratio", "class_sums", "joined_sums")
 """The protocols that a new site allows: those of the core that protect the rows and run between sites."""
+
+_DETAILS = ("none", "spread", "each")
 
 MAX_NOISE_EPSILON = 3.0
 """Over columns, the largest epsilon accepted in place of `min_cell`. At 10, one answer each reveals 98 of 100 classes."""
@@ -43,6 +46,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_colluders: int = 1
     weaker_options: bool = False
     failed_outputs: bool = True
+    site_figures: Literal["none", "spread", "each"] = "none"
+    announce_decisions: bool = True
 
 
 def require_allowed(policy: Policy, opens: Disclosure) -> None:
@@ -53,6 +58,11 @@ def require_allowed(policy: Policy, opens: Disclosure) -> None:
         raise PrivacyError(opens.unsafe[0])
     if opens.row_sum is not None:
         _require_sum(policy, opens, opens.row_sum)
+    if _DETAILS.index(opens.site_figures) > _DETAILS.index(policy.site_figures):
+        raise PrivacyError(
+            f"this site does not allow an evaluation to open figures of single sites (site_figures = {opens.site_figures!r} of "
+            "the study): leave it out of the study, or allow it with site_figures under [policy] in site.toml"
+        )
     if opens.answers is not None:
         _require_queries(policy, opens.answers)
     if opens.overlap is not None:

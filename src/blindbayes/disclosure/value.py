@@ -18,6 +18,27 @@ class SumForm(Enum):
     SHARED = "shared"  # stays in shares, but enough answers of the model reveal it
 
 
+class Leaving(Enum):
+    """The form in which this site's data leave it."""
+
+    HIDDEN = "hidden"  # sums under masks or encryption that no other party alone can take off
+    PIECES = "pieces"  # sums as shares, of which one alone is independent of them
+    ENCRYPTED = "encrypted"  # columns under pads or circuits
+    READABLE = "readable"  # sums that another party reads
+    UNSTATED = "unstated"  # the messages say it
+
+
+@dataclass(frozen=True, slots=True)
+class Withstood:
+    """The collusion that a sum over rows withstands."""
+
+    others: int  # contributors that may collude with the reader of the sum
+    contributors: int
+    deviating: bool  # also if they deviate from the protocol
+    trusted: str = ""  # a role that must not be among them
+    honest_fraction: float = 1.0  # of the parties, which the noise relies on
+
+
 @dataclass(frozen=True, slots=True)
 class RowSum:
     """A sum over the rows of at least `quorum_size` sites."""
@@ -66,12 +87,17 @@ class Disclosure:
     row_sum: RowSum | None = None  # None: no sum over rows of several sites is opened or can be inferred
     answers: Answers | None = None  # None: no classification follows
     overlap: Overlap | None = None  # None: no identifiers are joined
+    site_figures: str = "none"  # what an evaluation opens about single sites: none, spread or each
     epsilon: float = 0.0  # the largest privacy cost to any site; 0: no noise
     delta: float = 0.0
     assumptions: tuple[str, ...] = ()  # what the promise rests on, one sentence each
     deviation: tuple[str, ...] = ()  # what a party that deviates from the protocol gets
     conclusions: tuple[str, ...] = ()  # what can be concluded from what is opened, for the leak report
     risks: tuple[str, ...] = ()  # settings that deserve a second look, for the person who approves
+    leaving: Leaving = Leaving.UNSTATED
+    withstands: Withstood | None = None  # None: no sum over rows is opened, or nothing is stated
+    holders: tuple[str, ...] = ()  # parties that hold the shares of a sum over rows; all together can read it
+    unit: str = "record"  # what epsilon protects: "record", "person" or "party"
     unsafe: tuple[str, ...] = ()  # reasons why an option protects nothing; a site refuses such a study
 
     @property

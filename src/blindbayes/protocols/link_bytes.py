@@ -120,6 +120,7 @@ def _batch(query: SharedArgmaxSetup) -> dict[str, int]:
         "look-ups": asked * (look + 8 * limbs + 64),
         "comparison": compared * (32 * and_gates(query) + 4 * plan.bits * pairs + 64 * plan.classes + 32 * limbs),
         "all": all_compare,
+        "tally": query.count * (4 + 8 * plan.classes**2) * (1 << bits_for(plan.classes)) if query.tally else 0,
         "small": 4096 * (-(-compared // query.chunk()) + 1) * 8,
     }
 
@@ -130,10 +131,12 @@ def _features(plan: ScoreLayout, names: tuple[str, ...]) -> int:
     return sum(each.selectors * (4 * bits_for(each.entries) + each.entries * width) for each in features)
 
 
-def classification(columns: ColumnsSetup, count: int, *, compare_all: bool = False, batch: int = 1 << 14) -> int:
+def classification(
+    columns: ColumnsSetup, count: int, *, compare_all: bool = False, tally: bool = False, batch: int = 1 << 14
+) -> int:
     """Bound shared_argmax over all batches; of an inner join both directions of the look-ups."""
     batches = -(-count // batch)
-    each = sum(_batch(columns.query(min(count, batch), compare_all=compare_all)).values())
+    each = sum(_batch(columns.query(min(count, batch), compare_all=compare_all, tally=tally)).values())
     own = _features(columns.plan, columns.coded(columns.class_holder)) * (count + batches) * 2
     opened = sum(_features(columns.plan, columns.coded(name)) for name in columns.owners) * 64 if columns.audit_rate else 0
     return _SLACK * (batches * (each + opened) + own) + _SMALL

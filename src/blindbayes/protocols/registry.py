@@ -1,19 +1,7 @@
 """The protocols for rows, by name, behind one small interface.
 
 Those of this distribution are listed here; others add theirs under `blindbayes.sums` (see `extensions`). Every protocol that
-sums the parties' vectors offers an object `PROTOCOL` in its package that fulfils `SumProtocol`:
-
-    PROTOCOL.roster(setting)                  all parties: the contributors and, if any, parties without a vector
-    PROTOCOL.learners(setting)                parties whose role returns a `Total` (the others return None)
-    PROTOCOL.role(run, setting, vector, coins)    the generator that `run.me` runs; `vector` is None for a party without one
-    PROTOCOL.resists(setting), PROTOCOL.smallest(setting, corrupt, malicious=...)    what its SPEC proves of any opened sum
-    PROTOCOL.check(setting)                   refuses a setting that no run can have
-    PROTOCOL.params                           optional: its options, a typed struct
-    PROTOCOL.bears(setting)                   optional: how many may collude; without it nothing is claimed
-    PROTOCOL.waits_for_all(setting)           optional: True if nothing opens without every contributor's confirmation
-    PROTOCOL.unsafe(setting)                  optional: options that protect nothing, with the reason; no site runs with one
-    PROTOCOL.honest_of(setting, name, honest) optional: for how many honest shares a party sets its own noise
-    PROTOCOL.apart                            optional: roles that no one site may fill together
+sums the parties' vectors offers an object `PROTOCOL` in its package, a `SumProtocol`.
 
 `setting` is public and the same for all. Vectors are words modulo 2^64; so is the total. A protocol that works on
 integers reads words as signed (two's complement) and relies on `setting.bound`. Whatever only one protocol knows
@@ -37,11 +25,13 @@ import functools
 import importlib
 import importlib.resources
 import tomllib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from blindbayes import _extensions as extensions
@@ -132,33 +122,60 @@ def known() -> dict[str, str]:
 
 def coalition_of(name: str, setting: SumSetup) -> Coalition | None:
     """Return the coalition that a protocol resists in this setting, as its SPEC proves; None if it claims nothing."""
-    bears = getattr(load(name), "bears", None) if name in known() else None
-    coalition: Coalition | None = bears(setting) if bears else None
-    return coalition
+    return load(name).bears(setting) if name in known() else None
 
 
 def waits_for_all(name: str, setting: SumSetup) -> bool:
     """Return True if nothing can be opened before every contributor has confirmed who is in the sum."""
-    claim = getattr(load(name), "waits_for_all", None) if name in known() else None
-    return claim is not None and bool(claim(setting))
+    return name in known() and load(name).waits_for_all(setting)
 
 
-class SumProtocol(Protocol):
-    name: str
+class SumProtocol(ABC):
+    """A protocol that sums vectors. What has a body here is claimed by none unless its SPEC does."""
 
-    def resists(self, setting: SumSetup) -> bool:
-        """Return True if the protocol's SPEC claims anything about a deviating reader of the sum."""
+    name: ClassVar[str]
+    params: ClassVar[type[msgspec.Struct] | None] = None  # its options
+    apart: ClassVar[tuple[tuple[str, ...], ...]] = ()  # roles that no one site may fill together
 
+    @abstractmethod
+    def check(self, setting: SumSetup) -> None:
+        """Refuse a setting that no run can have."""
+
+    @abstractmethod
+    def roster(self, setting: SumSetup) -> tuple[str, ...]:
+        """Return all parties: the contributors and, if any, parties without a vector."""
+
+    @abstractmethod
+    def learners(self, setting: SumSetup) -> tuple[str, ...]:
+        """Return the parties whose role returns a `Total`; the others return None."""
+
+    @abstractmethod
+    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]:
+        """Return the generator that `run.me` runs; `vector` is None for a party without one."""
+
+    @abstractmethod
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Return the smallest sum that `corrupt` contributors can have opened, with an honest or deviating reader."""
 
-    def check(self, setting: SumSetup) -> None: ...
+    def resists(self, setting: SumSetup) -> bool:
+        """Return True if the protocol's SPEC claims anything about a deviating reader of the sum."""
+        return False
 
-    def roster(self, setting: SumSetup) -> tuple[str, ...]: ...
+    def bears(self, setting: SumSetup) -> Coalition | None:
+        """Return how many may collude; None: nothing is claimed."""
+        return None
 
-    def learners(self, setting: SumSetup) -> tuple[str, ...]: ...
+    def waits_for_all(self, setting: SumSetup) -> bool:
+        """Return True if nothing opens without every contributor's confirmation."""
+        return False
 
-    def role(self, run: Run, setting: SumSetup, vector: U64Array | None, coins: Coins) -> Role[Total | None]: ...
+    def unsafe(self, setting: SumSetup) -> tuple[str, ...]:
+        """Return the options that protect nothing, with the reason; no site runs with one."""
+        return ()
+
+    def honest_of(self, setting: SumSetup, name: str, honest: int) -> int:
+        """Return for how many honest shares a party sets its own noise, where `honest` are planned."""
+        return honest
 
 
 def load(name: str) -> SumProtocol:

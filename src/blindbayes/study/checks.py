@@ -140,6 +140,8 @@ def _require_held_out(study: Study) -> None:
     if Support.EVALUATION not in study.task_class.supports:
         raise ConfigError(f"{name} does not apply to {study.protocol}, which opens no sum to evaluate a model by; leave it out")
     require_comparable(study.codebook)
+    if estimation.site_figures != "none" and study.is_private:
+        raise ConfigError("site_figures: noise would hide figures of a few sites, and they would cost more; leave it out")
     for candidate in estimation.candidates:
         if unknown := sorted(set(candidate.features) - set(study.codebook.names)):
             raise ConfigError(f"candidates: {unknown[0]!r} is no feature of the codebook")

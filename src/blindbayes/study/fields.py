@@ -11,6 +11,7 @@ from blindbayes.data.split import MAX_FRACTION
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics.evaluation import require_bins
+from blindbayes.statistics.site_figures import DETAILS, SiteDetail
 
 MAX_NOTE_LENGTH = 2000
 MAX_RUN_SECONDS = 30 * 86400
@@ -176,6 +177,9 @@ class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         What a cross-validation compares; by default the study's own settings alone.
     score_bins : int, default=40
         The number of bins of a class's log-odds in an evaluation, an even number; their edges are public.
+    site_figures : "none", "spread" or "each"
+        What an evaluation opens about single parties, besides the sum: nothing, mean and standard deviation of their
+        accuracies (of six parties or more), or each party's by its name. In whole percent, and only without epsilon.
     """
 
     alpha: float = 1.0
@@ -185,8 +189,13 @@ class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     score_bins: int = 40
     folds: int = 0
     candidates: tuple[Candidate, ...] = ()
+    site_figures: SiteDetail = "none"
 
     def __post_init__(self) -> None:
+        if self.site_figures not in DETAILS:
+            raise ConfigError("site_figures is 'none', 'spread' or 'each'")
+        if self.site_figures != "none" and not self.held_out:
+            raise ConfigError("site_figures is about an evaluation: set held_out, for example held_out = 0.2")
         if not is_number(self.held_out) or not 0 <= self.held_out <= MAX_FRACTION:
             raise ConfigError(f"held_out is a fraction from 0 (every row trains) to {MAX_FRACTION:g}")
         require_bins(self.score_bins)

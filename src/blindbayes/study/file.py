@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import tomlkit
@@ -33,6 +33,9 @@ from blindbayes.study.study import KINDS, SIMULATION, ColumnStudy, JoinStudy, Ro
 from blindbayes.study.tasks import registry
 from blindbayes.study.tasks.task import StudyTask
 from blindbayes.study.tasks.traits import Support
+
+if TYPE_CHECKING:
+    from blindbayes.study.tasks.result import JointResult, Result
 
 __all__ = ["Deadlines", "Estimation", "Limits", "Party", "Privacy", "StudyFile"]
 _OUTSIDE_THE_HASH = ("changes", "signatures")
@@ -222,9 +225,10 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"{self.protocol} adds up no rows")
         return self.task.setting
 
-    def simulate(self, sources: Mapping[str, Any], **options: Any) -> Any:
+    def simulate(self, sources: Mapping[str, Any], **options: Any) -> Result | JointResult:
         """Run the study in this process under its own hash, with its parties and hosts. See `Study.simulate`."""
-        return import_module(SIMULATION).simulate(self.agreement, sources, **options)
+        result: Result | JointResult = import_module(SIMULATION).simulate(self.agreement, sources, **options)
+        return result
 
     def host(self, role: str) -> str:
         """Return the party that runs a role."""

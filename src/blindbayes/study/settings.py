@@ -45,7 +45,10 @@ class Setting(NamedTuple):
 SECTIONS = {  # introductions on the page, by file and table
     "site.courier": "Only where an installed package of your own carries the frames (entry point `blindbayes.couriers`).",
     "site.carrier": "Only where an engine (NVIDIA FLARE, Flower) carries the frames; see the page on engines.",
+    "site.notify": "Off without this table: staff are notified when a decision waits. A message holds the title of the study, "
+    "who asks and a link to the console, no more.",
     "site.tls": "Only for a consortium with a certificate authority. The pins stay; all its sites set this, or none.",
+    "site.sign_in": "Only where staff sign in to the console by an OpenID Connect provider; see the page on sign-in.",
     "site.policy": "The defaults are the strict ones. What is not allowed here does not run.",
     "study": "`blindbayes study init` writes it; its hash covers everything but the signatures and the changes of the roster.",
     "study.columns": 'Only with `kind = "columns"` or `"join"`.',
@@ -79,10 +82,53 @@ SETTINGS = {
     "site.rows.decimal": Setting(
         "decimal separator of a text file: `.` or `,`. It is declared, since no row may decide how others are read"
     ),
+    "site.rows.thousands": Setting(
+        "separator of thousands in numbers of a text file: `.`, `,`, a blank or an apostrophe; empty for none"
+    ),
+    "site.rows.missing": Setting("texts that mean no value, in all columns, besides those that the codebook lists"),
     "site.rows.names": Setting("columns of a text file without a header row"),
     "site.rows.map": Setting("columns derived from the table's own, under `[rows.map]`; see the page on reading tables"),
+    "site.rows.omop": Setting(
+        "schema of the OMOP tables in the database that `source` names, without `table` and `map`; the study's codebook says "
+        "what is read from it (`[omop]`)"
+    ),
     "site.rows.spark": Setting(
         "settings of the Spark session, under `[rows.spark]`, such as `spark.master`; see the page on reading tables"
+    ),
+    "site.console.data": Setting(
+        "folder whose tables staff can choose in the console, and to which they upload (relative to the site's folder)"
+    ),
+    "site.console.max_upload_mb": Setting("maximum size of an uploaded table; 0 turns uploads off"),
+    "site.console.preview_rows": Setting(
+        "number of rows that a steward can see on the page Table, up to 20; 0 turns the preview off",
+        more="Each preview is an entry in the audit log. Its cells are sent to that steward's browser only, and stored nowhere",
+    ),
+    "site.console.databases": Setting(
+        "host:port of each PostgreSQL server that staff may name in the console; none by default",
+        more="Staff choose a password by the name of a file in the folder `secrets/`, and never see it",
+    ),
+    "site.sign_in.issuer": Setting(
+        "address of the OpenID Connect provider; https, or http on this machine",
+        more="Exactly as in its discovery document. The provider is contacted only when somebody signs in this way",
+    ),
+    "site.sign_in.client_id": Setting("the console's client at the provider"),
+    "site.sign_in.roles": Setting(
+        "values of the roles claim, each with the role it gives: steward, officer or analyst",
+        more="Under `[sign_in.roles]`. Without a listed value there is no access",
+    ),
+    "site.sign_in.secret_file": Setting(
+        "file with the client's secret, mode 600 (relative to the site's folder); none for a public client"
+    ),
+    "site.sign_in.roles_claim": Setting("claim of the ID token with the roles; a dot leads into a nested table"),
+    "site.sign_in.name_claim": Setting("claim of the ID token with the name for pages and log"),
+    "site.sign_in.scope": Setting("scopes that are requested"),
+    "site.sign_in.authority": Setting("PEM file of the authority of the provider's certificate; none trusts the system's"),
+    "site.sign_in.max_session_minutes": Setting(
+        "maximum length of a session; it ends with the ID token if that is sooner, and is never refreshed"
+    ),
+    "site.sign_in.first_approval_hours": Setting(
+        "how long the first steward's approval waits for the second, where both sign in by the organisation",
+        more="The site does not see when the provider removes a person",
     ),
     "site.relay.card": Setting("the relay's card"),
     "site.relay.sites": Setting("sites that are reached through the relay"),
@@ -91,6 +137,23 @@ SETTINGS = {
     "site.carrier.socket": Setting("socket file on which this agent and the engine's process meet"),
     "site.carrier.latency": Setting("time of one message: `milliseconds` (FLARE) or `seconds` (Flower)"),
     "site.carrier.sites": Setting("names of the other sites in the engine, where they differ"),
+    "site.notify.webhook": Setting(
+        "https address that receives a JSON message (`text`, `title`, `party`, `link`); http on loopback only"
+    ),
+    "site.notify.webhook_token": Setting("sent as `Authorization: Bearer`; write it as `${file:NAME}`"),
+    "site.notify.smtp": Setting("host:port of the mail server"),
+    "site.notify.smtp_tls": Setting(
+        "`starttls`, `tls`, or `none` for a server on this machine; certificates are always verified"
+    ),
+    "site.notify.smtp_user": Setting("name to sign in with; by default `mail_from`"),
+    "site.notify.smtp_password": Setting("password; write it as `${file:NAME}`. Without one nobody signs in"),
+    "site.notify.mail_from": Setting("sender of the message"),
+    "site.notify.mail_to": Setting("receivers of the message"),
+    "site.notify.console": Setting("address of the console in links; by default `http://` and `operator`"),
+    "site.notify.authority": Setting(
+        "PEM file of the authority that certifies webhook and mail server; by default the system's"
+    ),
+    "site.notify.timeout": Setting("seconds for one attempt, of three"),
     "site.tls.authority": Setting("PEM file of the authority's certificates"),
     "site.tls.certificate": Setting("PEM chain for this site's own key, made from `blindbayes site request`"),
     "site.policy.protocols": Setting("the protocols that may run"),
@@ -139,6 +202,10 @@ SETTINGS = {
         "minimum of `limits.min_cell` in an exact sum over rows; 0 for any",
         more="Cells of fewer rows are then suppressed before anything is opened; the exact sums of a table have one codebook",
     ),
+    "site.policy.site_figures": Setting(
+        "how much an evaluation may open about single sites: `none`, the `spread` of their accuracies, or `each` site's",
+        more="The spread of few sites can show their figures without names: docs/how-to/evaluation.md",
+    ),
     "site.policy.failed_outputs": Setting(
         "`false` writes no release of which a check in `disclosure.json` failed, such as cells of fewer than 10 rows",
         more="The sum is open by then: to keep small cells from being opened set `min_cell_of_sums`",
@@ -158,7 +225,7 @@ SETTINGS = {
         "keyed",
         'By scope shared, or `reveal = "matching"`',
     ),
-    "site.policy.approvers": Setting("number of stewards in people.toml who must approve a study; 2 for four eyes"),
+    "site.policy.approvers": Setting("number of stewards who must approve a study; 2 for four eyes"),
     "site.policy.min_colluders": Setting(
         "number of colluding sites that a study must withstand",
         "rows",
@@ -166,6 +233,11 @@ SETTINGS = {
     ),
     "site.policy.weaker_options": Setting(
         "allow options that weaken a study's protocol", more="Such as few `neighbours` of chain_sum"
+    ),
+    "site.policy.announce_decisions": Setting(
+        "send decisions about a study (received, approved, refused, revoked) to its other parties at once",
+        more="A reason goes with a refusal or revocation if the person who decides shares it. `false` sends nothing: a party "
+        "that starts a run learns only that this site takes no part",
     ),
     "site.policy.require_all_signatures": Setting("approve only studies that every party has signed"),
     # -- study.toml: all parties sign ----------------------------------------------------------------------------------
@@ -253,12 +325,24 @@ SETTINGS = {
         "what a cross-validation compares: tables with alpha, bins (of every numeric feature) or features", "rows"
     ),
     "study.estimation.score_bins": Setting("number of bins of a class's log-odds in an evaluation, even", "rows"),
+    "study.estimation.site_figures": Setting(
+        "what an evaluation opens about single sites: `none`, the `spread` of their accuracies (six sites or more), or `each`",
+        "rows",
+        "In whole percent, and only without epsilon; every site's policy must allow it (`site_figures`)",
+    ),
 }
 
 
 def line_of(path: str) -> str:
     """Return the comment beside a setting in its file; empty for a name that is not a setting."""
     return SETTINGS[path].line if path in SETTINGS else ""
+
+
+KIND_SENTENCES = {
+    "rows": "Every site holds the same columns about different people.",
+    "columns": "Sites hold different columns about the same people, in the same order.",
+    "join": "Sites hold different columns, and people are matched by an identifier; nobody learns who is in both lists.",
+}
 
 
 def option_lines(params: type[msgspec.Struct]) -> dict[str, str]:

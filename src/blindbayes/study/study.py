@@ -28,6 +28,8 @@ from blindbayes.study.tasks import registry
 from blindbayes.study.tasks.traits import Partition, Support
 
 if TYPE_CHECKING:
+    from blindbayes.study.tasks.evaluation import CrossValidationResult, EvaluationResult
+    from blindbayes.study.tasks.result import JointResult, Result
     from blindbayes.study.tasks.task import StudyTask
 
 SIMULATION = "blindbayes.study.simulation.driver"
@@ -125,7 +127,7 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         coins: Coins | None = None,
         faults: Sequence[Any] = (),
         keep: Keep = Keep.HEADERS,
-    ) -> Any:
+    ) -> Result | JointResult:
         """Run the study in this process.
 
         Parameters
@@ -153,7 +155,7 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Result or JointResult
             The model, or its shares.
         """
-        return import_module(SIMULATION).simulate(
+        result: Result | JointResult = import_module(SIMULATION).simulate(
             self,
             sources,
             base=base,
@@ -164,6 +166,7 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             faults=faults,
             keep=keep,
         )
+        return result
 
 
 class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="rows"):
@@ -193,7 +196,7 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         model: Any,
         sources: Mapping[str, Any],
         **options: Any,
-    ) -> Any:
+    ) -> EvaluationResult:
         """Evaluate a model on the held-out rows of all parties, in this process, by one more sum of the study's protocol.
 
         Parameters
@@ -213,9 +216,10 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         """
         if model is None:
             raise ConfigError("evaluate needs a model; `cross_validate` compares candidates without one")
-        return import_module(SIMULATION).evaluate(self, model, sources, **options)
+        result: EvaluationResult = import_module(SIMULATION).evaluate(self, model, sources, **options)
+        return result
 
-    def cross_validate(self, sources: Mapping[str, Any], **options: Any) -> Any:
+    def cross_validate(self, sources: Mapping[str, Any], **options: Any) -> CrossValidationResult:
         """Compare the study's candidates (`Estimation(folds=..., candidates=...)`) by cross-validation, in this process.
 
         Two sums in one run: the statistics of every fold, then the evaluations of all candidates on the folds that did not
@@ -226,7 +230,8 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         CrossValidationResult
             `evaluations` (one per candidate), `best` and `table`. Equal to cross-validation on the pooled folds.
         """
-        return import_module(SIMULATION).evaluate(self, None, sources, **options)
+        result: CrossValidationResult = import_module(SIMULATION).evaluate(self, None, sources, **options)
+        return result
 
 
 class ColumnStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="columns"):

@@ -326,7 +326,7 @@ def train_class_holder(
         trained.sums[name], trained.ot_senders[name], trained.back_receivers[name] = share, ot_sender, ot_receiver
     for name in join.holders:  # nothing else is opened or used before every join was found large enough
         if join.overlap_epsilon is not None:
-            own_noise, bits = _noise(noise, name), join.noise_bits(name)
+            own_noise, bits = require_noise(noise, name), join.noise_bits(name)
             trained.overlaps[name] = yield from on_counts.noisy(counts[name], own_noise, bits, True, coins)
     for name in join.holders:
         share, both = trained.sums[name], (trained.ot_senders[name], trained.back_receivers[name])
@@ -381,7 +381,7 @@ def train_attribute_holder(
     if join.min_overlap:
         yield from on_counts.enough(counts, join.min_overlap, False, coins)
     if join.overlap_epsilon is not None:
-        own_noise, bits = _noise(noise, other), join.noise_bits(run.me)
+        own_noise, bits = require_noise(noise, other), join.noise_bits(run.me)
         overlaps[other] = yield from on_counts.noisy(counts, own_noise, bits, False, coins)
     sums, layout = _cut(share), columns.layout(run.me)
     tables = yield from shared_model.attribute_holder(run, other, sums, (layout, plan), both, coins, tables_noise)
@@ -420,7 +420,8 @@ def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], 
     return committed
 
 
-def _noise(noise: Mapping[str, int] | None, other: str) -> int:
+def require_noise(noise: Mapping[str, int] | None, other: str) -> int:
+    """Return the noise of the estimate with one party. Raises without one."""
     if noise is None or other not in noise:
         raise LocalProtocolError("an estimate of the joined identifiers is never opened without noise")
     return noise[other]

@@ -8,7 +8,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.protocols.reference.messages import TotalShown, VectorShown
-from blindbayes.protocols.registry import Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocols.registry import Smallest, SumProtocol, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
 
 COLLECTOR = "collector"
@@ -38,7 +38,7 @@ def collector(run: Run, setting: SumSetup) -> Role[Total]:
     return Total(total, tuple(shown))
 
 
-class Reference:
+class Reference(SumProtocol):
     """The plaintext protocol."""
 
     name = "reference"
@@ -51,9 +51,6 @@ class Reference:
 
     def learners(self, setting: SumSetup) -> tuple[str, ...]:
         return self.roster(setting)
-
-    def resists(self, setting: SumSetup) -> bool:
-        return False
 
     def smallest(self, setting: SumSetup, corrupt: int, *, malicious: bool) -> Smallest:
         """Return 1: the collector sees every vector by itself."""

@@ -7,7 +7,7 @@ import contextlib
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import ConfigError
 from blindbayes.protocols.core import Role, Run
-from blindbayes.protocols.registry import Coalition, Smallest, SumSetup, Total, require_options, require_vector
+from blindbayes.protocols.registry import Coalition, Smallest, SumProtocol, SumSetup, Total, require_options, require_vector
 from blindbayes.protocols.secure_sum import graph
 from blindbayes.protocols.secure_sum.contributor import contributor
 from blindbayes.protocols.secure_sum.keys import OPTIONS, SERVER, MaskedSumSetup
@@ -16,7 +16,7 @@ from blindbayes.protocols.secure_sum.server import server
 from blindbayes.wire import U64Array
 
 
-class MaskedSum:
+class MaskedSum(SumProtocol):
     """A sum under pairwise masks over a graph, with recovery of lost contributors."""
 
     name = "masked_sum"

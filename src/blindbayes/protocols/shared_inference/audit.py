@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from blindbayes.crypto.ot.softspoken import ChooserStream, SenderStream
 from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.core import Done, Role, Run, Send, mark, open_value, receive, receive_marked, step
-from blindbayes.protocols.shared_inference.decoys import Placed, fresh, offer_places, place_decoys
+from blindbayes.protocols.shared_inference.decoys import Decoys, Placed, among, draw_places, fresh, offer_places, place_decoys
 from blindbayes.protocols.shared_inference.messages import (
     DummiesCommitted,
     DummiesOpened,
@@ -38,7 +38,7 @@ from blindbayes.protocols.shared_inference.messages import (
     TablesCommitted,
 )
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_up, look_up_shape, serve
-from blindbayes.protocols.shared_inference.references import Asked, References, answer_dummies, random_values
+from blindbayes.protocols.shared_inference.references import answer_dummies, look_up_references, random_values, restore
 from blindbayes.protocols.shared_training.shared_model.score_layout import ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.tables import Tables, score
 from blindbayes.wire import U64Array
@@ -68,13 +68,13 @@ class Pledge:
     """The commitment that a party holds another to in a classification: the root of its tables, or earlier answers."""
 
     root: bytes
-    references: References | None = None
+    references: Decoys | None = None
 
     @classmethod
     def from_committed(cls, committed: Committed, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> Pledge:
         """Restore what training left. `tables` are the party's own shares of the tables of its features `names`."""
         stored = committed.references
-        return cls(committed.theirs, References.from_bytes(stored, plan, tables, names) if stored else None)
+        return cls(committed.theirs, restore(stored, plan, tables, names) if stored else None)
 
 
 def commit_tables(run: Run, other: str, tables: Tables, coins: Coins) -> Role[Committed]:
@@ -164,10 +164,8 @@ class Dummies:
     def draw(cls, query: SharedArgmaxSetup, holder: str, session: bytes, first: bytes, second: bytes) -> Dummies:
         """Derive the dummies from the coins of both parties."""
         coins = Coins.seeded(hashlib.sha256(session + first + second).digest())
-        extra = query.dummies
-        order = np.argsort(coins.words(query.count + extra), kind="stable")
-        columns = random_values(query.plan, query.shared.get(holder, ()), extra, coins)
-        return cls(np.sort(order[:extra]), np.sort(order[extra:]), columns)
+        places, others = draw_places(query.count, query.dummies, coins)
+        return cls(places, others, random_values(query.plan, query.shared.get(holder, ()), query.dummies, coins))
 
     def touched(self, plan: ScoreLayout) -> list[tuple[str, int, int]]:
         """Return each (feature, selector, entry) that some dummy chose, once."""
@@ -177,20 +175,6 @@ class Dummies:
             for selector in range(chosen.shape[1]):
                 cells |= {(name, selector, int(value)) for value in np.unique(chosen[:, selector]) if value}
         return sorted(cells)
-
-
-def among(dummies: Dummies | Asked, columns: Mapping[str, Codes]) -> dict[str, Codes]:
-    """Return the instances' values with the dummies' in their places."""
-    columns_mixed = {}
-    for name, own in dummies.columns.items():
-        mixed = np.empty(len(dummies.places) + len(dummies.others), dtype=np.int64)
-        mixed[dummies.places], mixed[dummies.others] = own, columns[name]
-        columns_mixed[name] = mixed
-    return columns_mixed
-
-
-def _widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
-    return replace(query, count=query.count + query.dummies, audit_rate=0.0)
 
 
 def _hashed(seed: bytes, session: bytes) -> bytes:
@@ -297,7 +281,7 @@ def serve_audited(
     if not query.dummies or not query.shared.get(holder, ()):
         return (yield from serve(query, holder, tables, hash_, stream))
     if not query.opens_cells:
-        answered = yield from serve(_widened(query), holder, tables, hash_, stream)
+        answered = yield from serve(query.widened(query.dummies), holder, tables, hash_, stream)
         return (yield from answer_dummies(run, query, holder, answered, hash_, stream))
     if committed is None:
         raise LocalProtocolError("an audit needs the commitment to the tables that training made")
@@ -305,8 +289,9 @@ def serve_audited(
     promised = yield from receive_marked(holder, DummiesCommitted, session, 0)
     mine = coins.bytes(_SEED)
     yield Send(holder, DummiesSeeded(mark(session, DummiesSeeded, 0), mine))
-    heard = _Heard(run, _widened(query), holder)
-    shares = yield from heard.over(serve(_widened(query), holder, tables, hash_, stream))
+    wide = query.widened(query.dummies)
+    heard = _Heard(run, wide, holder)
+    shares = yield from heard.over(serve(wide, holder, tables, hash_, stream))
     seeds = coins.words(2 * len(shares)).reshape(-1, 2)
     digests = _share_commitments(session, seeds, np.arange(len(shares)), shares.reshape(len(shares), -1)).reshape(-1)
     signature = _sign(run, heard.digest(run, run.me, holder, session, digests))
@@ -350,9 +335,7 @@ def look_up_audited(
     if not query.dummies or not query.shared.get(me, ()):
         return (yield from look_up(query, columns, me, hash_, stream))
     if not query.opens_cells:
-        asked = Asked.draw(query, _references(pledge), coins)
-        looked = yield from look_up(_widened(query), among(asked, columns), me, hash_, stream)
-        return (yield from asked.check(run, query, looked, hash_, stream))
+        return (yield from look_up_references(run, query, columns, _references(pledge), hash_, stream, coins))
     if pledge is None:
         raise LocalProtocolError(_NOTHING_LEFT)
     session, sender, root = hash_.session, query.class_holder, pledge.root
@@ -362,8 +345,9 @@ def look_up_audited(
     if len(seeded.seed) != _SEED:
         raise PeerProtocolError("a seed has 32 bytes", party=sender)
     dummies = Dummies.draw(query, me, session, mine, seeded.seed)
-    heard = _Heard(run, _widened(query), me, dummies.places)
-    shares = yield from heard.over(look_up(_widened(query), among(dummies, columns), me, hash_, stream))
+    wide, mixed = query.widened(query.dummies), among(dummies.columns, dummies.places, columns, dummies.others)
+    heard = _Heard(run, wide, me, dummies.places)
+    shares = yield from heard.over(look_up(wide, mixed, me, hash_, stream))
     promised = yield from receive_marked(sender, SharesCommitted, session, 0)
     if promised.digests.size != (4 + shares[0].size) * len(shares):
         raise PeerProtocolError("the commitments to shares have the wrong length", party=sender)
@@ -400,7 +384,7 @@ def look_up_audited(
 _NOTHING_LEFT = "an audit needs what training left for it: the commitment to the tables, the references"
 
 
-def _references(pledge: Pledge | None) -> References:
+def _references(pledge: Pledge | None) -> Decoys:
     if pledge is None or pledge.references is None:
         raise LocalProtocolError(_NOTHING_LEFT)
     return pledge.references

@@ -16,7 +16,7 @@ from blindbayes.crypto.tweaks import Block128, TweakedHash
 from blindbayes.errors import IntegrityError, PeerProtocolError
 from blindbayes.protocols.core import Role, Send, mark, receive_marked
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, classes_of
-from blindbayes.protocols.shared_inference.decoys import Placed, hear_decoys, widened
+from blindbayes.protocols.shared_inference.decoys import Placed, hear_decoys
 from blindbayes.protocols.shared_inference.messages import ArgmaxGarbled, DecoysTagged, LabelsReturned, ScoresChosen
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
 from blindbayes.protocols.shared_inference.tally import offer_tally, take_tally
@@ -75,7 +75,7 @@ def garble(
     `shares` are of the instances or, with what their choices are checked by, of all places.
     """
     plan, other, classes = query.plan, query.holders[0], []
-    wide = query if chosen_places is None else widened(query)
+    wide = query if chosen_places is None else query.widened(query.decoys)
     outputs = []
     garbler = Garbler(hash_, stream.delta)
     for index, part in enumerate(wide.chunks()):
@@ -119,7 +119,7 @@ def evaluate(
     """
     plan, other, wide, placed = query.plan, query.class_holder, query, None
     if isinstance(total, Placed):
-        wide, placed, total = widened(query), total, total.shares
+        wide, placed, total = query.widened(query.decoys), total, total.shares
     waiting: list[Wires] = []
     for at, part in enumerate(wide.chunks()):
         shares = total[part]

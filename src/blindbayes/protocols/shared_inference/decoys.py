@@ -33,13 +33,9 @@ from blindbayes.wire import U64Array
 Codes = npt.NDArray[np.int64]
 
 
-def widened(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
-    return replace(query, count=query.count + query.decoys, audit_rate=0.0)
-
-
 def _asked(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
     """Return what is looked up at all places: nothing if the shares have noise, since look-ups have dummies then."""
-    wide = widened(query)
+    wide = query.widened(query.decoys)
     return replace(wide, shared={}) if query.opens_cells else wide
 
 
@@ -116,11 +112,32 @@ def hear_decoys(query: SharedArgmaxSetup, q: Block128, hash_: TweakedHash, strea
 
 @dataclass(frozen=True, slots=True)
 class Decoys:
-    """The instances at the places of decoys: values, the evaluator's shares of the scores, the expected classes."""
+    """Instances whose classes are known: values, their asker's shares of the scores, the classes that have to come out."""
 
     columns: Mapping[str, Codes] = field(repr=False)
     shares: Limbs = field(repr=False)
     classes: Codes = field(repr=False)
+
+    def pick(self, count: int, coins: Coins) -> Decoys:
+        """Return any of them, `count` times."""
+        picked = (coins.words(count) % np.uint64(len(self.classes))).astype(np.int64)
+        columns = {name: codes[picked] for name, codes in self.columns.items()}
+        return Decoys(columns, self.shares[picked], self.classes[picked])
+
+
+def draw_places(count: int, extra: int, coins: Coins) -> tuple[Codes, Codes]:
+    """Draw the places of `extra` instances among `count` others; return both, in order."""
+    order = np.argsort(coins.words(count + extra), kind="stable")
+    return np.sort(order[:extra]), np.sort(order[extra:])
+
+
+def among(made: Mapping[str, Codes], places: Codes, columns: Mapping[str, Codes], others: Codes) -> dict[str, Codes]:
+    """Return the instances' values with made-up ones at their places."""
+    mixed = {}
+    for name, own in made.items():
+        mixed[name] = np.empty(len(places) + len(others), dtype=np.int64)
+        mixed[name][places], mixed[name][others] = own, columns[name]
+    return mixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +179,7 @@ def place_decoys(
     instances, places = _instances(query, decoys), np.flatnonzero(number == decoys[group])
     total = np.empty((len(number), plan.classes - 1, plan.limbs), dtype=np.uint64)
     total[instances], total[places] = shares, made.shares
-    mixed = {}
-    for name, own in made.columns.items():
-        mixed[name] = np.empty(len(number), dtype=np.int64)
-        mixed[name][instances], mixed[name][places] = columns[name], own
+    mixed = among(made.columns, places, columns, instances)
     gate = OutputGate.choosing(_choices(number, decoys[group]), plan)
     looked = yield from look_up(_asked(query), mixed, me, _hash(hash_), stream, gate)
     moved = _moved(query, gate.scores, lm.subtract(np.zeros_like(gate.scores), gate.scores))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,10 @@ class SharedArgmaxSetup:
     def decoys(self) -> int:
         """Number of decoys among the instances in the comparison: one for each group, begun or full."""
         return math.ceil(self.count / self.apart) if self.audit_rate else 0
+
+    def widened(self, extra: int) -> SharedArgmaxSetup:
+        """Return the batch with more instances among the others: dummies or decoys."""
+        return replace(self, count=self.count + extra, audit_rate=0.0)
 
     def chunk(self) -> int:
         """Return the instances per message: comparisons dominate, or look-ups where there are many selectors."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from blindbayes.errors import DataError, IntegrityError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
 from blindbayes.protocols.shared_inference.comparing import evaluate, garble
-from blindbayes.protocols.shared_inference.decoys import Decoys, made_up
+from blindbayes.protocols.shared_inference.decoys import Decoys, among, draw_places, made_up
 from blindbayes.protocols.shared_inference.messages import DummiesPlaced
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_up, serve
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout, ScoreLayout
@@ -52,27 +52,12 @@ def random_values(plan: ScoreLayout, names: Sequence[str], count: int, coins: Co
     return columns
 
 
-@dataclass(frozen=True, slots=True)
-class References:
-    """The reference instances of the asking party: values, its shares of the scores, and their classes in training."""
-
-    columns: Mapping[str, Codes] = field(repr=False)
-    shares: Limbs = field(repr=False)
-    classes: Codes = field(repr=False)
-
-    @classmethod
-    def from_bytes(cls, stored: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> References:
-        """Restore what training left: a seed and the classes. `tables` are its own shares of the tables of `names`."""
-        classes = np.frombuffer(stored[_SEED:], dtype="<u2").astype(np.int64)
-        if len(classes) != COUNT or (classes >= plan.classes).any():
-            raise DataError("the share file holds no whole set of reference instances")
-        return cls(*_expand(stored[:_SEED], plan, tables, names), classes)
-
-    def pick(self, count: int, coins: Coins) -> Decoys:
-        """Return any of them, `count` times."""
-        picked = (coins.words(count) % np.uint64(COUNT)).astype(np.int64)
-        columns = {name: codes[picked] for name, codes in self.columns.items()}
-        return Decoys(columns, self.shares[picked], self.classes[picked])
+def restore(stored: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> Decoys:
+    """Restore what training left: a seed and the classes. `tables` are the asker's own shares of the tables of `names`."""
+    classes = np.frombuffer(stored[_SEED:], dtype="<u2").astype(np.int64)
+    if len(classes) != COUNT or (classes >= plan.classes).any():
+        raise DataError("the share file holds no whole set of reference instances")
+    return Decoys(*_expand(stored[:_SEED], plan, tables, names), classes)
 
 
 def _expand(seed: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> tuple[dict[str, Codes], Limbs]:
@@ -147,33 +132,27 @@ def answer_dummies(
     return np.delete(shares, places, axis=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """References among the look-ups of one batch."""
+def look_up_references(
+    run: Run,
+    query: SharedArgmaxSetup,
+    columns: Mapping[str, Codes],
+    references: Decoys,
+    hash_: TweakedHash,
+    stream: ChooserStream,
+    coins: Coins,
+) -> Role[Limbs]:
+    """Look up with references among the instances, reveal their places, compare and check their classes.
 
-    places: Codes
-    others: Codes
-    picked: Decoys = field(repr=False)
-
-    @classmethod
-    def draw(cls, query: SharedArgmaxSetup, references: References, coins: Coins) -> Asked:
-        order = np.argsort(coins.words(query.count + query.dummies), kind="stable")
-        picked = references.pick(query.dummies, coins)
-        return cls(np.sort(order[: query.dummies]), np.sort(order[query.dummies :]), picked)
-
-    @property
-    def columns(self) -> Mapping[str, Codes]:
-        return self.picked.columns
-
-    def check(
-        self, run: Run, query: SharedArgmaxSetup, shares: Limbs, hash_: TweakedHash, stream: ChooserStream
-    ) -> Role[Limbs]:
-        """Reveal the places, compare, check the classes; return the shares of the instances."""
-        server = query.class_holder
-        yield Send(server, DummiesPlaced(mark(hash_.session, DummiesPlaced, 0), self.places.astype(np.uint64)))
-        setup, fresh = _apart(query, run.me, hash_)
-        total = lm.add(shares[self.places], self.picked.shares)
-        classes = yield from evaluate(setup, total, fresh, stream, run.me)
-        if classes is None or not np.array_equal(classes, self.picked.classes):
-            raise IntegrityError(party=server)
-        return np.ascontiguousarray(shares[self.others])
+    Return the shares of the instances.
+    """
+    server = query.class_holder
+    places, others = draw_places(query.count, query.dummies, coins)
+    picked = references.pick(query.dummies, coins)
+    mixed = among(picked.columns, places, columns, others)
+    shares = yield from look_up(query.widened(query.dummies), mixed, run.me, hash_, stream)
+    yield Send(server, DummiesPlaced(mark(hash_.session, DummiesPlaced, 0), places.astype(np.uint64)))
+    setup, fresh = _apart(query, run.me, hash_)
+    classes = yield from evaluate(setup, lm.add(shares[places], picked.shares), fresh, stream, run.me)
+    if classes is None or not np.array_equal(classes, picked.classes):
+        raise IntegrityError(party=server)
+    return np.ascontiguousarray(shares[others])

@@ -36,7 +36,7 @@ def _positions(outputs: Wires) -> U64Array:
 def offer_tally(
     query: SharedArgmaxSetup, outputs: list[Wires], labels: Counts | None, hash_: TweakedHash, stream: SenderStream, me: str
 ) -> Role[Counts | None]:
-    """Run the garbler's side: steps T1 to T3."""
+    """Run the garbler's side: steps T1 to T3. A label of -1 keeps a place out of the totals."""
     classes, other = query.plan.classes, query.holders[0]
     if labels is None or labels.shape != (query.count,):
         raise LocalProtocolError("a tally needs the class of every instance")
@@ -44,8 +44,9 @@ def offer_tally(
     for at, (part, out) in enumerate(zip(query.chunks(), outputs, strict=True)):
         count, bits = part.stop - part.start, len(out)
         table = np.zeros((count, 1, entries, classes * classes, 1), dtype=np.uint64)
+        known = np.flatnonzero(labels[part] >= 0)  # a place without a class is in no total
         for value in range(classes):
-            table[np.arange(count), 0, value, labels[part] * classes + value] = 1
+            table[known, 0, value, labels[part][known] * classes + value] = 1
         chosen = yield from receive_marked(other, EntriesChosen, hash_.session, _AFTER + at)  # T1
         q = stream.extend(chosen.corrections, count * bits, other).reshape(-1, bits, 2)
         total = np.zeros((count, classes * classes, 1), dtype=np.uint64)
@@ -78,7 +79,11 @@ def take_tally(
 
 
 def _open(query: SharedArgmaxSetup, shares: U64Array, other: str, session: bytes, me: str) -> Role[Counts | None]:
-    """Send the shares of the totals to the other if it learns them, and return the totals for a learner (T3)."""
+    """Send the shares of the totals to the other if it learns them, and return the totals for a learner (T3).
+
+    Impossible totals are an error only if the other has learned them too. Otherwise a failure would answer a guess of the
+    other's, so they are returned, and the learner's site refuses them by itself (`is_possible`).
+    """
     if other in query.learners:
         yield Send(other, TotalsShared(mark(session, TotalsShared, 0), shares))
     if me not in query.learners:
@@ -86,11 +91,21 @@ def _open(query: SharedArgmaxSetup, shares: U64Array, other: str, session: bytes
     theirs = yield from receive_marked(other, TotalsShared, session, 0)
     if theirs.shares.shape != shares.shape:
         raise PeerProtocolError("the shares of totals have the wrong length", party=other)
-    return require_totals((shares + theirs.shares).view(np.int64), query.count, other)
+    totals = _add(shares, theirs.shares)
+    return require_totals(totals, query.count, other) if other in query.learners else totals
+
+
+def _add(mine: U64Array, theirs: U64Array) -> Counts:
+    return (mine + theirs).view(np.int64)
+
+
+def is_possible(totals: Counts, count: int) -> bool:
+    """Return True for totals of that many instances."""
+    return bool(totals.min() >= 0 and totals.max() <= count and totals.sum() == count)
 
 
 def require_totals(totals: Counts, count: int, party: str) -> Counts:
     """Return totals of that many instances. Raises `PeerProtocolError` for other numbers."""
-    if totals.min() < 0 or totals.max() > count or totals.sum() != count:
+    if not is_possible(totals, count):
         raise PeerProtocolError("the totals are not those of the instances", party=party)
     return totals

@@ -38,29 +38,15 @@ def simulate(
     keep: Keep = Keep.HEADERS,
 ) -> RunResult:
     """Run a study with every party in this process. See `Study.simulate`."""
-    if not isinstance(sources, Mapping):
-        raise ConfigError("sources maps the name of each party to its table")
     study = agreed.study if isinstance(agreed, Agreement) else agreed
-    ledgers, policies, coins = ledgers or {}, policies or {}, coins or Coins.system()
-    task_class = study.task_class
-    if (base is not None or removed is not None or faults) and Support.INCREMENTS not in task_class.supports:
+    if (base is not None or removed is not None or faults) and Support.INCREMENTS not in study.task_class.supports:
         raise ConfigError(f"{study.protocol}, over {study.partition}, takes no base, removed rows or faults")
-    removed = removed or {}
     if removed and study.privacy.rows_per_person is not None:
         raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
-    if unknown := sorted({*removed, *ledgers, *policies} - set(sources)):
-        raise ConfigError(f"{unknown[0]!r} is no party of this run")
-    key = key_of(coins)
-    sites = {
-        name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN), base, key=key)
-        for name, source in sources.items()
-    }
-    agreement = agreed if isinstance(agreed, Agreement) else task_class.agree_locally(study, sites)
-    _require_parties(agreement, sites)
-    task = agreement.task
-    task.require_runnable()
-    for policy in policies.values():
-        require_allowed(policy, task.disclosure)
+    coins = coins or Coins.system()
+    sites = _sites(sources, removed or {}, ledgers or {}, policies or {}, base, key_of(coins))
+    task = _agree(agreed, sites).task
+    _require_runnable(task, policies or {})
     if base is not None and isinstance(task, SumTask):
         if base.statistics is None:
             raise ConfigError("the earlier result holds probabilities without counts: nothing can be added to it")
@@ -82,33 +68,48 @@ def evaluate(
     keep: Keep = Keep.HEADERS,
 ) -> RunResult:
     """Evaluate a model with every party in this process; without one, cross-validate. See `RowStudy.evaluate`."""
-    if not isinstance(sources, Mapping):
-        raise ConfigError("sources maps the name of each party to its table")
-    ledgers, policies, coins = ledgers or {}, policies or {}, coins or Coins.system()
-    if unknown := sorted({*policies, *ledgers} - set(sources)):
-        raise ConfigError(f"{unknown[0]!r} is no party of this run")
-    fitted = load(model) if isinstance(model, str | os.PathLike) else getattr(model, "model", model)
+    fitted = load(model) if isinstance(model, str | os.PathLike) else model.model if isinstance(model, Result) else model
     if fitted is not None and not isinstance(fitted, BaseNaiveBayes):
         raise ConfigError("model must be a fitted model, the result of a study that has one, or the path of a model file")
-    key = key_of(coins)
-    sites = {
-        name: MemorySite(name, each, None, ledgers.get(name), policies.get(name, OPEN), key=key)
-        for name, each in sources.items()
-    }
-    agreement = agreed if isinstance(agreed, Agreement) else agreed.task_class.agree_locally(agreed, sites)
-    _require_parties(agreement, sites)
-    task = evaluation_task(agreement, fitted)
-    task.require_runnable()
-    for policy in policies.values():
-        require_allowed(policy, task.disclosure)
+    coins = coins or Coins.system()
+    sites = _sites(sources, {}, ledgers or {}, policies or {}, None, key_of(coins))
+    task = evaluation_task(_agree(agreed, sites), fitted)
+    _require_runnable(task, policies or {})
     outcome = _run(task, sites, coins, (), keep)
     own = task.at(next(iter(sites.values())), "")
     return with_checks(own, own.result(outcome))
 
 
-def _require_parties(agreement: Agreement, sites: Mapping[str, MemorySite]) -> None:
+def _sites(
+    sources: Mapping[str, Any],
+    removed: Mapping[str, Any],
+    ledgers: Mapping[str, str | os.PathLike[str]],
+    policies: Mapping[str, Policy],
+    base: Result | None,
+    key: bytes,
+) -> dict[str, MemorySite]:
+    if not isinstance(sources, Mapping):
+        raise ConfigError("sources maps the name of each party to its table")
+    if unknown := sorted({*removed, *ledgers, *policies} - set(sources)):
+        raise ConfigError(f"{unknown[0]!r} is no party of this run")
+    return {
+        name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN), base, key=key)
+        for name, source in sources.items()
+    }
+
+
+def _agree(agreed: Study | Agreement, sites: Mapping[str, MemorySite]) -> Agreement:
+    """Return what the sites agree on. Raises unless they are the agreement's parties."""
+    agreement = agreed if isinstance(agreed, Agreement) else agreed.task_class.agree_locally(agreed, sites)
     if set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
         raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
+    return agreement
+
+
+def _require_runnable(task: StudyTask, policies: Mapping[str, Policy]) -> None:
+    task.require_runnable()
+    for policy in policies.values():
+        require_allowed(policy, task.disclosure)
 
 
 def _run(task: StudyTask, sites: Mapping[str, MemorySite], coins: Coins, faults: Sequence[Fault], keep: Keep) -> Outcome:
@@ -145,7 +146,7 @@ def run_tasks(
     runs = local_runs(tuple(hosts), study=study, run_id=run_id, coins=coins.derive("identities"), keys=keys)
     roles = {name: tasks[host].role(name, runs[name], coins.derive(f"party {name}")) for name, host in hosts.items()}
     outcome = run_in_memory(roles, faults=faults, keep=keep)
-    outputs: dict[str, dict[str, Any]] = {}
+    outputs: dict[str, dict[str, object]] = {}
     for name, host in hosts.items():
         if name in outcome.outputs:
             outputs.setdefault(host, {})[name] = outcome.outputs[name]

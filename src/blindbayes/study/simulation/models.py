@@ -223,6 +223,19 @@ class HiddenScores(JointModel):
         opened = {name: open_keyed(share, frames[name]) for name, share in self.shares.items()}
         return self._ask(opened, coins, to=to, scope=scope)
 
+    def evaluate(self, frames: Mapping[str, Any], *, to: str | None = None, coins: Coins | None = None) -> Prediction:
+        """Evaluate on labelled instances: totals by true and predicted class are opened, and no single class.
+
+        Without `to`, on instances that all parties bring in one order. With `to`, which must be the class holder, on everybody
+        in its table, with the others' columns where they have the same identifier; tables as in `score`.
+        """
+        if to is None:
+            return super().evaluate(frames, coins=coins)
+        if set(frames) != set(self.columns.owners):
+            raise ConfigError("evaluate takes one table per party: " + ", ".join(self.columns.owners))
+        opened = {name: open_keyed(share, frames[name]) for name, share in self.shares.items()}
+        return self._ask(opened, coins, to=to, evaluate=True)
+
 
 class JoinedModel(HiddenScores):
     """A model over an inner join: class counts and every table exist only as shares."""

@@ -12,8 +12,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
-from blindbayes.data.contribution_bound import ContributionBound
-from blindbayes.data.split import Split
+from blindbayes.data.split import Reading
 from blindbayes.data.table import evaluate_table
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import require_answers
@@ -29,9 +28,16 @@ from blindbayes.study.study import Study
 from blindbayes.study.tasks.columns import keys_of, require_own
 from blindbayes.study.tasks.prediction import Request
 from blindbayes.study.tasks.result import PreviousTotal
-from blindbayes.study.tasks.task import BatchColumns, State, Vector
+from blindbayes.study.tasks.task import BatchColumns, Computation, State, Vector
 
-OPEN = Policy(min_rows=0, exact_sums=True, max_epsilon_per_run=float("inf"), max_delta_per_run=1.0, reveal_matches=True)
+OPEN = Policy(
+    min_rows=0,
+    exact_sums=True,
+    max_epsilon_per_run=float("inf"),
+    max_delta_per_run=1.0,
+    reveal_matches=True,
+    site_figures="each",
+)
 """The policy of a site that allows what the study says."""
 _KEY = Coins.fresh_seed()  # a site in memory lasts as long as the process
 
@@ -39,6 +45,10 @@ _KEY = Coins.fresh_seed()  # a site in memory lasts as long as the process
 def key_of(coins: Coins) -> bytes:
     """Return the standing key of sites: the process's, or with seeded coins their own, to repeat a simulation."""
     return coins.derive("sites in memory").bytes(32) if coins.is_seeded else _KEY
+
+
+def _counted(source: Any, reading: Reading) -> Statistics:
+    return count_table(source, reading.codebook, lenient=reading.lenient, bound=reading.bound, split=reading.split)
 
 
 @dataclass
@@ -61,23 +71,14 @@ class MemorySite:
         """The key of held-out rows: no secret, so that another process evaluates a model on rows that did not train it."""
         return hashlib.sha256(f"held-out rows of a site in memory\n{self.name}".encode()).digest()
 
-    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None) -> Statistics:
-        return count_table(self.source, codebook, lenient=lenient, bound=bound, split=split)
+    def count(self, reading: Reading) -> Statistics:
+        return _counted(self.source, reading)
 
-    def evaluate(
-        self,
-        codebook: Codebook,
-        models: Sequence[Parameters],
-        bins: int,
-        *,
-        lenient: bool,
-        bound: ContributionBound | None,
-        split: Split | None,
-    ) -> list[Evaluation]:
-        return evaluate_table(self.source, codebook, models, bins, lenient=lenient, bound=bound, split=split)
+    def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
+        return evaluate_table(self.source, reading, models, bins)
 
-    def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
-        return None if self.taken_back is None else count_table(self.taken_back, codebook, lenient=lenient, split=split)
+    def removed(self, reading: Reading) -> Statistics | None:
+        return None if self.taken_back is None else _counted(self.taken_back, reading)
 
     def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
         return self.previous, False
@@ -105,24 +106,14 @@ class MemorySite:
     def state(self, counted: Vector) -> State:
         return State(hashlib.sha256(counted.words.tobytes()).hexdigest())
 
-    def authorise_and_charge(
-        self,
-        agreement: Agreement,
-        run_id: str,
-        charge: Charge | None,
-        *,
-        state: State | None = None,
-        quorum_size: int | None = None,
-        exact: bool = False,
-        overlap_with: Sequence[str] = (),
-        answers: int = 0,
-    ) -> None:
+    def authorise_and_charge(self, asked: Computation) -> None:
         """Pay and log. There is no past, so there is nothing to compare with."""
-        require_answers(agreement.study.options.get("queries"), answers)
-        if charge is not None and self.ledger is not None:
+        agreement, run_id = asked.agreement, asked.run_id
+        require_answers(agreement.study.options.get("queries"), asked.answers)
+        if asked.charge is not None and self.ledger is not None:
             purpose = f"study {(agreement.title or agreement.study.protocol)[:80]}"
-            charge.pay(Ledger(self.ledger), purpose, run=run_id, study=agreement.sha256)
-        self.log.append({"event": "computing", "run": run_id, "study": agreement.sha256, "exact": exact})
+            asked.charge.pay(Ledger(self.ledger), purpose, run=run_id, study=agreement.sha256)
+        self.log.append({"event": "computing", "run": run_id, "study": agreement.sha256, "exact": asked.exact})
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
         self.log.append({"event": "opened", "run": run_id, "study": agreement.sha256, "included": included})

@@ -8,6 +8,7 @@ from typing import Any
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
+from blindbayes.disclosure.value import Leaving
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols import link_bytes
@@ -45,7 +46,7 @@ def columns_for(study: Study, rows: int, owners: Mapping[str, tuple[str, ...]], 
     return replace(agreed, audit_rate=rate, weights=study.weights)
 
 
-class AlignedTask(ShareTask):
+class AlignedTask(ShareTask[Trained]):
     """Training by class_sums: row i of every party is the same entity."""
 
     name = "class_sums"
@@ -53,6 +54,7 @@ class AlignedTask(ShareTask):
     params = ClassSumsParams
     protocols = ("transfer", "class_sums", "shared_model")
     supports = frozenset({Support.WORDS, Support.MIN_CELL, Support.LABEL_EPSILON, Support.CLASS_WEIGHT})
+    leaving = Leaving.ENCRYPTED
     messages = (
         "the class holder sends transfer choices that hide the class of each row",
         "an attribute holder sends its rows under pads of which the class holder can take off one per row, and not tell which",

@@ -110,14 +110,14 @@ def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list
     )
     return [
         f"Both parties committed to their shares of the tables, each root signed. At least {rate:.1%} of what is looked up in "
-        f"a classification are {how} Whoever answers cannot tell them from instances until it has answered. If it answers m "
-        "instances out of other tables, and the change shows at a share q of dummies, it is caught, before any class of the "
+        f"a classification are {how} The answering party cannot tell them from instances until it has answered. If it answers "
+        "m instances out of other tables, and the change shows at a share q of dummies, it is caught, before any class of the "
         f"batch comes out, with probability at least 1 - (1 - {rate:g} q)^m: for 100 instances "
         f"{caught(rate, 100, seen / 2):.1%} if half of a column's values show it, {caught(rate, 100, seen / widest):.1%} for a "
         f"single value of the widest column. {compared} A party that follows the protocol is never accused. Not audited, "
         "because an audit opens inputs and these are people's: what a party brings itself (its own columns, prior and scores, "
         "its own share at its own values), by which it asks for one threshold of the other's part of a score per charged "
-        "instance. Scoring over a hidden join, where whoever answers knows which places can be dummies, is refused."
+        "instance. Scoring over a hidden join, where the party that answers knows which places can be dummies, is refused."
     ]
 
 

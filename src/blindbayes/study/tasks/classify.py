@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,11 @@ class Scoring(ABC):
         """The charge to the query budget: instances, and other answers that a party could get."""
         return self.count
 
+    @property
+    def tallied(self) -> int:
+        """The number of instances that totals are over."""
+        return self.count
+
     @abstractmethod
     def digest(self, key: bytes) -> bytes:
         """Return the keyed digest of the coded instances."""
@@ -81,7 +86,10 @@ class Scoring(ABC):
         )
 
 
-class LinedUpScoring(Scoring):
+L = TypeVar("L")  # what a classification sets up with the other parties before its batches
+
+
+class LinedUpScoring(Scoring, Generic[L]):
     """Classification batch after batch, on transfers that are set up first."""
 
     def __init__(self, share: ModelShare, columns: BatchColumns, source: ColumnSource | int) -> None:
@@ -119,15 +127,15 @@ class LinedUpScoring(Scoring):
             yield CodedRows(None, {}, min(BATCH, self.count - low))
 
     @abstractmethod
-    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Any]]:
+    def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], L]]:
         """Agree on what is public about this classification, then set up the transfers; return the sessions and links."""
 
     @abstractmethod
-    def _batch(self, run: Run, block: CodedRows, links: Any, coins: Coins) -> Role[Classes | None]:
+    def _batch(self, run: Run, block: CodedRows, links: L, coins: Coins) -> Role[Classes | None]:
         """Return the classes of one batch, for a learner."""
 
 
-class ArgmaxScoring(LinedUpScoring):
+class ArgmaxScoring(LinedUpScoring[L]):
     """Classification by shared_argmax."""
 
     def __init__(self, share: ModelShare, columns: BatchColumns, source: ColumnSource | int) -> None:
@@ -151,7 +159,7 @@ class Transfers:
     mesh: Mesh | None = field(default=None, repr=False)
 
 
-class ColumnScoring(ArgmaxScoring):
+class ColumnScoring(ArgmaxScoring[Transfers]):
     """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
 
     def __init__(
@@ -175,7 +183,9 @@ class ColumnScoring(ArgmaxScoring):
         return answers(self.columns, self._queries())
 
     def max_bytes(self) -> int | None:
-        return link_bytes.classification(self.columns, self.count, compare_all=self._compare_all, batch=BATCH)
+        return link_bytes.classification(
+            self.columns, self.count, compare_all=self._compare_all, tally=self._tally, batch=BATCH
+        )
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Transfers]]:
         holder, links = self.columns.class_holder, Transfers()
@@ -225,7 +235,7 @@ class ColumnScoring(ArgmaxScoring):
         return scores
 
 
-class JoinedScoring(ArgmaxScoring):
+class JoinedScoring(ArgmaxScoring[Links]):
     """With a model over an inner join: both sides' scores are shares."""
 
     def __init__(
@@ -243,7 +253,7 @@ class JoinedScoring(ArgmaxScoring):
         return answers(self.join, self._queries())
 
     def max_bytes(self) -> int | None:
-        return link_bytes.classification(self.columns, self.count, batch=BATCH)
+        return link_bytes.classification(self.columns, self.count, tally=self._tally, batch=BATCH)
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Links]]:
         facts = self.join.facts() + repr((self.count, self._reveal_to, *(["tally"] if self._tally else []))).encode()
@@ -266,6 +276,7 @@ class RowsAsked:
 
     rows: SharedRowsSetup
     asker: str
+    class_holder: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         if self.asker not in self.rows.parties:
@@ -281,7 +292,7 @@ class RowsAsked:
         return {party: names if party == self.asker else () for party in self.rows.parties}
 
 
-class RowScoring(LinedUpScoring):
+class RowScoring(LinedUpScoring[Mesh]):
     """With a model of private_ratio: some parties hold shares, and any party asks about instances of its own."""
 
     def __init__(self, share: ModelShare, asked: RowsAsked, source: ColumnSource | int) -> None:
@@ -310,7 +321,7 @@ def asked_of(public: Mapping[str, Any], to: str | None) -> BatchColumns:
 
 def scoring(
     share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False, tally: bool = False
-) -> LinedUpScoring:
+) -> ColumnScoring | JoinedScoring:
     """Return a party's side, from its share alone; a party without columns brings the number of instances."""
     join = JoinSetup.from_dict(share.public) if "join" in share.public else None
     columns = columns_of(share.public)

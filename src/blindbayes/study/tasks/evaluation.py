@@ -33,6 +33,7 @@ from blindbayes.dp.distributed.noisy_evaluation import NoisyEvaluation
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
+from blindbayes.io.untrusted import markdown
 from blindbayes.naive_bayes.model_file import dump_model
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
@@ -44,6 +45,7 @@ from blindbayes.report.plots import evaluation_plot
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.statistics.parameters import Parameters, estimate
+from blindbayes.statistics.site_figures import SiteCells, SiteFigures
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.fields import Candidate
 from blindbayes.study.study import Study
@@ -91,6 +93,7 @@ class EvaluationResult(_SumResult):
 
     evaluation: Evaluation = field(repr=False)
     model: BaseNaiveBayes = field(repr=False)  # that was evaluated
+    sites: SiteFigures | None = None  # what was opened about single sites; None: nothing
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -100,7 +103,8 @@ class EvaluationResult(_SumResult):
     @property
     def table(self) -> str:
         """The figures as tables in Markdown."""
-        return "\n".join(evaluation_lines(self.evaluation)) + "\n"
+        by_site = [] if self.sites is None else ["", *(f"- {markdown(line)}" for line in self.sites.lines)]
+        return "\n".join([*evaluation_lines(self.evaluation), *by_site]) + "\n"
 
     @property
     def plot(self) -> str:
@@ -114,8 +118,11 @@ class EvaluationResult(_SumResult):
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
         """Return the reports, the figures, the plot, the recalibrated model, and the model's card with its results."""
-        figures = json.dumps({**self.evaluation.to_dict(), **self.facts}, indent=2, allow_nan=False) + "\n"
+        by_site = {} if self.sites is None else {"sites": self.sites.to_dict()}
+        figures = json.dumps({**self.evaluation.to_dict(), **by_site, **self.facts}, indent=2, allow_nan=False) + "\n"
         facts = {**self.facts, "evaluated at": ", ".join(self.included)}
+        if self.sites is not None:
+            facts["by site"] = "; ".join(self.sites.lines)
         return {
             **super().files(),
             "evaluation.json": figures.encode(),
@@ -168,6 +175,9 @@ class EvaluationTask(SumTask):
         if (own.target, own.classes, own.names) != (book.target, book.classes, book.names):
             raise ConfigError("the model has another target, other classes or other features than the study's codebook")
         self.evaluated, self.models = model, (model._parameters(),)
+        self.by_site = self.site_cells
+        if self.by_site.unsafe:
+            raise PrivacyError(self.by_site.unsafe)
         self._plan(1, Fraction(1))
 
     def _plan(self, models: int, part: Fraction) -> None:
@@ -177,9 +187,10 @@ class EvaluationTask(SumTask):
         length = models * Evaluation.size(len(book.classes), self.bins)
         if self.plan is None:
             # All contributors: a later exact sum over fewer sites would show the difference.
-            ranges = ((-book.max_rows, book.max_rows, length),)
-            quorum = len(self.agreement.contributors)
-            setting = replace(self.setting, length=length, bound=book.max_rows, ranges=ranges, quorum=quorum)
+            ranges = tuple((-bound, bound, count) for bound, count in self._cells(length) if count)
+            quorum, length = len(self.agreement.contributors), length + self.by_site.size
+            bound = max(high for _, high, _ in ranges)
+            setting = replace(self.setting, length=length, bound=bound, ranges=ranges, quorum=quorum)
             self.setting = replace(setting, codebook=None)
         else:
             self.noisy = NoisyEvaluation.make(
@@ -194,14 +205,19 @@ class EvaluationTask(SumTask):
             bound = self.noisy.bound(self.sum.shares(self.agreement.contributors))
             self.setting = replace(self.setting, length=length, bound=bound)
         self.roles, self.learners = self.protocol.roster(self.setting), self.protocol.learners(self.setting)
-        self.evaluations: list[Evaluation] = []
+        self.vector: Words | None = None
+
+    def _cells(self, counts: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the bound and the number of the counts, and of the cells for figures by site."""
+        return (self.study.codebook.max_rows, counts), (self.by_site.bound, self.by_site.size)
 
     @cached_property
     def counted(self) -> str:
         """The hash of what the rows are counted for: codebook, models, bins and the part that is held out."""
         estimation = self.study.estimation
         digest = hashlib.sha256(b"blindbayes evaluation")
-        digest.update(json.dumps([self.study.codebook.sha256, self.bins, estimation.held_out]).encode())
+        facts = [self.study.codebook.sha256, self.bins, estimation.held_out, self.by_site.detail]
+        digest.update(json.dumps(facts).encode())
         for model in self.models:
             digest.update(model.codebook.sha256.encode() + model.log_prior.tobytes())
             for name, term in model.terms.items():
@@ -219,13 +235,13 @@ class EvaluationTask(SumTask):
     def read(self) -> None:
         if self.site.name not in self.agreement.contributors:
             return
-        self.evaluations = self.evaluate(self.models, self.split(held_out=True))
-        self._take(self.evaluations[0].rows, Counted(_words(self.evaluations)))
+        (own,) = self.evaluate(self.models, self.split(held_out=True))
+        self.vector = np.concatenate([own.words, self.by_site.cells(self.site.name, own).view(np.uint64)])
+        self._take(own.rows, Counted(self.vector))
 
     def evaluate(self, models: Sequence[Parameters], split: Split | None) -> list[Evaluation]:
         """Return the evaluations of models on one part of this site's rows, as the study reads them."""
-        lenient, bound = self.study.is_private, self.contribution_bound
-        return self.site.evaluate(self.study.codebook, models, self.bins, lenient=lenient, bound=bound, split=split)
+        return self.site.evaluate(self.reading(self.study.codebook, split), models, self.bins)
 
     def _take(self, rows: int, counted: Counted) -> None:
         limit = self.study.privacy.party_rows
@@ -235,9 +251,9 @@ class EvaluationTask(SumTask):
         self.state = replace(self.site.state(counted), counted=self.counted)
 
     def role(self, name: str, run: Run, coins: Coins) -> Role[Total | None]:
-        vector = None
-        if name == self.site.name and self.evaluations:
-            vector = self._with_noise(_words(self.evaluations), coins)
+        vector = self.vector if name == self.site.name else None
+        if vector is not None:
+            vector = self._with_noise(vector, coins)
         return self.protocol.role(run, self.setting, vector, coins.derive("role"))
 
     def _with_noise(self, words: Words, coins: Coins) -> Words:
@@ -254,15 +270,17 @@ class EvaluationTask(SumTask):
         if not (totals := self.totals(outcome)):
             return self._contributed(outcome, "This site contributed to the evaluation and did not learn it.")
         total = agreed_total(totals)
-        return EvaluationResult(**self._facts(total, outcome), evaluation=self._open(total)[0], model=self.evaluated)
+        (evaluation,), sites = self._open(total)
+        return EvaluationResult(**self._facts(total, outcome), evaluation=evaluation, model=self.evaluated, sites=sites)
 
-    def _open(self, total: Total) -> list[Evaluation]:
+    def _open(self, total: Total) -> tuple[list[Evaluation], SiteFigures | None]:
         words, classes = total.words.view(np.int64), self.study.codebook.classes
         try:
             if self.noisy is not None:
-                return self.noisy.open(words, self.sum.shares(total.included))
-            parts = words.reshape(-1, Evaluation.size(len(classes), self.bins))
-            return [Evaluation.from_vector(classes, self.bins, part) for part in parts]
+                return self.noisy.open(words, self.sum.shares(total.included)), None
+            counts = len(words) - self.by_site.size
+            parts = words[:counts].reshape(-1, Evaluation.size(len(classes), self.bins))
+            return [Evaluation.from_vector(classes, self.bins, part) for part in parts], self.by_site.open(words[counts:])
         except DataError as cause:
             raise PeerProtocolError(
                 "the total is the evaluation of no rows: a party sent a vector that is no evaluation", suspects=total.included
@@ -276,13 +294,13 @@ class EvaluationTask(SumTask):
             f"{self._what} of {', '.join(total.included)}.",
             f"Protocol {self.name}; {len(setting.contributors)} contributors, {len(total.included)} of them in the sum.",
             f"Opened: {setting.label}, of {self._opened_cells}. Who learned it stands in the leak report.",
-            CONCLUSION,
+            *self._conclusions,
         ]
         facts: dict[str, Any] = {"study": sha256, "protocol": self.name, "opened": setting.label, "evaluated on": self._what}
         if self.noisy is not None and self.plan is not None:
             lines.append(self.noisy.statement(describe_trust(self.sum, self.plan), self._composition, privacy.tuning_note).text)
             facts |= {"epsilon": privacy.epsilon, "delta": privacy.delta}
-        follows = (*follows_from_sum(self.name, setting, len(total.included)), CONCLUSION)
+        follows = (*follows_from_sum(self.name, setting, len(total.included)), *self._conclusions)
         return {
             "leakage": leakage_of(outcome),
             "cost": outcome.cost,
@@ -292,7 +310,15 @@ class EvaluationTask(SumTask):
             "facts": facts,
         }
 
-    _opened_cells = "the confusion matrix and of score bins"
+    @property
+    def _conclusions(self) -> tuple[str, ...]:
+        return (CONCLUSION, self.by_site.conclusion) if self.by_site.size else (CONCLUSION,)
+
+    @property
+    def _opened_cells(self) -> str:
+        by_site = f"; and {self.by_site.opened}" if self.by_site.size else ""
+        return f"the confusion matrix and of score bins{by_site}"
+
     _composition = "One release, beside that of training: their epsilons add up in the sites' ledgers."
 
     @property
@@ -304,7 +330,8 @@ class EvaluationTask(SumTask):
     @cached_property
     def disclosure(self) -> Disclosure:
         training = super().disclosure
-        return replace(training, outputs=self._outputs(training.learners), conclusions=(CONCLUSION,))
+        outputs = self._outputs(training.learners)
+        return replace(training, outputs=outputs, conclusions=self._conclusions, site_figures=self.by_site.detail)
 
     def _outputs(self, learners: tuple[str, ...]) -> tuple[Output, ...]:
         return self.further_outputs(learners)[:1]
@@ -316,12 +343,16 @@ class EvaluationTask(SumTask):
 class CrossValidationTask(EvaluationTask):
     """Sums of every fold, then the evaluations of all candidates on the folds that did not train them, in one run."""
 
-    _opened_cells = "the statistics of each fold; then of confusion matrices and score bins of each candidate"
+    @property
+    def _opened_cells(self) -> str:
+        return "the statistics of each fold; then of confusion matrices and score bins of each candidate"
+
     _composition = "Two releases of half the budget each: the statistics of the folds, and the evaluations of all candidates."
 
     def __init__(self, agreement: Agreement) -> None:
         """Plan both sums. Raises for a protocol that does not show every contributor the sum."""
         SumTask.__init__(self, agreement)
+        self.by_site = SiteCells("none", agreement.contributors)
         study, privacy, estimation = self.study, self.study.privacy, self.study.estimation
         self.folds, self.candidates = estimation.folds, estimation.candidates or (Candidate(),)
         self.books = tuple(dict.fromkeys(candidate_book(study.codebook, each) for each in self.candidates))
@@ -351,7 +382,6 @@ class CrossValidationTask(EvaluationTask):
             raise ConfigError(
                 f"by {self.name}, as agreed, not every site learns the sum: none can evaluate models of the folds"
             )
-        self.vector: Words | None = None
 
     @cached_property
     def counted(self) -> str:
@@ -376,12 +406,7 @@ class CrossValidationTask(EvaluationTask):
     def read(self) -> None:
         if self.site.name not in self.agreement.contributors:
             return
-        bound, private = self.contribution_bound, self.study.is_private
-        counted = [
-            self.site.count(book, lenient=private, bound=bound, split=self.fold(index))
-            for index in range(self.folds)
-            for book in self.books
-        ]
+        counted = [self.site.count(self.reading(book, self.fold(index))) for index in range(self.folds) for book in self.books]
         rows = sum(int(each.class_counts.sum()) for each in counted[:: len(self.books)])
         if self.plan is not None:
             self.vector = np.concatenate([self.plan.vector(each) for each in counted]).view(np.uint64)
@@ -463,7 +488,7 @@ class CrossValidationTask(EvaluationTask):
             return self._contributed(outcome, "This site contributed to the cross-validation and did not learn it.")
         total = agreed_total(totals)
         return CrossValidationResult(
-            **self._facts(total, outcome), candidates=self.candidates, evaluations=tuple(self._open(total))
+            **self._facts(total, outcome), candidates=self.candidates, evaluations=tuple(self._open(total)[0])
         )
 
     @property

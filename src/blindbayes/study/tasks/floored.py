@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from blindbayes._lazy import lazy
 from blindbayes.crypto.coins import Coins
-from blindbayes.disclosure.value import Disclosure, Output, RowSum
+from blindbayes.disclosure.value import Disclosure, Output, RowSum, Withstood
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
@@ -21,7 +21,6 @@ from blindbayes.protocols.secure_sum.keys import SERVER
 from blindbayes.statistics import Layout
 from blindbayes.statistics.floor import FlooredTable, impute, require_floor
 from blindbayes.statistics.parameters import estimate
-from blindbayes.statistics.recomputed import recompute
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, Result, about_run, csv_of, leakage_of, report_run, texts
@@ -29,8 +28,11 @@ from blindbayes.study.tasks.sums import SumTask, weighed
 
 if TYPE_CHECKING:
     from blindbayes.naive_bayes import load as estimators
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
+    from blindbayes.statistics import recomputed
 else:
     estimators = lazy("blindbayes.naive_bayes.load")
+    recomputed = lazy("blindbayes.statistics.recomputed")  # loads a solver
 
 PROTOCOL = "floored_sum"
 
@@ -81,15 +83,16 @@ class FlooredSumTask(SumTask):
             raise PrivacyError("changes to an earlier total are small cells: a study with min_cell runs without a base")
         super().read()
 
-    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[FlooredTotal]:
         vector = None
         if name == self.site.name and self.statistics is not None:
             vector = self.sum.contribution(self.statistics, coins.derive("contribution"), None, self.site.name)
         return role(run, self.floored, vector, coins.derive("role"))
 
-    def store(self, outputs: Mapping[str, Any]) -> None:
+    def store(self, outputs: Mapping[str, object]) -> None:
         for total in list(outputs.values())[:1]:
-            self.site.opened(self.agreement, self.run_id, total.included)
+            if isinstance(total, FlooredTotal):
+                self.site.opened(self.agreement, self.run_id, total.included)
 
     def result(self, outcome: Outcome) -> Result | ContributorResult:
         totals: list[FlooredTotal] = [each for each in outcome.outputs.values() if each is not None]
@@ -98,7 +101,7 @@ class FlooredSumTask(SumTask):
         table, included = totals[0].table, totals[0].included
         if any(each.table.cells != table.cells for each in totals[1:]):
             raise PeerProtocolError("two roles learned different tables")
-        if any(each.is_determined for each in recompute(table)):
+        if any(each.is_determined for each in recomputed.recompute(table)):
             raise LocalProtocolError("a suppressed cell follows from the opened ones: nothing of this run may be published")
         study, sha256, floor = self.study, self.agreement.sha256, table.floor
         cells = f"{table.suppressed} of {len(table.cells)} cells are suppressed"
@@ -145,6 +148,7 @@ class FlooredSumTask(SumTask):
             row_sum=row_sum,
             deviation=(*plain.deviation, promise),
             conclusions=(promise,),
+            withstands=Withstood(1, len(self.agreement.contributors), deviating=False),
         )
 
 
@@ -156,7 +160,7 @@ def floored_class(plain: type[SumTask]) -> type[SumTask]:
     return cast("type[SumTask]", made)
 
 
-def floored_model(study: Study, table: FlooredTable) -> Any:
+def floored_model(study: Study, table: FlooredTable) -> BaseNaiveBayes:
     """Return the model of a study from a table with suppressed cells; it holds no statistics, which would show imputed ones."""
     alpha, smoothing = study.estimation.alpha, study.estimation.var_smoothing
     parameters = estimate(impute(table), alpha=alpha, var_smoothing=smoothing)

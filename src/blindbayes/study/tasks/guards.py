@@ -200,7 +200,7 @@ def describe_guard(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
     return [
         *words,
         f"Counters below {min_cell} (of a class, or of a value in a class) are set to 0 inside the circuit, after noise if "
-        "there is any; nobody learns which. So a counter of fewer people says nothing. It is no differential privacy: whoever "
-        f"knows the class of {min_cell - 1} people can put them beside one more, and learns that one's class from whether the "
-        "counter is there. Against tables made up to single out a person set epsilon.",
+        "there is any; nobody learns which. So a counter of fewer people says nothing. It is no differential privacy: "
+        f"anyone who knows the class of {min_cell - 1} people can put them beside one more, and learns that one's class "
+        "from whether the counter is there. Against tables made up to single out a person set epsilon.",
     ]

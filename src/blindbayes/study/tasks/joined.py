@@ -16,7 +16,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import read_digests, recipe_of, rows_at
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Disclosure, Overlap
+from blindbayes.disclosure.value import Disclosure, Leaving, Overlap
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.overlap import OverlapNoise
 from blindbayes.dp.noise.exact_events import budget_floor
@@ -199,7 +199,7 @@ def _stack(parts: list[U64Array], width: int) -> U64Array:
     return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.uint64)
 
 
-class JoinedTask(ShareTask):
+class JoinedTask(ShareTask[Joined]):
     """Training by joined_sums: rows are matched by an identifier, and nobody learns which."""
 
     name = "joined_sums"
@@ -208,6 +208,7 @@ class JoinedTask(ShareTask):
     aligned = False
     protocols = ("transfer", "joined_sums", "shared_model")
     supports = frozenset({Support.MIN_CELL, Support.LABEL_EPSILON, Support.CLASS_WEIGHT})
+    leaving = Leaving.ENCRYPTED
     messages = (
         "identifiers leave as keyed digests inside an oblivious store, padded to the agreed bound",
         "rows and labels leave under pads that open only where the other side has the same identifier, into shares",
@@ -389,8 +390,8 @@ class JoinedTask(ShareTask):
             kind,
             "Who is in the join, and how many, was not opened"
             + (
-                f"; one bit was: that at least {join.min_overlap} identifiers joined (per pair of parties). Whoever knows of "
-                f"{join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
+                f"; one bit was: that at least {join.min_overlap} identifiers joined (per pair of parties). Anyone who knows "
+                f"of {join.min_overlap - 1} matches learns from it about one more: limit how often such studies run."
                 if join.min_overlap
                 else ". No minimum was set (min_overlap): a party that brings few identifiers gets a model about those, and "
                 "its classes tell who of them is shared and what the other knows of them."
@@ -440,7 +441,7 @@ def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
         "To score over the hidden join names nobody. The party that asks learns a class for each of its people, the others "
         "learn what its number of people is padded to. With scope 'shared' only people known to both get a class, and the "
         "party that asks learns who they are.",
-        f"To score the same people in one order tells each party whom they score together. Their classes go to {classes}.",
+        f"To score the same people in one order shows each party whom they score together. Their classes go to {classes}.",
         f"A party that brings nulls learns how many are scored, and not whom; its columns do not count. The classes go to "
         f"{classes}.",
     )

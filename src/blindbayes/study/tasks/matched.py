@@ -31,7 +31,7 @@ from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import LocalSite
 
 
-class MatchedTask(ShareTask):
+class MatchedTask(ShareTask[Trained]):
     """Training after a matching that both parties learn; what follows is as for rows that line up."""
 
     name = joined.JoinedTask.name
@@ -40,6 +40,7 @@ class MatchedTask(ShareTask):
     aligned = False
     protocols = ("transfer", "matching", "class_sums", "shared_model")
     supports = joined.JoinedTask.supports
+    leaving = joined.JoinedTask.leaving
     messages = (joined.JoinedTask.messages[0], *AlignedTask.messages)
     setup: ColumnsSetup
 

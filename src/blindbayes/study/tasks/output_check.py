@@ -15,6 +15,7 @@ from blindbayes.report.output_check import (
     CheckedOutput,
     OutputCheck,
     OutputRule,
+    check_counts,
     check_dominance,
     check_floor,
     risk_appetite,
@@ -22,8 +23,10 @@ from blindbayes.report.output_check import (
 )
 from blindbayes.statistics.floor import FlooredTable
 from blindbayes.study.agreement import Agreement
-from blindbayes.study.tasks.result import Result, RunResult
-from blindbayes.study.tasks.task import Task
+from blindbayes.study.tasks.evaluation import EvaluationResult
+from blindbayes.study.tasks.floored import FlooredResult
+from blindbayes.study.tasks.result import Prediction, Result, RunResult
+from blindbayes.study.tasks.task import StudyTask, Task
 
 if TYPE_CHECKING:
     from blindbayes.statistics import recomputed
@@ -36,7 +39,7 @@ AGREED = "the study, which these parties agreed on, opens exact sums without min
 def with_checks(task: Task, result: RunResult) -> RunResult:
     """Return the result with its `disclosure.json`."""
     opens: Disclosure = task.disclosure
-    agreement: Agreement | None = getattr(task, "agreement", None)
+    agreement = task.agreement if isinstance(task, StudyTask) else None
     row_sum = opens.row_sum
     outputs = tuple(_outputs(opens, result, agreement))
     parties = () if agreement is None else agreement.names
@@ -61,8 +64,8 @@ def with_checks(task: Task, result: RunResult) -> RunResult:
 
 def _outputs(opens: Disclosure, result: RunResult, agreement: Agreement | None) -> Iterator[CheckedOutput]:
     statistics = result.statistics if isinstance(result, Result) else None
-    opened = getattr(result, "table", None)
-    table = opened if isinstance(opened, FlooredTable) else None
+    table = result.table if isinstance(result, FlooredResult) else None
+    evaluation = result.evaluation if isinstance(result, EvaluationResult | Prediction) else None
     if opens.row_sum is not None and opens.row_sum.form is not SumForm.SHARED:
         checks = [*_sum_checks(opens, opens.row_sum, agreement)]
         if opens.row_sum.form is SumForm.EXACT and table is None and statistics is not None:
@@ -73,14 +76,14 @@ def _outputs(opens: Disclosure, result: RunResult, agreement: Agreement | None) 
             ]
         elif table is not None:
             checks = [*_floored_checks(table), *checks]
+        elif opens.row_sum.form is SumForm.EXACT and evaluation is not None:
+            checks = [check_counts(evaluation.vector), *checks]
         elif opens.row_sum.form is SumForm.EXACT:
             checks = [OutputRule("floor", "review", "exact counts that are not compared with a floor here"), *checks]
         failed = any(check.name == "floor" and check.result == "fail" for check in checks)
         granted = agreement.contributors if failed and agreement is not None else ()
-        names = ", ".join(opens.opened)
-        yield CheckedOutput(
-            names, "table and model", "Frequencies", opens.learners, tuple(checks), AGREED if failed else "", granted
-        )
+        names, kind = ", ".join(opens.opened), "table and model" if evaluation is None else "evaluation"
+        yield CheckedOutput(names, kind, "Frequencies", opens.learners, tuple(checks), AGREED if failed else "", granted)
     if opens.answers is not None:
         checks = list(_answer_checks(opens, opens.answers))
         yield CheckedOutput("class of each instance", "classifier in shares", "", opens.answers.to, tuple(checks))

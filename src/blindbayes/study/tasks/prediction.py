@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
@@ -23,6 +24,7 @@ from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
 from blindbayes.protocols.shared_inference.roles import LABEL, TALLY
+from blindbayes.protocols.shared_inference.tally import is_possible
 from blindbayes.report.leakage import About
 from blindbayes.statistics.evaluation import Evaluation
 from blindbayes.study.agreement import Agreement
@@ -65,8 +67,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError("name the instances with --table, or their number with --count if this site holds no column")
         if request.to is None and request.scope != "everybody":
             raise ConfigError("--scope says whom of the people of --to gets a class; name a site with --to")
-        if request.evaluate and (request.to is not None or request.keep):
-            raise ConfigError("--evaluate opens totals of instances in one order: leave --to and --keep out")
+        if request.evaluate and (request.keep or request.scope != "everybody"):
+            raise ConfigError("--evaluate opens totals and no class: leave --keep and --scope out")
         return request
 
 
@@ -128,6 +130,8 @@ class PredictionTask(Task):
         if not isinstance(share, ModelShare):
             raise LocalProtocolError("the share is of another protocol than the study")
         if isinstance(self._columns, RowsAsked):
+            if request.evaluate:
+                raise ConfigError("--evaluate is for models over columns; rows of one party show it its own figures")
             return RowScoring(share, self._columns, rows)
         if request.to is None:
             return scoring(share, rows, terms.reveal_to, compare_all=terms.compare_all, tally=request.evaluate)
@@ -139,7 +143,8 @@ class PredictionTask(Task):
             raise ConfigError(f"the study gives classes to {terms.reveal_to} alone, so they cannot go to {request.to!r}")
         if request.scope == "shared":
             self.site.require_matches_revealed()
-        return hidden_scoring(share, rows, request.to, request.scope, compare_all=terms.compare_all)
+        compare_all, tally = terms.compare_all, request.evaluate
+        return hidden_scoring(share, rows, request.to, request.scope, compare_all=compare_all, tally=tally)
 
     def _read_scoring(self) -> Scoring:
         if self._scoring is None:
@@ -168,16 +173,22 @@ class PredictionTask(Task):
     def max_bytes(self) -> int | None:
         return self._read_scoring().max_bytes()
 
-    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[npt.NDArray[np.int64] | None]:
         return self._read_scoring().role(run, coins)
 
     def authorise_and_charge(self, name: str) -> None:
         self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._read_scoring().charged)
 
-    def store(self, outputs: Mapping[str, Any]) -> None:
-        """Raise if a class cannot be read: then there is no release either."""
+    def store(self, outputs: Mapping[str, object]) -> None:
+        """Raise if a class cannot be read, or totals are not those of the instances: then there is no release either."""
         own = outputs.get(self.site.name)
-        if own is not None and not self.request.evaluate and (np.asarray(own) == UNREADABLE).any():
+        if own is None:
+            return
+        if self.request.evaluate:
+            is_wrong = not is_possible(np.asarray(own), self._read_scoring().tallied)
+        else:
+            is_wrong = bool((np.asarray(own) == UNREADABLE).any())
+        if is_wrong:
             others = [name for name in self.terms.about.parties if name != self.site.name]
             raise UndisclosedError(party=others[0]) if len(others) == 1 else UndisclosedError(suspects=others)
 

@@ -16,20 +16,20 @@ from msgspec import Meta
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
+from blindbayes.disclosure.value import Answers, Disclosure, Leaving, RowSum, SumForm
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.registry import SumSetup
-from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, train
+from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, SharedTables, train
 from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.prediction import SharedModelTask
 from blindbayes.study.tasks.result import ContributorResult, RunResult, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import require_party_rows
-from blindbayes.study.tasks.task import CountingTask
+from blindbayes.study.tasks.task import Computation, CountingTask
 from blindbayes.study.tasks.traits import Queries
 
 
@@ -158,16 +158,18 @@ class SharedRatioTask(RatioTask, SharedModelTask):
     def cost(self, party: str) -> Charge | None:
         return None
 
-    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[SharedTables]:
         return train(run, self.rows, self.rows.vector(self.counted(name)), coins.derive("role"))
 
     def authorise_and_charge(self, name: str) -> None:
         """Authorise the run as an exact sum: enough answers of a model in shares reveal it."""
         size = len(self.names)
-        self.site.authorise_and_charge(self.agreement, self.run_id, None, state=self.state, quorum_size=size, exact=True)
+        self.site.authorise_and_charge(Computation(self.agreement, self.run_id, None, self.state, size, exact=True))
 
-    def store(self, outputs: Mapping[str, Any]) -> None:
+    def store(self, outputs: Mapping[str, object]) -> None:
         trained, name = outputs[self.site.name], self.site.name
+        if not isinstance(trained, SharedTables):
+            raise LocalProtocolError("training returns shares of tables", party=name)
         facts = {**replace(self.rows, training=trained.training).to_dict(), "run": self.run_id}
         queries = self.study.options.get("queries")
         tables, sums = ({}, {}) if trained.sums is None else ({"model": trained.tables}, {"model": trained.sums})
@@ -188,6 +190,8 @@ class SharedRatioTask(RatioTask, SharedModelTask):
             row_sum=RowSum(SumForm.SHARED, len(self.names)),
             answers=Answers(self.study.options.get("queries"), ()),
             conclusions=self.conclusions(),
+            leaving=Leaving.PIECES,
+            holders=tuple(self.computing),
         )
 
     def facts(self) -> dict[str, Any]:

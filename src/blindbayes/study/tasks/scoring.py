@@ -17,7 +17,7 @@ from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.tweaks import Block128
 from blindbayes.data.columns import ColumnSource, open_columns
 from blindbayes.data.identifiers import read_digests, recipe_of
-from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
@@ -53,11 +53,18 @@ class HiddenScoring(Scoring):
     protocols = ("transfer", "joined_scores", "shared_argmax")
 
     def __init__(
-        self, share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, compare_all: bool = False
+        self,
+        share: ModelShare,
+        source: ColumnSource,
+        to: str,
+        scope: Scope = "everybody",
+        *,
+        compare_all: bool = False,
+        tally: bool = False,
     ) -> None:
         share.require_alive()
-        self.share, self.party = share, share.party
-        self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, compare_all)
+        self.share, self.party, self._tally = share, share.party, tally
+        self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, compare_all, tally)
         self.count = self.hidden.charged  # whatever the scorer's number of identifiers, which nobody else may know
         join = self.hidden.join
         require_held(join.columns, self.party, source)
@@ -65,6 +72,7 @@ class HiddenScoring(Scoring):
         self._digests = read_digests(source, recipe, bytes.fromhex(share.study))
         self._rows = source.rows
         self._columns: Mapping[str, IntArray] = whole_block(source).columns if source.features else {}
+        self._labels = _labels(source) if tally and self.party == to else None
         # One row speaks for an identifier: the first, unless the study rejects a second.
         policy = "reject" if join.duplicates == "reject" else "first"
         entries = merge(self._digests, np.arange(source.rows, dtype=np.uint64)[:, None], policy, 1)
@@ -74,9 +82,20 @@ class HiddenScoring(Scoring):
             self._nameless = np.flatnonzero([digest is None for digest in self._digests]).astype(np.int64)
         require_bound(self.party, len(self._places) + len(self._nameless), join.bounds[self.party])
 
+    @property
+    def tallied(self) -> int:
+        return len(self._places) + len(self._nameless)
+
     def digest(self, key: bytes) -> bytes:
-        facts = self.hidden.join.facts() + repr((self.hidden.to, self.hidden.scope, sorted(self._columns))).encode()
-        arrays = [self._items, self._places, self._nameless, *(self._columns[name] for name in sorted(self._columns))]
+        asked = (self.hidden.to, self.hidden.scope, sorted(self._columns), *(["tally"] if self._tally else []))
+        facts = self.hidden.join.facts() + repr(asked).encode()
+        arrays = [
+            *([] if self._labels is None else [self._labels]),
+            self._items,
+            self._places,
+            self._nameless,
+            *(self._columns[name] for name in sorted(self._columns)),
+        ]
         return keyed_digest(key, facts, arrays)
 
     def max_bytes(self) -> int | None:
@@ -93,6 +112,8 @@ class HiddenScoring(Scoring):
         nobody: Block128 = coins.derive("nameless").words(2 * len(self._nameless)).reshape(-1, 2)
         items = np.concatenate([self._items, nobody])
         scored = yield from joined_scores.scorer(run, self.hidden, self._asked(items, rows), links, coins.derive("scorer"))
+        if self._tally:
+            return scored
         classes = np.full(self._rows, NONE, dtype=np.int64)
         classes[rows] = scored
         return classes
@@ -104,17 +125,23 @@ class HiddenScoring(Scoring):
             f"{others} learned that {to} asked, and that it knows at most {hidden.count} people: neither whom, nor how many, "
             "nor who is shared, nor a class."
         ]
+        if self._tally:
+            return (
+                *lines,
+                f"{to} learned how many of its people have which true and which predicted class, and no person's class. "
+                "Where a true class has one person, these totals are that person's predicted class.",
+            )
         if hidden.scope == "shared":
             lines.append(f"{to} learned which of its people {others} {know} too (shared_identifiers), and the class of those.")
         else:
             lines.append(
-                f"{to} learned a class for everybody it knows, and was not told who is shared. A class that is not the one its "
-                f"own columns give shows that {others} {know} that person."
+                f"{to} learned a class for everybody it knows, and did not learn who is shared. A class that is not the one "
+                f"its own columns give shows that {others} {know} that person."
             )
         if len(hidden.helpers) > 1:
             lines.append(describe_coalitions(hidden.join.columns, compare_all=hidden.compare_all))
         lines.append(
-            "A class is computed from the others' columns, so it tells something about them. Whoever scores again after "
+            "A class is computed from the others' columns, so it reveals something about them. A party that scores again after "
             "changing its own columns learns more: limit the number of queries."
         )
         return tuple(lines)
@@ -146,12 +173,16 @@ class HiddenScoring(Scoring):
             if parameters is not None:
                 for name, term in parameters.terms.items():
                     scores += parameters.score(name, term, columns[name])
-            return ScorerInput(items, column_roles.fixed_point(scores, plan), columns, self.share.tables, self._prior_share())
+            known, prior = column_roles.fixed_point(scores, plan), self._prior_share()
+            return ScorerInput(items, known, columns, self.share.tables, prior, self._true(rows))
         tables = self.share.tables[self.hidden.helpers[0]]
         own = {name: tables[name] for name in self.hidden.own}
         known = shared_model.score(own, columns, plan, len(rows))
         prior = self._prior_share()
-        return ScorerInput(items, lm.add(known, prior[None]), columns, self.share.tables, prior)
+        return ScorerInput(items, lm.add(known, prior[None]), columns, self.share.tables, prior, self._true(rows))
+
+    def _true(self, rows: IntArray) -> IntArray | None:
+        return None if self._labels is None else self._labels[rows]
 
     def _helped(self) -> HelperInput:
         join, plan = self.hidden.join, self.hidden.join.columns.plan
@@ -187,8 +218,21 @@ class HiddenScoring(Scoring):
         return local_parameters(columns, self.party, self.share.local or {}) if columns.owners[self.party] else None
 
 
+def _labels(source: ColumnSource) -> IntArray:
+    """Return the true class of every row."""
+    if not source.labelled:
+        raise DataError(f"an evaluation needs the class of every row: add the column {source.codebook.target!r}")
+    return np.concatenate([block.known_labels for block in source.blocks(training=True)])
+
+
 def hidden_scoring(
-    share: ModelShare, source: ColumnSource, to: str, scope: Scope = "everybody", *, compare_all: bool = False
+    share: ModelShare,
+    source: ColumnSource,
+    to: str,
+    scope: Scope = "everybody",
+    *,
+    compare_all: bool = False,
+    tally: bool = False,
 ) -> HiddenScoring:
     """Return a party's side of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table."""
     if share.public.get("audit_rate"):
@@ -196,7 +240,7 @@ def hidden_scoring(
             "over a hidden join the answering party knows which places hold people, so it would recognise dummies; this "
             "study asks for audits: bring the same instances in one order"
         )
-    return HiddenScoring(share, source, to, scope, compare_all=compare_all)
+    return HiddenScoring(share, source, to, scope, compare_all=compare_all, tally=tally)
 
 
 def open_keyed(share: ModelShare, source: Any) -> ColumnSource:

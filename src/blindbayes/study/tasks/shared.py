@@ -6,13 +6,15 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Answers, Disclosure, Output
+from blindbayes.disclosure.value import Answers, Disclosure, Leaving, Output
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.naive_bayes.shares import KeptShare
+from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.shared_inference.references import COUNT
@@ -31,19 +33,23 @@ from blindbayes.study.tasks.result import (
     column_report,
     leakage_of,
 )
-from blindbayes.study.tasks.task import UNIT
+from blindbayes.study.tasks.task import UNIT, Computation
 
 if TYPE_CHECKING:
     pass
 
 
-class ShareTask(SharedModelTask):
+T = TypeVar("T")
+
+
+class ShareTask(SharedModelTask, Generic[T]):
     """Training that ends in a share of the model, which this site keeps."""
 
     kind = "training"
     partitions = ("columns",)
     protocols: ClassVar[tuple[str, ...]]  # of training, for its leak report
 
+    leaving: ClassVar[Leaving] = Leaving.UNSTATED  # the form in which columns leave a site
     setup: ColumnsSetup | JoinSetup  # what is public about the training
 
     @classmethod
@@ -82,7 +88,10 @@ class ShareTask(SharedModelTask):
         """Return the keyed digest of the input."""
 
     @abstractmethod
-    def share(self, trained: Any) -> KeptShare:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[T]: ...
+
+    @abstractmethod
+    def share(self, trained: T) -> KeptShare:
         """Return what the party keeps, from what its role returned; the same for the same result."""
 
     def read(self) -> None:
@@ -102,10 +111,11 @@ class ShareTask(SharedModelTask):
         if charge is not None and self._labels_drawn:
             charge = replace(charge, draw=self._labels_drawn)
         partners, answers = self.overlap_partners(self.site.name), reference_answers(self.setup)
-        self.site.authorise_and_charge(self.agreement, self.run_id, charge, overlap_with=partners, answers=answers)
+        asked = Computation(self.agreement, self.run_id, charge, overlap_with=partners, answers=answers)
+        self.site.authorise_and_charge(asked)
 
-    def store(self, outputs: Mapping[str, Any]) -> None:
-        share = self.share(outputs[self.site.name])
+    def store(self, outputs: Mapping[str, object]) -> None:
+        share = self.share(cast("T", outputs[self.site.name]))  # what `role` returned
         share.public = {**share.public, "run": self.run_id}
         if answers := reference_answers(self.setup):
             share.charge(answers)
@@ -158,6 +168,7 @@ class ShareTask(SharedModelTask):
             deviation=(deviation,) if deviation else (),
             conclusions=self.conclusions(),
             risks=tuple(single_readings(study, self.setup)),
+            leaving=self.leaving,
         )
 
     def facts(self) -> dict[str, Any]:

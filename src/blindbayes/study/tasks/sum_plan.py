@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -89,8 +89,7 @@ class Sum:
         Never more than the plan's, so that the shares of that many honest parties amount to at least the planned noise.
         """
         honest = 1 if self.plan is None else self.plan.noise.honest
-        own: Callable[..., int] | None = getattr(registry.load(self.study.protocol), "honest_of", None)
-        return honest if own is None else min(honest, own(self.setting, name, honest))
+        return min(honest, registry.load(self.study.protocol).honest_of(self.setting, name, honest))
 
     def shares(self, included: Sequence[str]) -> int:
         """Return the number of shares of the planned noise that these parties add together."""

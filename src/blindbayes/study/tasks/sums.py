@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from blindbayes._lazy import lazy
 from blindbayes.crypto.coins import Coins
+from blindbayes.data.split import Reading
 from blindbayes.disclosure.charges import Charge
-from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
+from blindbayes.disclosure.value import Disclosure, Leaving, Output, RowSum, SumForm, Withstood
 from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.dp.distributed.noise_shares import dishonest
 from blindbayes.dp.distributed.noisy_sum import NoisySum
@@ -25,15 +26,16 @@ from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
-from blindbayes.protocols.registry import SumSetup, Total
+from blindbayes.protocols.registry import Coalition, SumSetup, Total
 from blindbayes.report.leakage import LeakReport, coalition_sentences, follows_from_sum
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
+from blindbayes.statistics.site_figures import SiteCells
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, PreviousTotal, Result, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES, Sum
-from blindbayes.study.tasks.task import CountingTask, StudyTask
+from blindbayes.study.tasks.task import Computation, CountingTask, StudyTask
 from blindbayes.study.tasks.traits import NoParams, Support
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ FEW = 5  # a cell of fewer rows speaks of single people
 _COUNTS = ("class_count", "count", "n")
 EXACT = (
     "No noise: the statistics are exact. Nothing but the sum was opened, and the sum itself is not differentially private: "
-    "whoever knows all other records of a cell can compute the last one."
+    "anyone who knows all other records of a cell can compute the last one."
 )
 
 
@@ -103,10 +105,10 @@ class SumTask(CountingTask):
         if hosted.intersection(self.learners) and self.site.previous_total(self.counting)[1]:
             raise ConfigError("the run goes on from one whose total this site, which opens the sum, does not hold")
 
-    def role(self, name: str, run: Run, coins: Coins) -> Role[Total | None]:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[object]:
         vector = None
         if name == self.site.name and self.statistics is not None:
-            removed = self.site.removed(self.counting, lenient=self.study.is_private, split=self.split(held_out=False))
+            removed = self.site.removed(Reading(self.counting, self.study.is_private, split=self.split(held_out=False)))
             fresh = coins.derive("contribution")
             vector = self.sum.contribution(self.statistics, fresh, removed, self.site.name)
         setting = self.setting
@@ -117,17 +119,12 @@ class SumTask(CountingTask):
     def authorise_and_charge(self, name: str) -> None:
         if name != self.site.name or self.state is None:
             return
-        self.site.authorise_and_charge(
-            self.agreement,
-            self.run_id,
-            self.cost(name),
-            state=self.state,
-            quorum_size=self.setting.quorum_size,
-            exact=self.plan is None,
-        )
+        size, exact, cost = self.setting.quorum_size, self.plan is None, self.cost(name)
+        asked = Computation(self.agreement, self.run_id, cost, self.state, size, exact, discloses=self.disclosure)
+        self.site.authorise_and_charge(asked)
 
-    def store(self, outputs: Mapping[str, Any]) -> None:
-        totals = [total for total in outputs.values() if total is not None]
+    def store(self, outputs: Mapping[str, object]) -> None:
+        totals = [total for total in outputs.values() if isinstance(total, Total)]
         if totals:
             self.site.opened(self.agreement, self.run_id, totals[0].included)
 
@@ -252,11 +249,11 @@ class SumTask(CountingTask):
             trust=self.disclosure.assumptions[0],
             composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
             + (
-                " for one stay of a record in a site's table: each release but the first tells changes alone. One whose values "
-                "change, or that comes back, stays twice. Runs that failed cost more, and so do sites that take rows back and "
-                "bring them again; the sites' ledgers have the true figure."
+                " for one stay of a record in a site's table: each release but the first reveals changes alone. One whose "
+                "values change, or that comes back, stays twice. Runs that failed cost more, and so do sites that take rows "
+                "back and bring them again; the sites' ledgers have the true figure."
                 if runs > 1 and self._by_stays
-                else " for whoever is in the tables of all of them."
+                else " for a person in the tables of all of them."
             ),
             min_cell=study.limits.min_cell,
             rows_per_person=study.privacy.rows_per_person,
@@ -281,7 +278,6 @@ class SumTask(CountingTask):
     def disclosure(self) -> Disclosure:
         agreement, study, setting = self.agreement, self.study, self.setting
         learners = tuple(dict.fromkeys(agreement.host(role) for role in self.learners))
-        unsafe: Callable[[SumSetup], tuple[str, ...]] | None = getattr(self.protocol, "unsafe", None)
         coalition = registry.coalition_of(self.name, setting)
         return Disclosure(
             protocol=self.name,
@@ -294,15 +290,25 @@ class SumTask(CountingTask):
             delta=study.privacy.delta,
             assumptions=() if self.plan is None else (describe_trust(self.sum, self.plan),),
             deviation=coalition_sentences(self.name, coalition, len(setting.contributors)),
-            unsafe=() if unsafe is None else unsafe(setting),
+            leaving=Leaving.READABLE if coalition is None else Leaving.HIDDEN,
+            withstands=_withstood(coalition, setting, study.privacy.honest_fraction),
+            unit="person" if study.privacy.rows_per_person is not None else study.privacy.unit,
+            site_figures=study.estimation.site_figures,
+            unsafe=(*self.protocol.unsafe(setting), *([self.site_cells.unsafe] if self.site_cells.unsafe else [])),
         )
+
+    @property
+    def site_cells(self) -> SiteCells:
+        """The cells of an evaluation about single sites."""
+        return SiteCells(self.study.estimation.site_figures, self.agreement.contributors)
 
     def further_outputs(self, learners: tuple[str, ...]) -> tuple[Output, ...]:
         """Return what other runs of the study open: evaluations of a model, and a cross-validation."""
         label, estimation = self.setting.label, self.study.estimation
         outputs = []
         if estimation.held_out:
-            outputs.append(f"{label} of the confusion matrix and score bins of held-out rows, by an evaluation")
+            by_site = f"; {self.site_cells.opened}" if self.site_cells.size else ""
+            outputs.append(f"{label} of the confusion matrix and score bins of held-out rows, by an evaluation{by_site}")
         if estimation.folds:
             outputs.append(
                 f"{label} of the statistics of each of {estimation.folds} folds, and of confusion matrices and score bins of "
@@ -365,7 +371,7 @@ class SumTask(CountingTask):
         }
         return facts, [
             *(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}" for group in groups),
-            f"At your site {sum(group['of_few_rows'] for group in groups)} cells hold 1 to {FEW - 1} rows; only you are told.",
+            f"At your site {sum(group['of_few_rows'] for group in groups)} cells hold 1 to {FEW - 1} rows; only you see this.",
             f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.quorum_size} sites,",
             f"as {setting.label}, to {', '.join(learners)}. Nothing has left.",
         ]
@@ -379,6 +385,16 @@ def agreed_total(totals: Sequence[Total]) -> Total:
     return total
 
 
+def _withstood(coalition: Coalition | None, setting: SumSetup, honest_fraction: float) -> Withstood:
+    """Return the collusion that a protocol claims to withstand: against parties that deviate, if it claims anything there."""
+    size = len(setting.contributors)
+    if coalition is None:
+        return Withstood(0, size, deviating=False)
+    deviating = coalition.active >= 0
+    others = coalition.active if deviating else coalition.passive
+    return Withstood(others, size, deviating, coalition.trusted, honest_fraction)
+
+
 def describe_trust(planned: Sum, plan: NoisySum) -> str:
     """Describe whom the promise relies on, and how far."""
     study, setting, smallest = planned.study, planned.setting, planned.smallest
@@ -390,7 +406,7 @@ def describe_trust(planned: Sum, plan: NoisySum) -> str:
     fraction = f"{study.privacy.honest_fraction:.0%}"
     return (
         f"At least {fraction} of the parties follow the protocol, add their noise and keep it to themselves; up to "
-        f"{corrupt} of {size} may deviate and collude, and whoever opens the sum may {reader}. Every sum that they can "
+        f"{corrupt} of {size} may deviate and collude, and the party that opens the sum may {reader}. Every sum that they can "
         f"have opened holds at least {smallest.honest} honest shares{graph}: calibrated to {plan.noise.honest}. A party that "
         "takes its own share off the sum counts among the others. Fewer honest shares give less. That nothing but such a "
         "sum is seen is computational: it rests on the protocol's cryptography."
@@ -418,8 +434,8 @@ def _made(name: str, module: str) -> type[SumTask]:
         "__module__": __name__,
         "name": name,
         "protocol": protocol,
-        "params": getattr(protocol, "params", NoParams),
-        "apart": getattr(protocol, "apart", ()),
+        "params": protocol.params or NoParams,
+        "apart": protocol.apart,
         "description": spec.get("line", "see its SPEC.md"),
         "hub": spec.get("hub", ""),
         "restricted": not spec.get("allowed", True),

@@ -24,7 +24,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.contribution_bound import ContributionBound
-from blindbayes.data.split import Split
+from blindbayes.data.split import Reading, Split
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure
 from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError
@@ -57,6 +57,21 @@ class State:
     counted: str = ""  # hash of what they were counted for; empty: the study's codebook
 
 
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """The use that a run is about to make of a site's data, which the site authorises and charges."""
+
+    agreement: Agreement
+    run_id: str
+    charge: Charge | None
+    state: State | None = None  # of the rows that a sum counts
+    quorum_size: int | None = None  # minimum number of vectors that are opened together
+    exact: bool = False  # the sum is opened without noise
+    overlap_with: Sequence[str] = ()  # parties that learn whether a record is shared
+    answers: int = 0  # of the model, which training opens for audits
+    discloses: Disclosure | None = None  # None: what a training of the study does
+
+
 class Vector(Protocol):
     """The vector that a site counted for a sum."""
 
@@ -78,26 +93,13 @@ class Site(Protocol):
     def split_key(self) -> bytes:
         """The key that decides which rows are held out: the same in all runs."""
 
-    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None) -> Statistics:
-        """Return the exact statistics of this site's rows.
+    def count(self, reading: Reading) -> Statistics:
+        """Return the exact statistics of this site's rows."""
 
-        `lenient`: no row may be an error, since noise hides each. `bound` limits the rows that count per person. With `split`
-        only rows of one part count.
-        """
+    def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
+        """Return the evaluation of each model on this site's rows."""
 
-    def evaluate(
-        self,
-        codebook: Codebook,
-        models: Sequence[Parameters],
-        bins: int,
-        *,
-        lenient: bool,
-        bound: ContributionBound | None,
-        split: Split | None,
-    ) -> list[Evaluation]:
-        """Return the evaluation of each model on this site's rows; arguments as in `count`."""
-
-    def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
+    def removed(self, reading: Reading) -> Statistics | None:
         """Return the statistics of rows that this site takes back, or None."""
 
     def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
@@ -118,18 +120,7 @@ class Site(Protocol):
     def state(self, counted: Vector) -> State:
         """Return the state of this site's data."""
 
-    def authorise_and_charge(
-        self,
-        agreement: Agreement,
-        run_id: str,
-        charge: Charge | None,
-        *,
-        state: State | None = None,
-        quorum_size: int | None = None,
-        exact: bool = False,
-        overlap_with: Sequence[str] = (),
-        answers: int = 0,
-    ) -> None:
+    def authorise_and_charge(self, asked: Computation) -> None:
         """Check approval, rate and what earlier runs revealed, charge the ledger, and log it. Once per run."""
 
     def opened(self, agreement: Agreement, run_id: str, included: Sequence[str]) -> None:
@@ -150,6 +141,10 @@ class BatchColumns(Protocol):
 
     @property
     def owners(self) -> Mapping[str, tuple[str, ...]]: ...
+
+    @property
+    def class_holder(self) -> str:
+        """The party that brings the class of each instance to an evaluation; empty: none."""
 
 
 class AnsweringSite(Protocol):
@@ -212,7 +207,7 @@ class Task(ABC):
         """Return the keyed digest of a role's input; a run that is resumed must find the same."""
 
     @abstractmethod
-    def role(self, name: str, run: Run, coins: Coins) -> Role[Any]:
+    def role(self, name: str, run: Run, coins: Coins) -> Role[object]:
         """Return the role of that name, which this site hosts."""
 
     @abstractmethod
@@ -220,7 +215,7 @@ class Task(ABC):
         """Authorise and pay for a role once everybody has joined. Called again when a run is resumed after a crash."""
 
     @abstractmethod
-    def store(self, outputs: Mapping[str, Any]) -> None:
+    def store(self, outputs: Mapping[str, object]) -> None:
         """Make durable what the roles of this site returned."""
 
     @abstractmethod
@@ -356,9 +351,12 @@ class CountingTask(StudyTask):
 
     def count(self, codebook: Codebook) -> Statistics:
         """Return this site's statistics, as the study counts them."""
-        lenient, bound = self.study.is_private, self.contribution_bound
-        counted = self.site.count(codebook, lenient=lenient, bound=bound, split=self.split(held_out=False))
+        counted = self.site.count(self.reading(codebook, self.split(held_out=False)))
         return require_feasible(counted, complete=not self.study.is_private)
+
+    def reading(self, codebook: Codebook, split: Split | None) -> Reading:
+        """Return how the study reads one part of this site's rows."""
+        return Reading(codebook, self.study.is_private, self.contribution_bound, split)
 
     def split(self, *, held_out: bool) -> Split | None:
         """Return one part of this site's rows; None if the study holds out none."""
@@ -373,5 +371,5 @@ class CountingTask(StudyTask):
     def digest(self, name: str) -> bytes:
         return b"" if self.state is None else bytes.fromhex(self.state.statistics) + (self.state.rows or "").encode()
 
-    def store(self, outputs: Mapping[str, Any]) -> None:
+    def store(self, outputs: Mapping[str, object]) -> None:
         """Store nothing: the release holds the result."""

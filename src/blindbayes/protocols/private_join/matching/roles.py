@@ -8,21 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.ot.base import chooser_pads, sender_pads
 from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.crypto.psi import cuckoo, okvs
-from blindbayes.crypto.psi.oprf import WIDTH, Asker, Owner, codewords, hashed
-from blindbayes.crypto.tweaks import Block128, TweakedHash
+from blindbayes.crypto.psi.oprf import codewords, hashed
+from blindbayes.crypto.tweaks import Block128
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive, receive_marked, require_mark
 from blindbayes.protocols.private_join.matching.messages import MatchesTold, ValuesListed
-from blindbayes.protocols.private_join.sums.messages import ItemsMasked, SeedsChosen
-from blindbayes.protocols.private_join.sums.roles import padded
+from blindbayes.protocols.private_join.sums.roles import answer_function, ask_function, padded
 from blindbayes.protocols.two_party.transfer.roles import agree, answer_coins, commit_coins, hear_coins, open_coins
 from blindbayes.wire import U64Array
 
 LABEL = "matching"
-_ASK_CELLS = 1 << 17
 _PIECE_WORDS = 1 << 21
 _WORDS = 2  # of the listed value, and of the name of a match: the two halves of the function
 _MAX_BOUND = 1 << 24
@@ -51,9 +48,6 @@ class MatchingSetup:
     def cells(self) -> int:
         return -(-okvs.cells(self.keys) // 64) * 64
 
-    def blocks(self) -> list[slice]:
-        return [slice(low, min(self.cells, low + _ASK_CELLS)) for low in range(0, self.cells, _ASK_CELLS)]
-
     def agreed(self) -> bytes:
         return b"matching v1" + repr((self.asker, self.owner)).encode() + self.facts
 
@@ -67,14 +61,8 @@ def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender
     every = padded(items, sizes.keys, coins)
     places = okvs.places(name, every, sizes.cells)
     store = okvs.encode(places, every, sizes.cells, coins)  # step 2
-    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
-    q = ot_sender.session(session).extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    source = Asker(session, sender_pads(TweakedHash(session), q, ot_sender.delta, 2, 2))  # step 3
-    rows = []
-    for index, part in enumerate(sizes.blocks()):  # step 4
-        planes, own = source.ask(store[part])
-        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
-        rows.append(own)
+    rows: list[U64Array] = []
+    yield from ask_function(session, other, store, ot_sender.session(session), lambda *learned: rows.append(learned[2]))
     values, names = _halves(_values(session, np.concatenate(rows), items, places.part(slice(0, len(items)))))
     listed = yield from _receive_values(other, session, sizes.owner)
     matched = np.flatnonzero(find(values, listed) >= 0)  # step 6
@@ -90,19 +78,10 @@ def owner(
     _require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
     answered = yield from answer_coins(session, other, coins)
-    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
-    corrections, t = ot_receiver.session(session).extend(bits)
-    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
-    seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
-    source = Owner(session, bits, seeds)
-    name = yield from hear_coins(session, other, answered)
-    rows = []
-    for index, part in enumerate(sizes.blocks()):
-        asked = yield from receive_marked(other, ItemsMasked, session, index)
-        rows.append(source.answer(asked.planes, part.stop - part.start, other))
+    stream, named = ot_receiver.session(session), hear_coins(session, other, answered)
+    name, source, whole = yield from answer_function(session, other, sizes.cells, stream, coins, named)  # steps 3 and 4
     every = padded(items, sizes.owner, coins)
     places = okvs.places(name, every, sizes.cells)
-    whole = np.concatenate(rows)
     both = np.empty((len(every), 2 * _WORDS), dtype=np.uint64)
     for low in range(0, len(every), _AT_ONCE):  # step 5
         part = slice(low, low + _AT_ONCE)

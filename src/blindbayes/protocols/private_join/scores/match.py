@@ -8,7 +8,6 @@ knows both; the colours of the helper's label and of the scorer's label of 0 add
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -17,58 +16,42 @@ import numpy.typing as npt
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.garbling import circuits as c
 from blindbayes.crypto.garbling.garbling import Evaluator, Garbler, Gates, Wires
-from blindbayes.crypto.ot.base import chooser_pads, sender_pads
 from blindbayes.crypto.ot.softspoken import ChooserStream, SenderStream
 from blindbayes.crypto.psi import cuckoo, okvs
 from blindbayes.crypto.psi.cuckoo import fixed_words
-from blindbayes.crypto.psi.oprf import WIDTH, Asker, Owner, codewords, hashed
+from blindbayes.crypto.psi.oprf import Owner, codewords, hashed
 from blindbayes.crypto.tweaks import Block128, TweakedHash, turned
 from blindbayes.errors import DataError, LocalProtocolError
-from blindbayes.protocols.core import Role, Send, mark, receive_marked
-from blindbayes.protocols.private_join.scores.shape import Bits, LookupSetup, cut
-from blindbayes.protocols.private_join.sums.messages import ItemsMasked, SeedsChosen
-from blindbayes.protocols.private_join.sums.roles import bound, padded, receive_store, send_store, store_keys
+from blindbayes.protocols.core import Role
+from blindbayes.protocols.private_join.scores.shape import Bits, LookupSetup
+from blindbayes.protocols.private_join.sums.roles import (
+    answer_function,
+    ask_function,
+    bound,
+    cut,
+    padded,
+    receive_store,
+    send_store,
+    store_keys,
+)
 from blindbayes.wire import U64Array
 
-_ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
 _AT_ONCE = 1 << 16  # identifiers whose values are made at once
 _SEED_WORDS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The scorer's bins: the item of each (random if empty), and which of its identifiers that is (-1: none)."""
-
-    items: Block128 = field(repr=False)
-    table: npt.NDArray[np.int64] = field(repr=False)
-
-
-def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> Placed:
-    """Run step 2: put each identifier alone in one of its three bins, which follow from `name`.
-
-    The identifiers are padded to the bound, so that the work is that of the bound.
-    """
-    every = padded(items, bound, coins)
-    table = cuckoo.place(cuckoo.bins_of(name, every, bins), bins, coins)
-    placed = coins.words(2 * bins).reshape(-1, 2)
-    placed[table >= 0] = every[table[table >= 0]]
-    return Placed(placed, np.where(table < len(items), table, -1))
-
-
-def ask(session: bytes, other: str, shape: LookupSetup, placed: Placed, stream: SenderStream) -> Role[U64Array]:
+def ask(session: bytes, other: str, shape: LookupSetup, items: Block128, stream: SenderStream) -> Role[U64Array]:
     """Run steps 3, 4 and 6 of the scorer; return what it reads in the store, (bins, payload) words: random without a match."""
-    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
-    q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    asker = Asker(session, sender_pads(TweakedHash(session), q, stream.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
-    for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
-        planes, rows = asker.ask(placed.items[part])
-        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
-        seeds = hashed(session, rows, bound(placed.items[part], np.arange(part.start, part.stop)), _SEED_WORDS)
+
+    def learn(part: slice, asked: Block128, rows: U64Array) -> None:
+        seeds = hashed(session, rows, bound(asked, np.arange(part.start, part.stop)), _SEED_WORDS)
         learned[part] = _stretched(session, seeds, shape)
+
+    yield from ask_function(session, other, items, stream, learn)  # steps 3 and 4
     store = yield from receive_store(session, shape.keys, shape.payload_words, other)
     for part in cut(shape.bins, _AT_ONCE):  # step 6
-        keys = store_keys(session, placed.items[part], np.arange(part.start, part.stop))
+        keys = store_keys(session, items[part], np.arange(part.start, part.stop))
         learned[part] ^= okvs.decode(store, okvs.places(session, keys, len(store)))
     return learned
 
@@ -91,21 +74,12 @@ def answer(
         raise DataError(f"there are more identifiers than the agreed bound of {shape.helper_ids}; agree on a larger one")
     if choices.shape != (len(items), shape.planes):
         raise LocalProtocolError("the choices do not have the shape's bits")
-    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
-    corrections, t = stream.extend(bits)
-    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
-    seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
-    owner = Owner(session, bits, seeds)
-    name = yield from bins  # step 2
-    masked = []
-    for index, part in enumerate(cut(shape.bins, _ASK_BINS)):  # step 4
-        asked = yield from receive_marked(other, ItemsMasked, session, index)
-        masked.append(owner.answer(asked.planes, part.stop - part.start, other))
+    name, owner, masked = yield from answer_function(session, other, shape.bins, stream, coins, bins)  # steps 2 to 4
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)
     count, items = len(items), padded(items, shape.helper_ids, coins)
     choices = np.concatenate([choices, np.zeros((len(items) - count, shape.planes), dtype=np.uint8)])
     three = cuckoo.bins_of(name, items, shape.bins)
-    function = partial(_function, owner, np.concatenate(masked))
+    function = partial(_function, owner, masked)
     del masked
     store = _fill(session, shape, items, choices, three, function, secret, coins)  # step 5
     del function

@@ -34,11 +34,12 @@ from blindbayes.protocols.private_join.scores.bins import (
     offer_bins,
 )
 from blindbayes.protocols.private_join.scores.blocks import BinBlock, ScoringPair
-from blindbayes.protocols.private_join.scores.match import answer, ask, place
+from blindbayes.protocols.private_join.scores.match import answer, ask
 from blindbayes.protocols.private_join.scores.messages import SharedTold
-from blindbayes.protocols.private_join.scores.shape import LookupSetup, common_block, cut
+from blindbayes.protocols.private_join.scores.shape import LookupSetup, common_block
+from blindbayes.protocols.private_join.sums.roles import cut, place
 from blindbayes.protocols.shared_inference import roles as shared_argmax
-from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup, look_up, serve
+from blindbayes.protocols.shared_inference.query import Labelled, SharedArgmaxSetup, look_up, serve
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
 from blindbayes.protocols.two_party import digits
 from blindbayes.protocols.two_party.transfer.roles import agree
@@ -61,6 +62,7 @@ class JoinedScoresSetup:
     to: str  # the scorer, who alone learns classes
     scope: Scope = "everybody"
     compare_all: bool = False  # whether all parties compare, so that no pair is trusted
+    tally: bool = False  # whether the scorer learns totals by true and predicted class, and no class
 
     def __post_init__(self) -> None:
         if self.to not in self.join.owners:
@@ -74,6 +76,21 @@ class JoinedScoresSetup:
             )
         if len(self.join.owners) > 2 and self.scope == "shared":
             raise ConfigError("scope = 'shared' is for two parties; with more, take 'everybody'")
+        if self.tally:
+            self._require_tally()
+
+    def _require_tally(self) -> None:
+        holder = self.join.class_holder
+        if self.to != holder or self.scope != "everybody" or self.compare_all:
+            raise ConfigError(
+                f"an evaluation over a hidden join opens totals over everybody whom {holder} knows, to it alone, and not with "
+                "compare_all: name it with --to, and leave --scope out"
+            )
+        if self.bins > BATCH:
+            raise ConfigError(
+                f"an evaluation over a hidden join is one opening of at most {BATCH} places, and the agreed bound of "
+                f"{self.count} takes {self.bins}: agree on one of at most {BATCH * 100 // 132 - 64}"
+            )
 
     @property
     def helpers(self) -> tuple[str, ...]:
@@ -96,7 +113,8 @@ class JoinedScoresSetup:
 
     @cached_property
     def shapes(self) -> dict[str, LookupSetup]:
-        join, facts = self.join, self.join.facts() + repr((self.to, self.scope, self.compare_all)).encode()
+        agreed = (self.to, self.scope, self.compare_all, *(["tally"] if self.tally else []))
+        join, facts = self.join, self.join.facts() + repr(agreed).encode()
         shapes = {}
         for name in self.helpers:
             names = join.owners[name]
@@ -122,7 +140,14 @@ class JoinedScoresSetup:
         holder = self.join.class_holder
         holders = tuple(name for name in self.join.owners if name != holder)
         return SharedArgmaxSetup(
-            self.join.columns.plan, count, holder, holders, dict.fromkeys(holders, ()), (self.to,), self.compare_all
+            self.join.columns.plan,
+            count,
+            holder,
+            holders,
+            dict.fromkeys(holders, ()),
+            (self.to,),
+            self.compare_all,
+            tally=self.tally,
         )
 
 
@@ -137,6 +162,7 @@ class ScorerInput:
     nobody: Limbs = field(
         repr=False
     )  # (K - 1, limbs): what it knows of a score without any value; its share of a prior in shares
+    labels: IntArray | None = field(default=None, repr=False)  # (n,) of a tally: the true classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +188,10 @@ def connect(run: Run, hidden: JoinedScoresSetup, coins: Coins) -> Role[dict[str,
 
 
 def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mapping[str, Links], coins: Coins) -> Role[IntArray]:
-    """Return the class of each identifier, in the order of `asked.items`; -1 for an identifier without one."""
+    """Return the class of each identifier, in the order of `asked.items`; -1 for an identifier without one.
+
+    In a tally, the totals of identifiers by true and predicted class.
+    """
     if len(asked.items) > hidden.count:
         raise DataError(f"there are more identifiers than the agreed bound of {hidden.count}; agree on a larger one")
     plan = hidden.join.columns.plan
@@ -178,12 +207,11 @@ def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mappi
         session = yield from agree(run, name, "joined_scores", shape.agreed(), coins)
         pairs.append(ScoringPair.start(session, name, shape, links[name]))
     bins = yield from fix_bins([(pair.session, pair.other) for pair in pairs], mine)
-    placed = place(bins, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
+    items, occupant = place(bins, hidden.bins, pairs[0].shape.scorer_ids, asked.items, coins)  # step 2
     learned = []
     for pair in pairs:  # steps 3 to 6
-        learned.append((yield from ask(pair.session, pair.other, pair.shape, placed, pair.sends)))
+        learned.append((yield from ask(pair.session, pair.other, pair.shape, items, pair.sends)))
     tables = [pair.shape.stacked(asked.tables[pair.other]) if pair.shape.both else [] for pair in pairs]
-    occupant = placed.table
     here, last = occupant >= 0, pairs[-1]
     scores = np.empty((hidden.bins, plan.classes - 1, plan.limbs), dtype=np.uint64)
     scores[:] = asked.nobody  # so that a bin without identifier has a score too, and not the helper's share of one
@@ -203,10 +231,13 @@ def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mappi
             scores[part] = yield from on_blocks.scorer_gate(block, scores[part])
             equal[part] = block.equal_share
     classes = np.full(len(asked.items), NONE, dtype=np.int64)
+    truth = _true_classes(asked, occupant)
     for index, part in enumerate(cut(hidden.bins, BATCH)):
-        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), links, coins)  # step 11
+        learnt = yield from _compare(run, hidden, lm.cut(scores[part], plan.bits), links, coins, truth[part])  # step 11
         if learnt is None:
             raise LocalProtocolError("the scorer learns the class")
+        if hidden.tally:
+            return learnt
         if hidden.scope == "shared":  # step 12
             there = yield from _hear_shared(last, index, equal[part])
             learnt = np.where((yield from open_value(LABEL, there)), learnt, NONE)
@@ -247,16 +278,30 @@ def helper(run: Run, hidden: JoinedScoresSetup, helped: HelperInput, links: Mapp
 
 
 def _compare(
-    run: Run, hidden: JoinedScoresSetup, scores: Limbs, links: Mapping[str, Links], coins: Coins
+    run: Run,
+    hidden: JoinedScoresSetup,
+    scores: Limbs,
+    links: Mapping[str, Links],
+    coins: Coins,
+    truth: IntArray | None = None,
 ) -> Role[IntArray | None]:
     """Run step 11: shared_argmax on shares of whole scores; the class goes to the scorer."""
     query = hidden.query(len(scores))
     ot_senders = {name: link.ot_sender for name, link in links.items()}
     mesh = Mesh(ot_senders, {name: link.ot_receiver for name, link in links.items()}) if hidden.compare_all else None
     if run.me == query.class_holder:
-        return (yield from shared_argmax.class_holder(run, query, scores, {}, ot_senders, coins, mesh=mesh))
+        local = Labelled(scores, truth) if hidden.tally and truth is not None else scores
+        return (yield from shared_argmax.class_holder(run, query, local, {}, ot_senders, coins, mesh=mesh))
     ot_receiver = links[query.class_holder].ot_receiver
     return (yield from shared_argmax.attribute_holder(run, query, scores, {}, ot_receiver, coins, mesh=mesh))
+
+
+def _true_classes(asked: ScorerInput, occupant: IntArray) -> IntArray:
+    """Return the true class in each bin, for a tally; -1 in a bin without identifier, which is in no total."""
+    truth = np.full(len(occupant), NONE, dtype=np.int64)
+    if asked.labels is not None:
+        truth[occupant >= 0] = asked.labels[occupant[occupant >= 0]]
+    return truth
 
 
 def _in_bins(codes: IntArray, occupant: IntArray, hidden: JoinedScoresSetup, name: str) -> IntArray:

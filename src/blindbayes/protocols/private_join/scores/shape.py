@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -135,11 +135,6 @@ class LookupSetup:
     def agreed(self) -> bytes:
         parts = (self.names, self.scorer_ids, self.helper_ids, self.both, self.shared)
         return b"joined_scores v1" + repr(parts).encode() + self.plan.facts() + self.facts
-
-
-def cut(bins: int, size: int) -> Iterator[slice]:
-    for low in range(0, bins, size):
-        yield slice(low, min(bins, low + size))
 
 
 def common_block(shapes: Sequence[LookupSetup]) -> int:

@@ -8,7 +8,7 @@ these identifiers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias
 
@@ -44,7 +44,7 @@ MAX_BOUND = 12_000_000
 FAILURE_BITS = 43  # one run fails with probability below 2^-43, so that a study of at most eight stays below 2^-40
 _BLOCK_BYTES = 1 << 24  # of one message, about
 _PIECE_WORDS = _BLOCK_BYTES // 8  # of the store
-_ASK_BINS = 1 << 17  # bins per message of questions: 8 MB
+_ASK_AT_ONCE = 1 << 17  # questions per message: 8 MB
 _ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps pads in the cache
 _HASH_AT_ONCE = 1 << 18
 
@@ -104,10 +104,8 @@ class JoinedSumsSetup:
         each = 32 * (self.planes + self.counted) + 8 * self.words * self.planes + 16
         return max(64, 1 << (max(1, _BLOCK_BYTES // each).bit_length() - 1))
 
-    def blocks(self, size: int | None = None) -> Iterator[slice]:
-        step = self.block if size is None else size
-        for low in range(0, self.bins, step):
-            yield slice(low, min(self.bins, low + step))
+    def blocks(self) -> Iterator[slice]:
+        return cut(self.bins, self.block)
 
     def agreed(self) -> bytes:
         parts = (self.row_ids, self.label_ids, self.words, self.labels, self.max_label, self.counted)
@@ -149,14 +147,12 @@ def row_holder(
     name = yield from open_coins(session, other, part_of_bins)
     items, table = _placed(name, shape, entries, coins)  # step 2
     words = np.concatenate([entries.words, np.zeros((1, shape.words), dtype=np.uint64)])  # of no entry: zeros
-    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
-    q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
-    asker = Asker(session, sender_pads(TweakedHash(session), q, ot_sender.delta, 2, 2))  # step 3
     learned = np.empty((shape.bins, shape.payload_words), dtype=np.uint64)
-    for index, part in enumerate(shape.blocks(_ASK_BINS)):  # step 4
-        planes, rows = asker.ask(items[part])
-        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
-        learned[part] = hashed(session, rows, bound(items[part], np.arange(part.start, part.stop)), shape.payload_words)
+
+    def learn(part: slice, asked: Block128, rows: U64Array) -> None:
+        learned[part] = hashed(session, rows, bound(asked, np.arange(part.start, part.stop)), shape.payload_words)
+
+    yield from ask_function(session, other, items, stream, learn)  # steps 3 and 4
     store = yield from receive_store(session, shape.keys, shape.payload_words, other)
     keys = store_keys(name, items, np.arange(shape.bins))
     learned ^= okvs.decode(store, okvs.places(name, keys, len(store)))  # step 6
@@ -209,18 +205,10 @@ def label_holder(
     stream, back = ot_receiver.session(session), _back(session)
     back_stream = ot_sender.session(back)
     answered = yield from answer_coins(session, other, coins)
-    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
-    corrections, t = stream.extend(bits)
-    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))  # step 3
-    seeds = chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2)
-    owner = Owner(session, bits, seeds)
-    name = yield from hear_coins(session, other, answered)
-    masked = []
-    for index, part in enumerate(shape.blocks(_ASK_BINS)):
-        asked = yield from receive_marked(other, ItemsMasked, session, index)
-        masked.append(owner.answer(asked.planes, part.stop - part.start, other))
+    named = hear_coins(session, other, answered)
+    name, owner, masked = yield from answer_function(session, other, shape.bins, stream, coins, named)  # steps 3 and 4
     secret = coins.words(shape.bins * shape.payload_words).reshape(shape.bins, -1)  # tag and label masks of each bin
-    store = _fill(name, shape, entries, owner, np.concatenate(masked), secret, coins)  # step 5
+    store = _fill(name, shape, entries, owner, masked, secret, coins)  # step 5
     del masked
     yield from send_store(session, store, other)
     del store
@@ -282,13 +270,63 @@ def padded(items: Block128, bound: int, coins: Coins) -> Block128:
     return np.concatenate([items, coins.words(2 * (bound - len(items))).reshape(-1, 2)])
 
 
+def cut(bins: int, size: int) -> Iterator[slice]:
+    """Return consecutive parts of the bins, of at most this size."""
+    for low in range(0, bins, size):
+        yield slice(low, min(bins, low + size))
+
+
+def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
+    """Run step 2: put each identifier alone in one of its three bins, which follow from `name`.
+
+    Return the item of each bin (random if empty), and which of the identifiers that is (-1: none).
+    """
+    own = padded(items, bound, coins)
+    table = cuckoo.place(cuckoo.bins_of(name, own, bins), bins, coins)
+    placed = coins.words(2 * bins).reshape(-1, 2)
+    placed[table >= 0] = own[table[table >= 0]]
+    return placed, np.where(table < len(items), table, -1)
+
+
 def _placed(name: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
-    """Return the item of each bin (random if empty), and which entry it is: the number of entries for an empty bin."""
-    own = padded(entries.items, shape.row_ids, coins)
-    table = cuckoo.place(cuckoo.bins_of(name, own, shape.bins), shape.bins, coins)
-    items = coins.words(2 * shape.bins).reshape(-1, 2)
-    items[table >= 0] = own[table[table >= 0]]
-    return items, np.where((table >= 0) & (table < len(entries)), table, len(entries))
+    """Return the item of each bin, and which entry it is: the number of entries for an empty bin."""
+    items, table = place(name, shape.bins, shape.row_ids, entries.items, coins)
+    return items, np.where(table < 0, len(entries), table)
+
+
+def ask_function(
+    session: bytes, other: str, items: Block128, stream: SenderStream, learn: Callable[[slice, Block128, U64Array], None]
+) -> Role[None]:
+    """Run steps 3 and 4 of the party that asks for the oblivious function, at one item per place.
+
+    `learn` gets, part by part, the items and the rows whose hashes are the values.
+    """
+    chosen = yield from receive_marked(other, SeedsChosen, session, 0)
+    q = stream.extend(chosen.corrections, WIDTH, other).reshape(WIDTH, 1, 2)
+    asker = Asker(session, sender_pads(TweakedHash(session), q, stream.delta, 2, 2))
+    for index, part in enumerate(cut(len(items), _ASK_AT_ONCE)):
+        planes, rows = asker.ask(items[part])
+        yield Send(other, ItemsMasked(mark(session, ItemsMasked, index), planes))
+        learn(part, items[part], rows)
+
+
+def answer_function(
+    session: bytes, other: str, places: int, stream: ChooserStream, coins: Coins, named: Role[bytes]
+) -> Role[tuple[bytes, Owner, U64Array]]:
+    """Run steps 3 and 4 of the owner of the oblivious function; the role `named` receives the name of bins or places.
+
+    Return that name, the function, and the masked question of each place.
+    """
+    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
+    corrections, t = stream.extend(bits)
+    yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))
+    owner = Owner(session, bits, chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2))
+    name = yield from named
+    masked = []
+    for index, part in enumerate(cut(places, _ASK_AT_ONCE)):
+        asked = yield from receive_marked(other, ItemsMasked, session, index)
+        masked.append(owner.answer(asked.planes, part.stop - part.start, other))
+    return name, owner, np.concatenate(masked)
 
 
 def bound(items: Block128, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

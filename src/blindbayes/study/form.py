@@ -1,0 +1,141 @@
+"""The settings of a study as fields of a form: which ones a kind of study has, and how their texts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from blindbayes.errors import ConfigError
+from blindbayes.study.agreement import Holdings
+from blindbayes.study.file import Deadlines, Estimation, Limits, Privacy
+from blindbayes.study.settings import SETTINGS, option_lines
+from blindbayes.study.study import KINDS
+from blindbayes.study.tasks import registry as tasks
+from blindbayes.study.writing import ANYWHERE, APPLIES
+
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "privacy": Privacy,
+    "limits": Limits,
+    "columns": Holdings,
+    "estimation": Estimation,
+    "deadlines": Deadlines,
+}
+_OWN = ("reveal_to", "key", "duplicates")
+_ELSEWHERE = {"holds", "labelled", "candidates"}  # asked for in another way, or written in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A setting: its name, such as `privacy__epsilon`, what it does, and its choices if it has a fixed list of them."""
+
+    name: str
+    sentence: str
+    type: Any
+    default: Any
+    choices: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.name.partition("__")[2].replace("_", " ")
+
+    def read(self, text: str) -> Any:
+        """Return the value that a text stands for. Raises `ConfigError` that says what was expected."""
+        kind = plain_type(self.type)
+        if self.choices:
+            if text not in self.choices:
+                raise ConfigError(f"{self.label} is one of {', '.join(self.choices)}")
+            return text == "yes" if kind is bool else text
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if get_origin(kind) is tuple:
+            return tuple(parts)
+        if get_origin(kind) is dict:
+            return tuple(self._pair(part) for part in parts)
+        return self._number(text) if kind in (int, float) else _answer(text)
+
+    def _pair(self, text: str) -> tuple[str, Any]:
+        name, sign, value = text.partition("=")
+        if not (name.strip() and sign and value.strip()):
+            raise ConfigError(f"{self.label} is a list such as north = 4096, south = 4096")
+        return name.strip(), _answer(value.strip())
+
+    def _number(self, text: str) -> int | float:
+        try:
+            return int(text) if plain_type(self.type) is int else float(text)
+        except ValueError:
+            what = "a whole number" if plain_type(self.type) is int else "a number, with a decimal point"
+            raise ConfigError(f"{self.label} is {what}") from None
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the one type of a field, without None and annotations; None if it has several."""
+    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if get_origin(bare) in (Literal, dict, tuple):
+        return bare
+    types = [get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(bare) or (bare,)]
+    types = [each for each in types if each is not type(None)]
+    return types[0] if len(types) == 1 else None
+
+
+def plain_value(text: str) -> Any:
+    """Return a number, True, False or the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _answer(text: str) -> Any:
+    return {"yes": True, "no": False}.get(text, plain_value(text))
+
+
+def _field(section: str, field: msgspec.structs.FieldInfo, sentence: str, kind: Any = None) -> Field:
+    kind = kind or field.type
+    plain = plain_type(kind)
+    choices = tuple(map(str, get_args(plain))) if get_origin(plain) is Literal else ("yes", "no") if plain is bool else ()
+    default = None if field.required or field.default_factory is not msgspec.NODEFAULT else field.default
+    return Field(f"{section}__{field.name}", sentence, kind, default, choices)
+
+
+def protocols_of(kind: str) -> tuple[str, ...]:
+    """Return the protocols of this distribution for a kind of study; those that protect nothing are left out."""
+    study = KINDS[kind]
+    known = (name for name in tasks.own_names() if study.partition in tasks.task_class(name).partitions)
+    same = (name for name in known if study.partition == "rows" or tasks.task_class(name).aligned == study.aligned)
+    return tuple(name for name in same if name != "reference")
+
+
+def fields_of(kind: str, protocol: str | None = None) -> dict[str, Field]:
+    """Return the fields of a kind of study and of its protocol, by name."""
+    known: dict[str, Field] = {}
+    study = {each.name: each for each in msgspec.structs.fields(KINDS[kind])}
+    groups = [(section, each) for section, struct in _SECTIONS.items() for each in msgspec.structs.fields(struct)]
+    for section, each in (*groups, *(("study", study[name]) for name in _OWN if name in study)):
+        setting = SETTINGS.get(f"study.{each.name}" if section == "study" else f"study.{section}.{each.name}")
+        if setting is not None and each.name not in _ELSEWHERE and setting.over in ANYWHERE | APPLIES[kind]:
+            field = _field(section, each, setting.sentence)
+            known[field.name] = field
+    params = tasks.task_class(protocol or KINDS[kind].__struct_defaults__[0]).params
+    hints, lines = get_type_hints(params, include_extras=True), option_lines(params)
+    for each in msgspec.structs.fields(params):
+        line = lines[each.name].replace("`", "")
+        field = _field("options", each, line[:1].upper() + line[1:].rstrip(".") + ".", hints[each.name])
+        known[field.name] = field
+    return known
+
+
+def read_fields(fields: Mapping[str, Field], texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values of the texts that are not empty, and the errors of those that cannot be read, by name."""
+    values: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for name, field in fields.items():
+        if text := texts.get(name, "").strip():
+            try:
+                values[name] = field.read(text)
+            except ConfigError as error:
+                errors[name] = str(error)
+    return {name: value for name, value in values.items() if value != ()}, errors
