@@ -11,6 +11,7 @@ from blindbayes.agent.config import Rows
 from blindbayes.agent.runs.context import FolderSite, work_of
 from blindbayes.agent.store.tables import Tables
 from blindbayes.codebook import Codebook, IdPart, IdRecipe
+from blindbayes.data.split import Reading
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import DataError
 from blindbayes.study.file import Privacy
@@ -84,7 +85,7 @@ def test_a_site_brings_its_table_as_it_is(tmp_path: Path) -> None:
     }
     site = Tables(tmp_path, Rows("rows/t.csv", decimal=",", map=rules))
     counts = [
-        each.count(BOOK, lenient=lenient, bound=None)
+        each.count(Reading(BOOK, lenient))
         for each in (site, Tables(tmp_path, Rows("rows/plain.csv")))
         for lenient in (False, True)
     ]

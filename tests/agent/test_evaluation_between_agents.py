@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -13,14 +15,17 @@ import pytest
 from sklearn import metrics
 
 from blindbayes import Estimation, Limits, Privacy, load
+from blindbayes.agent.agent import Agent
 from blindbayes.agent.runs.context import FolderSite, work_of
 from blindbayes.agent.runs.folders import VALIDATION
 from blindbayes.agent.runs.release import check_release
+from blindbayes.agent.runs.run import NotNow
 from blindbayes.agent.store.tables import Tables
 from blindbayes.data.split import Split, split_rows
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.study.fields import Candidate
 from blindbayes.study.file import Deadlines, StudyFile
+from blindbayes.study.tasks.evaluation import EvaluationTask
 from blindbayes.testing.loopback import open_policy
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
@@ -231,6 +236,66 @@ def test_changed_rows_are_not_evaluated(tmp_path: Path) -> None:
     bounded(scenario)
 
 
+def test_an_evaluation_waits_for_a_site_that_still_stores_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an offer nor a request of a site's own staff fails because the total is not on disk yet."""
+    may_write, write = {name: asyncio.Event() for name in NAMES}, Agent._write
+
+    async def slow_write(agent: Agent, *words: Any) -> None:
+        await may_write[agent.name].wait()
+        await write(agent, *words)
+
+    async def scenario() -> None:
+        async with Office(tmp_path, NAMES, rows=tables(tmp_path / "tables")) as office:
+            study = make(office)
+            office.net.approve(study, runs=2)
+            monkeypatch.setattr(Agent, "_write", slow_write)
+            may_write["south"].set()
+            trained = office.agents["south"].begin(study.sha256)
+            await trained.done.wait()
+            north, west = office.agents["north"], office.agents["west"]
+            assert north.unfinished(study.sha256, trained.run_id) is not None
+            with pytest.raises(ConfigError, match="train first"):
+                north.evaluate(study.sha256)
+            asked = asyncio.create_task(north.until_written(study.sha256))  # as the console asks before it evaluates
+
+            begun = office.agents["south"].evaluate(study.sha256)
+            while not west.counters["offers_held"] or not north.counters["offers_held"]:
+                await asyncio.sleep(0.01)
+            assert begun.run_id not in west.runs
+            assert not asked.done()
+            for name in ("north", "west"):
+                may_write[name].set()
+            await asked
+            assert north.home.bases.has_total(study.sha256, trained.run_id)
+            await begun.done.wait()
+            runs = await office.ended(begun.run_id)
+            assert {name: run.state for name, run in runs.items()} == dict.fromkeys(NAMES, "done")
+            assert not [entry for name in NAMES for entry in office.net.sites[name].home.audit.where("event", "refused")]
+
+    bounded(scenario)
+
+
+def test_staff_who_ask_too_early_are_asked_to_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with Office(tmp_path, NAMES, rows=tables(tmp_path / "tables")) as office:
+            study, north = make(office), office.agents["north"]
+            office.net.approve(study, runs=2)
+            monkeypatch.setattr("blindbayes.agent.agent._WRITTEN_SECONDS", 0)
+            trained = north.begin(study.sha256)
+            for earlier in (None, trained.run_id):
+                with pytest.raises(NotNow, match="ask again"):
+                    await north.until_written(study.sha256, earlier)
+            await trained.done.wait()
+            again = north.begin(study.sha256)
+            await north.until_written(study.sha256)  # the model that is stored can be evaluated meanwhile
+            with pytest.raises(NotNow, match="ask again"):
+                await north.until_written(study.sha256, again.run_id)
+            await again.done.wait()
+            await north.until_written(study.sha256, again.run_id)
+
+    bounded(scenario)
+
+
 @pytest.mark.parametrize("messages", [0, 1])
 def test_a_site_that_crashes_goes_on_with_the_same_evaluation(tmp_path: Path, messages: int) -> None:
     async def scenario() -> None:
@@ -270,5 +335,49 @@ def test_nothing_is_opened_without_one_of_the_sites(tmp_path: Path) -> None:
             await begun.done.wait()
             assert begun.error is not None
             assert not (release_of(office, "north", begun.run_id) / "evaluation.json").exists()
+
+    bounded(scenario)
+
+
+def test_an_evaluation_is_judged_by_what_it_opens_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that opens more than the training of its study must not pass as a training."""
+
+    async def scenario() -> None:
+        async with Office(tmp_path, NAMES, rows=tables(tmp_path / "tables")) as office:
+            study = make(office)
+            office.net.approve(study, runs=2)
+            await office.run(study)
+            own = EvaluationTask.disclosure.func
+            wider = property(lambda task: dataclasses.replace(own(task), site_figures="each"))
+            monkeypatch.setattr(EvaluationTask, "disclosure", wider)
+            begun = office.agents["north"].evaluate(study.sha256)
+            await begun.done.wait()
+            assert isinstance(begun.error, PrivacyError)
+            computed = office.net.sites["north"].home.audit.where("event", "computing")
+            assert begun.run_id not in [entry["run"] for entry in computed]
+
+    bounded(scenario)
+
+
+def test_agents_open_the_spread_of_sites_whose_policies_allow_it(tmp_path: Path) -> None:
+    names = (*NAMES, "east", "lakes", "islands")
+
+    async def scenario() -> None:
+        policy = open_policy(min_cell=0, site_figures="spread")
+        async with Office(tmp_path, names, policy=policy) as office:
+            study = make(office, held_out=0.5, estimation=Estimation(held_out=0.5, site_figures="spread"))
+            office.net.approve(study, runs=2)
+            await office.run(study)
+            begun = office.agents["north"].evaluate(study.sha256)
+            await begun.done.wait()
+            runs = await office.ended(begun.run_id)
+            assert [run.error for run in runs.values()] == [None] * 6
+            stored = json.loads((release_of(office, "west", begun.run_id) / "evaluation.json").read_text())
+            assert stored["sites"]["sites"] == 6
+            assert "each" not in stored["sites"]
+            named = make(office, estimation=Estimation(held_out=0.5, site_figures="each"))
+            office.net.approve(named, runs=1)
+            with pytest.raises(PrivacyError, match="figures of single sites"):
+                office.agents["north"].begin(named.sha256)
 
     bounded(scenario)

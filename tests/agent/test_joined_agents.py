@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,24 @@ def test_a_left_join_is_trained_through_agents(tmp_path: Path) -> None:
             assert statistics.class_counts.sum() == 45
             expected = frame[20:45].groupby("class")["minutes"].count()
             assert statistics.by_name()["n"]["minutes"] == [int(expected[label]) for label in BOOK.classes]
+            # How good is it on everybody whom the bank knows? Nobody's class is opened.
+            whole = {name: {"rows": str(tmp_path / f"{name}.csv"), "to": "bank"} for name in HOLDS}
+            await predict(office, study, model, "by id", **whole)
+            found = released(office, "bank", prediction_run(study.sha256, model, "by id"))["class"]
+            ended = await predict(
+                office, study, model, "any good", **{n: {**each, "evaluate": True} for n, each in whole.items()}
+            )
+            assert [run.text() for run in ended.values()] == ["done", "done"]
+            run_id = prediction_run(study.sha256, model, "any good")
+            folders = {name: office.net.sites[name].home.folder / "releases" / run_id for name in HOLDS}
+            figures = json.loads((folders["bank"] / "evaluation.json").read_text())
+            truth = pd.read_csv(tmp_path / "bank.csv")["class"]
+            counts = [[int(((truth == i) & (found == j)).sum()) for j in BOOK.classes] for i in BOOK.classes]
+            assert figures["confusion"] == counts
+            assert not (folders["telecom"] / "evaluation.json").exists()
+            assert not any((folder / "classes.csv").exists() for folder in folders.values())
+            opened = set(re.findall(r'"opened": \[\s*([^\]]*?)\s*\]', (folders["bank"] / "leakage.json").read_text()))
+            assert opened == {'"class_totals"'}
 
     bounded(test, 120)
 

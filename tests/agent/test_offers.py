@@ -34,7 +34,7 @@ async def asked_of_south(folder: Path, policy: Policy | None = None) -> AsyncIte
         signing = office.net.sites["north"].identity.signing
         pair = EnvelopePair(study.roster.sha256, RUN, "north", "south", study.identity("south"), signing)
         offer = pair.offer(fresh_key(Coins.system()))
-        yield office.agents["south"], Asked("north", offer, study, 2, refusal="")
+        yield office.agents["south"], Asked("north", offer, study, 2, declined=None)
 
 
 def outcome(agent: Agent, asked: Asked) -> Any:
@@ -61,7 +61,7 @@ def used_up(agent: Agent, asked: Asked) -> None:
 
 
 def refused(agent: Agent, asked: Asked) -> None:
-    asked.refusal = "no"
+    asked.declined = "no"
 
 
 def answered(agent: Agent, asked: Asked) -> None:

@@ -3,15 +3,37 @@ anywhere but this machine."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
 
 from support.consoles import NAMES, Consoles
 
 expect.set_options(timeout=60_000)
+WIDTHS = (390, 768, 1200)
+SCHEMES = ("light", "dark")
+
+
+def require_fit(page: Page, name: str) -> None:
+    """Measure a page at all widths, in light and dark. With BLINDBAYES_SHOTS, leave screenshots in that folder."""
+    page.wait_for_load_state("load")  # with its style sheets
+    shots = os.environ.get("BLINDBAYES_SHOTS")
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 800})
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            if shots:
+                page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)
+            assert wide <= width, f"{name} is {wide} px wide at {width} px, {scheme}"
+            cut = (
+                "[...document.querySelectorAll('main *:not(.sr)')].filter(e => getComputedStyle(e).overflowX !== 'visible' && "
+            )
+            cut += "!['INPUT', 'SELECT', 'TEXTAREA'].includes(e.tagName) && e.scrollWidth > e.clientWidth + 1)"
+            assert width < 1200 or page.evaluate(f"{cut}.map(e => e.outerHTML.slice(0, 80))") == [], f"{name}, {scheme}"
 
 
 @pytest.fixture(scope="module")  # its loop stands in the way of other modules
@@ -53,7 +75,12 @@ class Person:
         self.page.wait_for_url(self.url + "/")
 
     def see(self, path: str) -> Page:
-        self.page.goto(self.url + path)
+        try:
+            self.page.goto(self.url + path)
+        except Error as error:  # a page with a live part was loading itself again at this moment
+            if "ERR_ABORTED" not in str(error):
+                raise
+            self.page.goto(self.url + path)
         return self.page
 
     def press(self, button: str) -> None:

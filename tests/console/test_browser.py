@@ -280,6 +280,7 @@ PAGES = (
     "/releases",
     "/ledger",
     "/shares",
+    "/table",
     "/data",
     "/log",
     "/identities",

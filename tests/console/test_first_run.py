@@ -16,6 +16,8 @@ from blindbayes.console.invitations import invitation_of, invited, keep_cards
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity
 
+from .conftest import require_fit
+
 
 def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_path: Path, browser: Browser) -> None:
     south = Identity.generate("south", address="south.example:7440").card
@@ -33,7 +35,13 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             page.goto(url)
             page.get_by_label("One-time code").fill(code)
             page.get_by_role("button", name="Sign in").click()
+            require_fit(page, "first-run")
             page.get_by_label("Name of the site").fill("north")
+            page.get_by_label("Table").fill("visits.csv")
+            page.get_by_role("button", name="Create the site").click()
+            page.get_by_text("a relative path counts from the new site's folder").wait_for()
+            assert not (tmp_path / "north").exists()
+            errors.clear()  # the refused form
             page.get_by_label("Table").fill(str(tmp_path / "visits.csv"))
             page.get_by_label("Total privacy budget").fill("4")
             invitation = {"name": "i.toml", "mimeType": "text/plain", "buffer": invitation_of([south]).encode()}

@@ -10,7 +10,10 @@ from playwright.sync_api import Browser
 
 from blindbayes import NaiveBayes
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.io.files import read_folder
+from blindbayes.report.dpia import annex_page, read_documents
 from blindbayes.report.page import model_page
+from support.releases import release_of, released_sites
 
 BOOK = Codebook(
     "outcome",
@@ -56,3 +59,20 @@ def test_the_form_for_what_would_be_if_computes_what_the_model_does(tmp_path: Pa
     page.close()
     assert errors == []
     assert requests == [path.as_uri()]
+
+
+def test_annex_to_an_impact_assessment_fits_a_phone_prints_and_can_be_filled_in(tmp_path: Path, browser: Browser) -> None:
+    documents = read_documents(read_folder(release_of(released_sites(tmp_path / "sites"), "north")))
+    path = tmp_path / "dpia.html"
+    path.write_text(annex_page(documents, "ab" * 32), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    box = page.get_by_role("textbox", name="Legal basis")
+    box.fill("Art. 6(1)(e)")
+    assert box.inner_text() == "Art. 6(1)(e)"
+    assert len(page.pdf(format="A4")) > 10_000
+    page.close()
+    assert errors == []

@@ -26,7 +26,7 @@ from blindbayes.crypto.passwords import hash_password
 from blindbayes.errors import ConfigError
 from blindbayes.io.chain import GENESIS
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from support.consoles import NAMES, Consoles
+from support.consoles import NAMES, Consoles, csrf_of
 from support.sites import BOOK, CANARY
 
 QUICK = Deadlines(step=20, join=20, run=35)
@@ -48,13 +48,10 @@ def run(office: Consoles, study: StudyFile) -> str:
     return found.run_id
 
 
-def csrf_of(office: Consoles, signed_in: dict[str, str]) -> str:
-    page = office.ask("north", "GET", "/settings", headers=signed_in, token=False).text
-    return re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]
-
-
 def paths(study: str, run: str) -> list[str]:
-    return [call.path.format(study=study, run=run) for call in CALLS if isinstance(call, View) and call.page]
+    """The pages without those of drafts, which `test_writing` looks at."""
+    pages = [call.path for call in CALLS if isinstance(call, View) and call.page and "{draft}" not in call.path]
+    return [path.format(study=study, run=run) for path in pages]
 
 
 def test_a_form_acts_only_with_the_token_of_its_own_page_and_from_this_origin(office: Consoles, study: StudyFile) -> None:
@@ -93,6 +90,17 @@ def test_the_cookie_is_for_this_browser_alone_and_ends_with_the_session(office: 
     assert office.ask("south", "POST", "/api/codes", "{}", headers={**given, "X-CSRF-Token": csrf}, token=False).status == 403
     office.ask("south", "POST", "/logout", urlencode({"csrf": csrf}), headers=given, token=False)
     assert office.ask("south", "GET", "/", headers=given, token=False).status == 303
+
+
+def test_signing_in_to_a_second_console_of_this_machine_does_not_sign_out_of_the_first(office: Consoles) -> None:
+    both = {"Cookie": "; ".join(office.sign_in(name)["Cookie"] for name in ("north", "south"))}  # a browser sends both to both
+    assert both["Cookie"].count("blindbayes-") == 2
+    for name in ("north", "south"):
+        assert office.ask(name, "GET", "/settings", headers=both, token=False).status == 200
+    csrf = csrf_of(office, both)
+    office.ask("north", "POST", "/logout", urlencode({"csrf": csrf}), headers=both, token=False)
+    assert office.ask("north", "GET", "/settings", headers=both, token=False).status == 303
+    assert office.ask("south", "GET", "/settings", headers=both, token=False).status == 200
 
 
 def test_guessing_ends_after_five_tries(tmp_path: Path) -> None:

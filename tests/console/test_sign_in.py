@@ -191,6 +191,19 @@ def test_an_analysts_code_signs_in_nobody_else(staffed: Consoles, name: str) -> 
     assert entries == []
 
 
+@pytest.mark.parametrize("password", ["none", "anything", "scrypt"])
+def test_a_person_without_a_password_does_not_sign_in_by_one(staffed: Consoles, password: str) -> None:
+    assert enter(staffed, name="Grace", password=password).status == 403
+
+
+def test_removing_a_person_ends_their_session(staffed: Consoles) -> None:
+    answer = enter(staffed, code=staffed.ports["north"].auth.new_code("Alan"))
+    cookie = {"Cookie": answer.headers["Set-Cookie"].split(";")[0]}
+    assert staffed.ask("north", "GET", "/settings", headers=cookie, token=False).status == 200
+    staffed.office.net.sites["north"].home.people.remove("Alan", who="Ada")
+    assert staffed.ask("north", "GET", "/settings", headers=cookie, token=False).status == 303
+
+
 def test_a_code_brings_its_own_name_and_role(staffed: Consoles) -> None:
     answer = enter(staffed, code=staffed.ports["north"].auth.new_code("Alan"))
     assert answer.status == 303

@@ -129,7 +129,7 @@ def linked(first="class", second="attributes", parties=None):
 
 def without_missing_cells(monkeypatch):
     """Plant a fault: the noise has no cell for missing values of a required column, except of others' in a left join."""
-    planned = column_noise._counted_plan
+    planned = column_noise.counted_plan
 
     def faulty(plan, epsilon, join, local):
         made = planned(plan, epsilon, join, local)
@@ -137,5 +137,5 @@ def without_missing_cells(monkeypatch):
         gaps = [(cut, item.optional or (join == "left" and item.name not in local)) for item, cut in pairs]
         return dataclasses.replace(made, encodings=tuple(dataclasses.replace(cut, missing=gap) for cut, gap in gaps))
 
-    monkeypatch.setattr(column_noise, "_counted_plan", faulty)
+    monkeypatch.setattr(column_noise, "counted_plan", faulty)
     monkeypatch.setattr(guards, "_plans", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -118,3 +119,8 @@ class Consoles:
 def consoles(folder: Path, names: Sequence[str], **options: Any) -> Iterator[Consoles]:
     with Consoles(folder, names, **options) as found:
         yield found
+
+
+def csrf_of(office: Consoles, signed_in: dict[str, str]) -> str:
+    page = office.ask("north", "GET", "/settings", headers=signed_in, token=False).text
+    return re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]

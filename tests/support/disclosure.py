@@ -37,7 +37,9 @@ def vector(names: Sequence[str] = "abc", *, quorum: int | None = None, **changes
 
 def exact_sum(names: Sequence[str] = "abc", *, quorum: int | None = None, me: str = "a", **changes: Any) -> RunRequest:
     """A run that opens an exact sum over these sites, asked of the site `me`; `changes` of the request or its vector."""
-    of_vector = {name: changes.pop(name) for name in ("table", "rows", "statistics", "codebook") if name in changes}
+    of_vector = {
+        name: changes.pop(name) for name in ("table", "rows", "statistics", "codebook", "selection", "folds") if name in changes
+    }
     return RunRequest(
         **{
             "run_id": RUN,

@@ -16,6 +16,8 @@ from typing import Any
 
 from blindbayes.agent.approvals.people import account, require_name, require_reason
 from blindbayes.agent.approvals.summary import require_study
+from blindbayes.agent.notices import Notices
+from blindbayes.agent.notify import Notifier, Waiting
 from blindbayes.agent.offers import USED_UP, Answers, ApprovalUsedUp, Offers
 from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.context import Work, name_to_add_to, work_of
@@ -25,6 +27,7 @@ from blindbayes.agent.runs.run import AgentRun, NotNow, Unwritten
 from blindbayes.agent.runs.state import RunState
 from blindbayes.agent.status import show_site
 from blindbayes.agent.store.folder import SiteFolder
+from blindbayes.agent.store.inbox import known_studies
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.policy import require_rate
 from blindbayes.errors import (
@@ -49,6 +52,7 @@ from blindbayes.study.tasks.prediction import Request, prediction_run
 from blindbayes.study.tasks.traits import ModelForm, Support
 
 _KEEP_ENDED = 16
+_WRITTEN_SECONDS = 45  # below the 60 that the operator's client waits
 
 
 class Agent:
@@ -58,9 +62,11 @@ class Agent:
         self.home = home
         self.identity = identity
         self.offers = Offers(self)
-        self.router = Router(identity.name, courier, unknown_offer=self.offers.consider)
+        self.notices = Notices(self)
+        self.router = Router(identity.name, courier, unknown_offer=self.offers.consider, notice_arrived=self.notices.arrived)
         self.answers = Answers(self.router, identity)
         self.peer_heads = PeerLogHeads(home, identity)
+        self._notifier: Notifier | None = None
         self.runs: dict[str, AgentRun] = {}
         self.counters: Counter[str] = Counter()
         self.proposed_studies, self.pending_predictions = self.offers.proposed_studies, self.offers.predictions
@@ -76,9 +82,13 @@ class Agent:
     async def start(self) -> None:
         """Connect, and resume the runs that a crash interrupted."""
         self.home.runs.erase_leftovers()
+        self.home.data.erase_leftovers()
         self.home.note_policy(account())
         self.home.remove_old_releases(time.time())
         await asyncio.to_thread(code_version)  # reads all sources once; every journal names it
+        await asyncio.to_thread(known_studies, self.home)  # parsed once, before the event loop asks for them
+        self._start_notifier()
+        self.notices.start()
         await self.router.courier.start(self.router)
         interrupted = self.home.runs.interrupted()
         log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
@@ -94,6 +104,9 @@ class Agent:
 
     async def stop(self) -> None:
         """Stop without ending runs: their journals remain, and `start` resumes them."""
+        await self.notices.stop()
+        if self._notifier is not None:
+            await asyncio.to_thread(self._notifier.close)
         tasks = [run.task for run in self.runs.values() if run.task is not None]
         for task in tasks:
             task.cancel()
@@ -104,9 +117,24 @@ class Agent:
         await self.router.courier.stop()
         log_event("agent_stopped", site=self.name, kept=sum(run.is_open for run in self.runs.values()))
 
+    def _start_notifier(self) -> None:
+        old, notify = self._notifier, self.home.config.notify
+        self._notifier = None if notify is None else Notifier(notify, self.home.folder)
+        if old is not None:
+            old.close(0.0)
+
+    def notify(self, what: str, title: str, party: str, path: str) -> None:
+        """Notify staff that a decision waits, if site.toml asks for it. `path` is the page of the console."""
+        if self._notifier is not None and (config := self.home.config.notify) is not None:
+            console = (config.console or f"http://{self.home.config.operator}").rstrip("/")
+            self._notifier.notify(Waiting.make(self.name, what, title, party, console + path))
+
     async def reload(self, who: str) -> dict[str, Any]:
         """Apply changed settings, policy and pins while runs go on. Return what changed, and what needs a restart."""
+        before = self.home.config.notify
         later = self.home.reload()
+        if self.home.config.notify != before:
+            self._start_notifier()
         changed = self.home.note_policy(require_name(who))
         peers = self.home.peers()
         courier = self.router.courier
@@ -136,13 +164,39 @@ class Agent:
         if folds:
             run_id = Coins.system().bytes(VALIDATION // 2).hex()
             return self.launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
-        releases = self.home.history.releases(sha256, study.party(self.name).identity)
-        trained = [entry["run"] for entry in releases if self.home.bases.has_total(sha256, entry["run"])]
+        trained = self._trained(study)
         if model is None and not trained:
             raise ConfigError("this site learned no total of a run of this study: train first, with `blindbayes study run`")
         name = read_run_id(trained[-1] if model is None else model, study.task).name
         run_id = name + Coins.system().bytes((EVALUATION - NAME) // 2).hex()
         return self.launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
+
+    def unfinished(self, sha256: str, name: str | None = None) -> AgentRun | None:
+        """Return the run of a study with this name if it is under way.
+
+        Without a name, one whose result is being written; if there is no earlier result, any.
+        """
+        for run in self.runs.values():
+            if not run.is_open or run.study.sha256 != sha256:
+                continue
+            if run.run_id.endswith(name) if name else run.phase is RunState.WRITING or not self._trained(run.study):
+                return run
+        return None
+
+    def _trained(self, study: StudyFile) -> list[str]:
+        """Return the runs of a study whose total this site holds, oldest first."""
+        releases = self.home.history.releases(study.sha256, study.party(self.name).identity)
+        return [entry["run"] for entry in releases if self.home.bases.has_total(study.sha256, entry["run"])]
+
+    async def until_written(self, sha256: str, earlier: str | None = None) -> None:
+        """Wait until the results that the next run of a study goes on from are stored. Raises `NotNow` if that takes long."""
+        name = None if earlier is None else earlier[-NAME:]
+        try:
+            async with asyncio.timeout(_WRITTEN_SECONDS):
+                while (run := self.unfinished(sha256, name)) is not None:
+                    await run.done.wait()
+        except TimeoutError:
+            raise NotNow("the run that this one goes on from is under way here: ask again when it has ended") from None
 
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
         """Classify instances with a model of an approved study over columns. The staff of every party ask for it."""
@@ -279,6 +333,7 @@ class Agent:
         for name in study.roles:
             if study.host(name) == self.name:
                 run.seats[name] = RoleRunner(name, run, self._services)
+        self.notices.decline_known(study)
         tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
         try:
             finished = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))

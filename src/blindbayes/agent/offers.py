@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from blindbayes.agent.approvals.decisions import sentence_of
 from blindbayes.agent.runs.context import run_of, work_of
 from blindbayes.agent.runs.run import NotNow
 from blindbayes.disclosure.checks import APPROVAL_OVER, ApprovalOver
@@ -117,7 +118,7 @@ class Asked:
     offer: Offer
     study: StudyFile
     runs: int  # approved in all
-    refusal: str  # why staff refused the study; empty: they approved it
+    declined: str | None  # why staff refused or revoked the study, for the other site; None: they approved it
     pair: EnvelopePair | None = None  # once the offer is proven to be the party's own
 
 
@@ -143,8 +144,8 @@ def signature(agent: Agent, asked: Asked) -> None:
 
 
 def staff_refusal(agent: Agent, asked: Asked) -> None:
-    if asked.refusal:
-        raise PrivacyError(asked.refusal)
+    if asked.declined is not None:
+        raise PrivacyError(asked.declined or "staff refused or revoked the study; the policy keeps decisions private")
 
 
 def ended_run(agent: Agent, asked: Asked) -> None:
@@ -174,6 +175,16 @@ def prediction_request(agent: Agent, asked: Asked) -> Decision | None:
     return IGNORE
 
 
+def earlier_run(agent: Agent, asked: Asked) -> Decision | None:
+    """Hold the offer while the run that it goes on from is under way here: the other site asks again."""
+    run = run_of(agent.home, asked.study, asked.offer.run_id)
+    earlier = run.model or run.base
+    if not earlier or agent.unfinished(asked.study.sha256, earlier) is None:
+        return None
+    agent.counters["offers_held"] += 1
+    return IGNORE
+
+
 def site_is_ready(agent: Agent, asked: Asked) -> None:
     agent.require_party(asked.study)
 
@@ -196,6 +207,7 @@ CHECKS: tuple[Callable[[Agent, Asked], Decision | None], ...] = (
     open_run,
     computed_run,
     prediction_request,
+    earlier_run,
     site_is_ready,
     runs_left,
     idle_joins,
@@ -229,9 +241,10 @@ class Offers:
     def _find(self, site: str, offer: Offer) -> Asked | None:
         home = self._agent.home
         if (approved := home.approvals.find_roster(offer.study)) is not None:
-            return Asked(site, offer, *approved, refusal="")
-        if (refused := home.decisions.refusal(offer.study)) is not None:
-            return Asked(site, offer, refused[0], 0, refusal=refused[1])
+            return Asked(site, offer, *approved, declined=None)
+        if (declined := home.decisions.declined(offer.study)) is not None:
+            study, standing = declined
+            return Asked(site, offer, study, 0, sentence_of(standing) if home.config.policy.announce_decisions else "")
         return None
 
     def _note_proposal(self, site: str, offer: Offer) -> None:
@@ -265,6 +278,7 @@ class Offers:
         if run_id not in self.predictions and count < _MAX_PROPOSED:
             self.predictions[run_id] = {"run": run_id, "by": site, "study": study, "model": model}
             log_event("prediction_proposed", run=run_id, site=site, study=study)
+            self._agent.notify("prediction", asked.study.title, site, "/predictions")
 
     def _is_allowed(self, asked: Asked) -> bool:
         for check in CHECKS:
@@ -292,8 +306,8 @@ class Offers:
     def _answer(self, asked: Asked, pair: EnvelopePair, error: BlindbayesError) -> None:
         """Inform a party of a study that staff here decided about. What the policy says is not disclosed."""
         over = USED_UP if isinstance(error, ApprovalUsedUp) else APPROVAL_OVER if isinstance(error, ApprovalOver) else ""
-        if asked.refusal or over:
-            reason = asked.refusal or f"{over} at {self._agent.name}: its people can approve more"
+        if asked.declined or over:
+            reason = asked.declined or f"{over} at {self._agent.name}: its approvers can allow more"
             self._agent.answers.send(asked.site, pair, pair.refused(reason))
         else:
             self._agent.answers.send_ended(asked.site, pair, {"state": "failed", "exit_code": error.code})

@@ -56,6 +56,10 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
     """Return what would leave this site, and why it would be refused. Reads the rows, so run it in a thread."""
     problems = verdict(home, study)
     facts, lines = study.task.at(FolderSite(home, name, study), "0" * 32).dry_run()
+    omop = home.tables.omop_report(study)
+    if omop is not None:
+        lines = [*lines, f"OMOP: {omop['cohort']} of {omop['persons']} persons are in the cohort, one row each."]
+        lines += [f"OMOP: {problem}." for problem in omop["problems"]]
     return {
         "study": study.sha256,
         "title": study.title,
@@ -66,6 +70,7 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
         "past": again(home, study),
         "approval": approval_of(study).to_dict(),
         "lines": lines,
+        **({"omop": omop} if omop is not None else {}),
     }
 
 

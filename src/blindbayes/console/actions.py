@@ -11,24 +11,26 @@ import msgspec
 from blindbayes.agent import preview
 from blindbayes.agent.approvals.people import require_reason
 from blindbayes.agent.runs.run import AgentRun
+from blindbayes.agent.store.inbox import parse_study, store_study
 from blindbayes.console.calls import Context
 from blindbayes.console.invitations import keep_cards
 from blindbayes.console.views import describe_run, find_study
 from blindbayes.errors import ConfigError
-from blindbayes.io.files import make_private_folder, write_whole
 from blindbayes.net.identity import Card, speak
 from blindbayes.study.file import StudyFile
 
-_MAX_STUDIES = 200
 
-
-def begin(context: Context, study: str, base: str | None = None) -> dict[str, Any]:
+async def begin(context: Context, study: str, base: str | None = None) -> dict[str, Any]:
     """Start a run of an approved study; with `base`, add to the result of that earlier run"""
+    if base is not None:
+        await context.agent.until_written(study, base)
     return _begun(context, context.agent.begin(study, base))
 
 
-def evaluate(context: Context, study: str, model: str | None = None, folds: bool = False) -> dict[str, Any]:
+async def evaluate(context: Context, study: str, model: str | None = None, folds: bool = False) -> dict[str, Any]:
     """Evaluate a model of an approved study (by default the newest) on all sites' held-out rows; with folds, cross-validate"""
+    if not folds:
+        await context.agent.until_written(study, model)
     return _begun(context, context.agent.evaluate(study, model, folds=folds))
 
 
@@ -66,21 +68,11 @@ async def stop(context: Context, run: str, why: str, who: str | None = None) -> 
 
 async def keep_study(context: Context, text: str) -> dict[str, Any]:
     """Add a study file to this site's inbox, without approving it"""
-
-    def read() -> StudyFile:
-        study = StudyFile.from_text(text)
-        study.require_signatures()
-        study.require_changes()
-        return study
-
-    study = await asyncio.to_thread(read)  # parsing a long file takes seconds
-    if context.agent.name not in study.names:
-        raise ConfigError("this site is not a party of that study")
-    folder = make_private_folder(context.agent.home.folder / "studies")
-    if len(list(folder.glob("*.toml"))) >= _MAX_STUDIES:
-        raise ConfigError(f"the folder studies/ holds {_MAX_STUDIES} files: remove some first")
-    write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
+    study = await asyncio.to_thread(parse_study, text, context.agent.name)  # parsing a long file takes seconds
+    await asyncio.to_thread(store_study, context.agent.home, study)
     context.agent.home.audit.append("study kept", study=study.sha256, who=context.who)
+    context.agent.notify("study", study.title, "", f"/studies/{study.sha256}")
+    context.agent.notices.wake()
     return {"study": study.sha256, "title": study.title}
 
 
@@ -89,7 +81,10 @@ def approve(context: Context, study: str, compared: str, runs: int | None = None
     file = find_study(context.agent.home, study)
     _require_compared(file, compared)
     decided = context.agent.home.decisions.approve(file, runs=runs, until=until, who=context.who)
+    context.agent.notices.wake()
     notice = "asked" if decided.wanted else "approved"
+    if decided.wanted:
+        context.agent.notify("study", file.title, "", f"/studies/{study}")
     return {"study": study, "runs_left": decided.runs_left, "by": list(decided.by), "wanted": decided.wanted, "notice": notice}
 
 
@@ -106,17 +101,26 @@ def _require_compared(file: StudyFile, typed: str) -> None:
         )
 
 
-def refuse(context: Context, study: str, why: str) -> dict[str, Any]:
-    """Refuse a study; its parties receive the reason when they request a run"""
-    context.agent.home.decisions.refuse(find_study(context.agent.home, study), why, who=context.who)
+def refuse(context: Context, study: str, why: str, share_reason: bool = False) -> dict[str, Any]:
+    """Refuse a study; its parties learn that at once, the reason only with `share_reason`"""
+    file = find_study(context.agent.home, study)
+    context.agent.home.decisions.refuse(file, why, who=context.who, share=share_reason)
     context.agent.proposed_studies.pop(study, None)
+    context.agent.notices.wake()
     return {"study": study}
 
 
-def revoke(context: Context, study: str, why: str | None = None) -> dict[str, Any]:
-    """Revoke an approval"""
-    context.agent.home.decisions.revoke(study, why=why, who=context.who)
+def revoke(context: Context, study: str, why: str | None = None, share_reason: bool = False) -> dict[str, Any]:
+    """Revoke an approval; the parties of the study learn that at once, the reason only with `share_reason`"""
+    context.agent.home.decisions.revoke(study, why=why, who=context.who, share=share_reason)
+    context.agent.notices.wake()
     return {"study": study}
+
+
+def send_study(context: Context, study: str) -> dict[str, Any]:
+    """Send a study to its other sites as an invitation: now, or as soon as they are connected"""
+    who = context.agent.home.people.require("run", context.who)
+    return {"study": study, "sites": context.agent.notices.invite(find_study(context.agent.home, study), who)}
 
 
 async def dry_run(context: Context, study: str) -> dict[str, Any]:

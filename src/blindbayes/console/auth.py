@@ -4,7 +4,8 @@ The port is on loopback, which keeps other machines out but neither other accoun
 in somebody's browser. So the Host must be a loopback name (no rebinding), a request with an Origin must name this origin,
 commands carry the token of the site's folder, browsers a cookie that scripts cannot read and other origins do not send, and
 every change carries a second token from the page itself. Without one of these a request is refused by its headers alone: its
-body is neither read nor parsed. The exceptions are `OPEN` and the static files. The path judged is the one that the router
+body is neither read nor parsed. The exceptions are `OPEN` and the static files. An identity provider leads the browser back
+to `CALLBACK`: this path alone may be opened from another site, by a navigation. The path judged is the one that the router
 uses (`scope["path"]`), never one rebuilt from headers.
 """
 
@@ -24,15 +25,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from blindbayes.agent.approvals.people import ROLES, People, Person, require_name
+from blindbayes.agent.config import SignIn
 from blindbayes.console.forms import fields_of
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import is_password
+from blindbayes.disclosure.audit_log import Subject
 from blindbayes.errors import ConfigError
 
 COOKIE = "blindbayes"
+STALE = "the form is stale: load the page again"
 MAX_BODY = 1 << 20
 MAX_OPEN_BODY = 4096  # of a request without a session: name, code and password fit
-OPEN = frozenset(("/healthz", "/readyz", "/metrics", "/login"))
+STREAMED = frozenset(("/table/upload",))  # too large for memory; `console.uploads` reads them piece by piece
+BEGIN, CALLBACK = "/sign-in", "/sign-in/back"  # by the organisation
+OPEN = frozenset(("/healthz", "/readyz", "/metrics", "/login", BEGIN, CALLBACK))
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?", re.ASCII)
 _BODY_SECONDS = 20.0
 _CODE_SECONDS = 600.0
@@ -61,6 +67,8 @@ class User:
     roles: frozenset[str] = frozenset()
     csrf: str = field(default="", repr=False)
     until: float = 0.0
+    until_time: float = 0.0  # by the wall clock, which goes on while the machine sleeps
+    settings: SignIn | None = None  # under which a `Subject` signed in
 
 
 class Authenticator:
@@ -70,6 +78,7 @@ class Authenticator:
         self.token = _secret()
         self.metrics_token = metrics_token
         self.people: People | None = None  # of the site, once there is one
+        self.organisation: Callable[[], SignIn | None] = lambda: None  # the current settings
         self._codes: dict[str, tuple[str, float]] = {}  # code -> the person it is for, and until when it is valid
         self._sessions: dict[str, User] = {}
         self._tries: list[float] = []
@@ -141,12 +150,20 @@ class Authenticator:
     def sign_in(self, name: str, roles: frozenset[str]) -> str:
         """Begin a session and return its cookie."""
         self._tries[-1:] = []
+        return self._begin(User(name, roles, _secret(), time.monotonic() + _SESSION_SECONDS))
+
+    def admit(self, subject: Subject, seconds: float, settings: SignIn) -> str:
+        """Begin a session of a person by whom the provider vouches and return its cookie. Nothing prolongs it."""
+        until = time.monotonic() + seconds
+        return self._begin(User(subject, subject.roles, _secret(), until, time.time() + seconds, settings))
+
+    def _begin(self, user: User) -> str:
         now = time.monotonic()
         self._sessions = {key: user for key, user in self._sessions.items() if user.until > now}
         while len(self._sessions) >= _MAX_SESSIONS:  # the oldest goes
             del self._sessions[next(iter(self._sessions))]
         key = _secret()
-        self._sessions[key] = User(name, roles, _secret(), now + _SESSION_SECONDS)
+        self._sessions[key] = user
         return key
 
     def sign_out(self, key: str) -> None:
@@ -156,8 +173,13 @@ class Authenticator:
         """Return the user of a request, with their current role; None if it is not authenticated."""
         if _is_same(request.headers.get("authorization", ""), f"Bearer {self.token}"):
             return User(roles=frozenset(ROLES))
-        user = self._sessions.get(key := request.cookies.get(COOKIE, ""))
+        user = self._sessions.get(key := request.cookies.get(cookie_name(request), ""))
         if user is None or user.until <= time.monotonic():
+            return None
+        if isinstance(user.name, Subject):  # people.toml has no say: a name in it may be equal by chance
+            if time.time() < user.until_time and user.settings == self.organisation():
+                return user
+            self.sign_out(key)
             return None
         try:
             if self.people is None or not (known := self.people.all()):
@@ -199,6 +221,9 @@ class AuthMiddleware:
         request, body = Request(scope, receive), b""
         scope["user"] = user = self._auth.authenticate(request)
         refusal = _refusal(request, user)
+        if refusal is None and user is not None and path_of(request) in STREAMED and request.method == "POST":
+            await self.app(scope, receive, send_with_headers)  # its endpoint checks the form's token before it stores a byte
+            return
         if refusal is None:
             try:
                 body = await _body(request, MAX_OPEN_BODY if user is None else MAX_BODY)
@@ -239,7 +264,7 @@ def _refusal(request: Request, user: User | None) -> Response | None:
     headers, host = request.headers, request.headers.get("host", "")
     if not _HOST.fullmatch(host):
         return _refused(request, 403, "this port is for this machine only")
-    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not _leads_back(request):
         return _refused(request, 403, "not from another page: type the address")
     if headers.get("origin", f"http://{host}") != f"http://{host}":
         return _refused(request, 403, "not from another origin")
@@ -250,6 +275,13 @@ def _refusal(request: Request, user: User | None) -> Response | None:
     return RedirectResponse("/login", 303)
 
 
+def _leads_back(request: Request) -> bool:
+    """True for the navigation by which an identity provider returns the browser."""
+    headers = request.headers
+    way = (request.method, path_of(request), headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+    return way == ("GET", CALLBACK, "navigate", "document")
+
+
 async def _form_refusal(request: Request, user: User | None, body: bytes) -> Response | None:
     """Parse the form of an authenticated request, in a thread, into `scope["fields"]`, and check its own token."""
     if user is None or request.method in ("GET", "HEAD") or is_open(path_of(request)):
@@ -258,8 +290,8 @@ async def _form_refusal(request: Request, user: User | None, body: bytes) -> Res
     if not is_api(request):
         fields = await asyncio.to_thread(fields_of, request.headers.get("content-type", ""), body)
     given = request.headers.get("x-csrf-token") or fields.pop("csrf", "")
-    if user.csrf and not _is_same(given, user.csrf):
-        return _refused(request, 403, "the form is stale: load the page again")
+    if not has_form_token(user, given):
+        return _refused(request, 403, STALE)
     request.scope["fields"] = fields
     return None
 
@@ -297,6 +329,11 @@ def _refused(request: Request, status: int, message: str) -> Response:
     return JSONResponse({"message": message}, status) if is_api(request) else Response(message, status, media_type="text/plain")
 
 
+def has_form_token(user: User, given: str) -> bool:
+    """True if the token is that of the user's own pages; commands with the folder's token need none."""
+    return not user.csrf or _is_same(given, user.csrf)
+
+
 def _is_same(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode(), right.encode())
 
@@ -305,6 +342,11 @@ def _secret() -> str:
     return Coins.system().bytes(24).hex()
 
 
-def cookie(key: str) -> Mapping[str, Any]:
+def cookie_name(request: Request) -> str:
+    """The session cookie's name, with the port: browsers share cookies between ports, and would sign out of another console."""
+    return f"{COOKIE}-{request.url.port or 80}"
+
+
+def cookie(request: Request, key: str) -> Mapping[str, Any]:
     """The cookie of a session: no script reads it, no other origin sends it, and it does not outlive the browser."""
-    return {"key": COOKIE, "value": key, "httponly": True, "samesite": "strict", "path": "/"}
+    return {"key": cookie_name(request), "value": key, "httponly": True, "samesite": "strict", "path": "/"}

@@ -95,6 +95,10 @@ class Action:
     then: str = "/"  # the page that follows; {name} is taken from the path or the answer
     notice: str = ""  # key of the notice on that page; the answer's own `notice` takes precedence
     page: str = ""  # a template for the answer, in place of the page that follows
+    form: Callable[[dict[str, str]], dict[str, Any]] | None = None  # turns the fields of its form into those of the call
+    again: Callable[..., Any] | None = None  # facts for `again_page` after a refusal, with what was typed
+    again_page: str = ""
+    has_api: bool = True  # False: for people in a browser only
 
     @property
     def takes(self) -> type[msgspec.Struct]:

@@ -22,7 +22,7 @@ from blindbayes.console.pages import static_file
 from blindbayes.console.port import listen
 from blindbayes.console.strings import STRINGS
 from blindbayes.disclosure.policy import Policy
-from blindbayes.errors import BlindbayesError
+from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.net.identity import Identity
 from blindbayes.report.theme import templates
 
@@ -66,7 +66,15 @@ class FirstRun:
 
     def _render(self, name: str, request: Request, status: int = 200, **facts: Any) -> Response:
         user = request.scope.get("user") or User()
-        common: dict[str, Any] = {"site": STRINGS["new_site"], "people": False, "user": user, "problem": "", "given": {}}
+        common: dict[str, Any] = {
+            "site": STRINGS["new_site"],
+            "people": False,
+            "organisation": False,
+            "user": user,
+            "problem": "",
+            "given": {},
+            "folder": str(self._folder.resolve()),
+        }
         return HTMLResponse(templates("blindbayes.console").get_template(name).render(**common | facts), status)
 
     async def _login(self, request: Request) -> Response:
@@ -78,7 +86,7 @@ class FirstRun:
         if session is None:
             return self._render("login.html", request, 403, problem=STRINGS["wrong"])
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(**cookie(session[0]))
+        answer.set_cookie(**cookie(request, session[0]))
         return answer
 
     async def _show(self, request: Request) -> Response:
@@ -94,7 +102,18 @@ class FirstRun:
             return self._render("first_run.html", request, 400, problem=str(error), given=fields, done=False)
         return self._render("first_run.html", request, done=True)
 
+    def _require_table(self, source: str) -> None:
+        """Raise before the site is made if its table is a file that does not exist."""
+        path = self._folder / source
+        if "://" not in source and not any(mark in source for mark in "*?[") and not path.exists():
+            raise ConfigError(
+                f"there is no file {str(path)!r}: a relative path counts from the new site's folder. Correct it, or leave it "
+                "empty and upload the table afterwards on the page Table"
+            )
+
     def _create(self, form: Answers, who: str) -> tuple[SiteFolder, Identity]:
+        if form.source is not None:
+            self._require_table(form.source.strip())
         address = form.address.strip()
         host, _, port = address.rpartition(":")
         config = SiteConfig(

@@ -8,15 +8,16 @@ from urllib.parse import parse_qsl
 from blindbayes.errors import ConfigError
 
 _MAX_FIELDS = 256
+_MAX_OWN_FIELDS = 16384  # of somebody who signed in: the page Table has some for each column
 _MAX_PARTS = 64
 _MAX_HEADER = 1024
 _BOUNDARY = re.compile(r"""multipart/form-data;\s*boundary=(?:"([\w'()+,./:=?-]{1,70})"|([\w'+.-]{1,70}))""", re.ASCII)
 _NAME = re.compile(rb"""content-disposition: *form-data; *name="([A-Za-z0-9_-]{1,64})"(?:;[^\r\n]*)?""", re.IGNORECASE)
 
 
-def urlencoded(body: bytes) -> dict[str, str]:
+def urlencoded(body: bytes, max_fields: int = _MAX_FIELDS) -> dict[str, str]:
     """Return the fields of an urlencoded form: the only kind that is read before anybody has signed in."""
-    if body.count(b"&") >= _MAX_FIELDS:
+    if body.count(b"&") >= max_fields:
         raise ConfigError("the form has too many fields")
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
@@ -24,11 +25,8 @@ def urlencoded(body: bytes) -> dict[str, str]:
 def fields_of(content_type: str, body: bytes) -> dict[str, str]:
     """Return the fields of a form by its content type. A file's text replaces an empty field of the same name."""
     if not content_type.startswith("multipart/form-data"):  # Starlette's own reader needs one more package
-        return urlencoded(body)
-    boundary = _BOUNDARY.fullmatch(content_type)
-    if boundary is None:
-        raise ConfigError("the form names no boundary between its parts")
-    delimiter = b"\r\n--" + (boundary[1] or boundary[2]).encode()
+        return urlencoded(body, _MAX_OWN_FIELDS)
+    delimiter = delimiter_of(content_type)
     parts = (b"\r\n" + body).split(delimiter, _MAX_PARTS + 1)
     if parts[0] or parts[-1] not in (b"--", b"--\r\n"):
         raise ConfigError(f"the form has text around its parts, or more than {_MAX_PARTS} of them")
@@ -37,6 +35,14 @@ def fields_of(content_type: str, body: bytes) -> dict[str, str]:
         name, content = _field(part)
         fields[name] = content or fields.get(name, "")
     return fields
+
+
+def delimiter_of(content_type: str) -> bytes:
+    """Return the bytes between the parts of a form with files."""
+    boundary = _BOUNDARY.fullmatch(content_type)
+    if boundary is None:
+        raise ConfigError("the form names no boundary between its parts")
+    return b"\r\n--" + (boundary[1] or boundary[2]).encode()
 
 
 def _field(part: bytes) -> tuple[str, str]:

@@ -19,12 +19,14 @@ from starlette.routing import Route, compile_path
 
 from blindbayes.agent.agent import Agent
 from blindbayes.agent.runs.folders import require_run_id
-from blindbayes.console.auth import COOKIE, Authenticator, User, cookie, path_of
+from blindbayes.console.auth import Authenticator, User, cookie, cookie_name, path_of
 from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import Action, Context, Missing, View, invoke
 from blindbayes.console.forms import urlencoded
 from blindbayes.console.invitations import invitation_of
-from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, plain
+from blindbayes.console.organisation import Organisation
+from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, in_console, plain
+from blindbayes.console.uploads import UPLOAD, receive_table
 from blindbayes.console.views import badges
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import read_folder
@@ -70,14 +72,18 @@ def may_download(name: str) -> bool:
     return name in ("checksums", "common") or name.rpartition(".")[2] in _DOWNLOADS
 
 
-FILTERS: dict[str, Callable[..., str]] = {
+FILTERS: dict[str, Callable[..., Any]] = {
     "amount": lambda number: f"{float(number):.4g}",
     "bytes": _bytes,
     "clock": _clock,
     "day": _day,
+    "here": in_console,
     "label": describe_label,
+    "list_pair": lambda name: (name, name),
+    "study_pair": lambda each: (each["study"], each["title"]),
     "number": lambda number: f"{number:,}",
     "plain": plain,
+    "picture": lambda svg: Markup(svg),  # noqa: S704 - `report.plots` drew it here, and escapes every text
     "prose": lambda text: Markup(to_html(text, below=1)),  # noqa: S704 - it escapes every text
 }
 
@@ -91,6 +97,7 @@ class Pages:
         self._templates.filters.update(FILTERS)
         self._templates.tests["downloadable"] = may_download
         self.live = LiveParts(self._render_live)
+        self.organisation = Organisation(agent, auth, self._show_login)
         shown = [call for call in CALLS if isinstance(call, View) and call.page]
         self._views = [(compile_path(view.path)[0], view) for view in shown]
         parts = set(self._templates.list_templates())
@@ -98,13 +105,15 @@ class Pages:
 
     def open_routes(self) -> list[Route]:
         """Return the pages that need no session."""
-        return [Route("/login", self._login, methods=["GET", "POST"]), Route("/static/{name}", static_file)]
+        login = Route("/login", self._login, methods=["GET", "POST"])
+        return [login, Route("/static/{name}", static_file), *self.organisation.routes()]
 
     def routes(self) -> list[Route]:
         """Return the pages that need a session."""
         return [
             Route("/logout", self._logout, methods=["POST"]),
             Route("/events", self._events),
+            Route(UPLOAD, self._upload, methods=["POST"]),
             Route("/releases/{run}/files/{name:path}", self._release_file),
             Route("/card.toml", self._card),
             Route("/invitation.toml", self._invitation),
@@ -129,7 +138,9 @@ class Pages:
 
         return Route(view.path, answer)
 
-    async def _show(self, request: Request, view: View, *, path: dict[str, str] | None = None, problem: str = "") -> Response:
+    async def _show(
+        self, request: Request, view: View, *, path: dict[str, str] | None = None, problem: str = "", status: int = 200
+    ) -> Response:
         """Render a view; after an action that was refused, with the problem."""
         given = dict(request.query_params) if request.method == "GET" else {}
         notice = NOTICES.get(given.pop("notice", ""), "")
@@ -139,21 +150,25 @@ class Pages:
         except Missing as missing:
             return self._render("problem.html", request, 404, title="Not found", problem=str(missing))
         except BlindbayesError as error:
-            return self._render("problem.html", request, 409, title="This cannot be shown", problem=str(error))
-        return self._render(view.page, request, 400 if problem else 200, x=facts, notice=notice, problem=problem)
+            return self._render("problem.html", request, 409, title="This cannot be shown", problem=in_console(str(error)))
+        return self._render(view.page, request, status, x=facts, notice=notice, problem=problem)
 
     def _action(self, action: Action) -> Route:
         async def answer(request: Request) -> Response:
             user: User = request.scope["user"]
-            back = action.back.format(**request.path_params)
+            back, fields = action.back.format(**request.path_params), request.scope["fields"]
             try:
                 if problem := action.refusal(user):
                     raise BlindbayesError(problem)
-                result = await invoke(action, Context(self._agent, user), request.path_params, request.scope["fields"])
+                fields = fields if action.form is None else action.form(fields)
+                result = await invoke(action, Context(self._agent, user), request.path_params, fields)
             except Missing as missing:
                 return self._render("problem.html", request, 404, title="Not found", problem=str(missing))
             except BlindbayesError as error:
-                return await self._again(request, back, str(error))
+                if action.again is not None and not action.refusal(user):
+                    facts = await action.again(Context(self._agent, user), fields)
+                    return self._render(action.again_page, request, 400, x=facts, problem=in_console(str(error)))
+                return await self.show_again(request, back, in_console(str(error)))
             if action.page:
                 return self._render(action.page, request, x=result)
             there = action.then.format(**{**request.path_params, **result})
@@ -162,34 +177,42 @@ class Pages:
 
         return Route(action.path, answer, methods=["POST"])
 
-    async def _again(self, request: Request, back: str, problem: str) -> Response:
+    async def show_again(self, request: Request, back: str, problem: str, status: int = 400) -> Response:
+        """Render the page of a form again, with the problem."""
         for pattern, view in self._views:
             if match := pattern.match(back):
-                return await self._show(request, view, path=match.groupdict(), problem=problem)
+                return await self._show(request, view, path=match.groupdict(), problem=problem, status=status)
         return self._render("problem.html", request, 409, title="Refused", problem=problem)
+
+    def _show_login(self, request: Request, status: int = 200, *, problem: str = "", page: str = "login.html") -> Response:
+        """Render the sign-in page, or the one after a sign-in by the organisation."""
+        people, organisation = False, self._agent.home.config.sign_in is not None
+        with contextlib.suppress(ConfigError):
+            people = bool(self._agent.home.people.all())
+        return self._render(page, request, status, problem=problem, people=people, organisation=organisation)
 
     async def _login(self, request: Request) -> Response:
         try:
-            people = bool(self._agent.home.people.all())
+            self._agent.home.people.all()
         except ConfigError as error:
-            return self._render("login.html", request, 409, problem=str(error), people=False)
+            return self._show_login(request, 409, problem=str(error))
         if request.method == "GET":
-            return self._render("login.html", request, people=people)
+            return self._show_login(request)
         if not self._auth.may_try():
-            return self._render("login.html", request, 429, problem=STRINGS["too_often"], people=people)
+            return self._show_login(request, 429, problem=STRINGS["too_often"])
         session = await asyncio.to_thread(self._auth.enter, urlencoded(await request.body()))
         if session is None:
-            return self._render("login.html", request, 403, problem=STRINGS["wrong"], people=people)
+            return self._show_login(request, 403, problem=STRINGS["wrong"])
         key, user = session
         self._agent.home.audit.append("signed in", who=user.name or None, roles=sorted(user.roles))
         answer = RedirectResponse("/", 303)
-        answer.set_cookie(**cookie(key))
+        answer.set_cookie(**cookie(request, key))
         return answer
 
     async def _logout(self, request: Request) -> Response:
-        self._auth.sign_out(request.cookies.get(COOKIE, ""))
+        self._auth.sign_out(request.cookies.get(cookie_name(request), ""))
         answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(COOKIE)
+        answer.delete_cookie(cookie_name(request))
         return answer
 
     async def _release_file(self, request: Request) -> Response:
@@ -208,7 +231,15 @@ class Pages:
             return PlainTextResponse("no such file; a file that holds rows is only in the site's folder", 404)
         if name.endswith(".html"):
             return Response(release[name], media_type="text/html", headers={"content-security-policy": _SANDBOX})
+        if name.endswith(".svg"):  # for <img>, in which nothing of it runs
+            return Response(release[name], media_type="image/svg+xml", headers={"content-security-policy": _SANDBOX})
         return _attachment(release[name], name.rpartition("/")[2])
+
+    async def _upload(self, request: Request) -> Response:
+        status, problem, name = await receive_table(self._agent, request)
+        if problem:
+            return await self.show_again(request, "/table", problem, status)
+        return RedirectResponse(f"/table?{urlencode({'file': name, 'notice': 'uploaded'})}", 303)
 
     async def _card(self, _: Request) -> Response:
         return _attachment(self._agent.identity.card.to_toml().encode(), f"{self._agent.name}-card.toml")

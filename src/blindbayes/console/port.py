@@ -23,7 +23,7 @@ from blindbayes.agent.agent import Agent
 from blindbayes.agent.status import numbers
 from blindbayes.console.auth import Authenticator, AuthMiddleware, closed, is_api
 from blindbayes.console.call_table import CALLS
-from blindbayes.console.calls import api_route, describe, refused, unexpected
+from blindbayes.console.calls import View, api_route, describe, refused, unexpected
 from blindbayes.console.pages import Pages
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError
@@ -100,6 +100,7 @@ class ConsolePort:
         self._agent, self._first = agent, first  # after a first run its port and its sessions stay in use
         self.auth = Authenticator() if first is None else first.auth
         self.auth.people = agent.home.people
+        self.auth.organisation = lambda: agent.home.config.sign_in
         self.auth.metrics_token = _metrics_token(agent.home.folder)
         self._pages = Pages(agent, self.auth)
         self._listening: list[Listening] = []
@@ -114,7 +115,7 @@ class ConsolePort:
         else:
             self._first.middleware.app = app
             self._listening.append(self._first.listening)
-        self.address = self._listening[0].address
+        self.address = self._pages.organisation.address = self._listening[0].address
         if config.metrics is not None:
             watched = Starlette(routes=probes(self._agent, self.auth.may_read_metrics))
             self._listening.append(await listen(watched, config.metrics))
@@ -139,7 +140,8 @@ class _CodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def console(agent: Agent, auth: Authenticator, pages: Pages) -> Starlette:
     """Return the application, without the middleware that authenticates its requests."""
-    described = describe(CALLS, __version__)
+    calls = [call for call in CALLS if isinstance(call, View) or call.has_api]
+    described = describe(calls, __version__)
 
     async def description(_: Request) -> Response:
         return JSONResponse(described)
@@ -161,7 +163,7 @@ def console(agent: Agent, auth: Authenticator, pages: Pages) -> Starlette:
     inner = [
         Route("/api/openapi.json", description),
         Route("/api/codes", new_code, methods=["POST"]),
-        *(api_route(agent, call) for call in CALLS),
+        *(api_route(agent, call) for call in calls),
         *pages.routes(),
     ]
     routes = [*probes(agent, auth.may_read_metrics), *pages.open_routes(), *closed(inner)]

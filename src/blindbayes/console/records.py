@@ -1,4 +1,4 @@
-"""Views of the past and of the site itself: releases, ledger, shares, log, identities, settings, data check."""
+"""Views of the past and of the site itself: releases, drift, ledger, shares, log, identities, settings, data check."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ import msgspec
 
 from blindbayes.agent.runs.folders import require_run_id
 from blindbayes.agent.runs.release import check_release
+from blindbayes.agent.site_file import version_of
 from blindbayes.agent.store.folder import SiteFolder
+from blindbayes.agent.store.inbox import inbox
+from blindbayes.agent.stricter import STRICTER, make_stricter, present_value
 from blindbayes.console.calls import Context, Missing
 from blindbayes.console.invitations import invited
 from blindbayes.console.strings import EVENTS, plain
-from blindbayes.console.views import budget, find_study, inbox, paged
+from blindbayes.console.views import budget, find_study, paged
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import read_folder
 from blindbayes.io.untrusted import read_json_table
+from blindbayes.report.plots import drift_plot
 from blindbayes.study.settings import line_of
 
 _VERIFICATION = {
@@ -64,7 +68,7 @@ def releases(context: Context, page: int = 1) -> dict[str, Any]:
     return {"releases": rows, **about}
 
 
-_RESULTS = ("evaluation.md", "cross_validation.md")
+_RESULTS, _PLOT = ("evaluation.md", "cross_validation.md"), "plots/evaluation.svg"
 
 
 async def release(context: Context, run: str) -> dict[str, Any]:
@@ -91,7 +95,28 @@ async def release(context: Context, run: str) -> dict[str, Any]:
         **{name: [] if verification is None else list(getattr(verification, field)) for name, field in _VERIFICATION.items()},
         "statement": files["statement.md"].decode() if "statement.md" in files and not problem else "",
         "results": next((files[name].decode() for name in _RESULTS if name in files and not problem), ""),
+        "plot": _PLOT if _PLOT in files and not problem else "",
+        "has_model": "model.json" in files and not problem,
         "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
+    }
+
+
+async def drift(context: Context, run: str) -> dict[str, Any]:
+    """Compare this site's current rows with the model of a release, for this site only: whether to train again."""
+    home = context.agent.home
+    path = home.folder / "releases" / _run_id(run) / "model.json"
+    if not path.is_file():
+        raise Missing("this site has no release of that run with a model")
+    measured = await asyncio.to_thread(home.tables.drift, path)
+    context.log("drift measured", run=run)
+    figures = measured.evaluation
+    return {
+        "run": run,
+        "sentence": measured.sentence,
+        "features": dict(measured.features),
+        "classes": measured.classes,
+        "evaluation": "" if figures is None else figures.sentence.replace("held-out", "current"),
+        "plot": drift_plot(measured),
     }
 
 
@@ -243,18 +268,44 @@ def settings(context: Context) -> dict[str, Any]:
         )
     ours = [
         {"name": name, "value": plain(getattr(config, name)), "words": line_of(f"site.{name}")}
-        for name in ("listen", "operator", "metrics", "ledger", "journal_quota_mb")
+        for name in ("listen", "operator", "metrics", "ledger", "journal_quota_mb", "min_free_mb")
     ]
-    return {"policy": rows, "site": ours, "rows": None if config.rows is None else config.rows.extra_columns}
+    ours += [
+        {"name": f"console.{name}", "value": plain(getattr(config.console, name)), "words": line_of(f"site.console.{name}")}
+        for name in ("data", "max_upload_mb", "preview_rows", "databases")
+    ]
+    stricter = [
+        {"name": name, "how": how, "value": plain(present_value(context.agent.home, name))} for name, how in STRICTER.items()
+    ]
+    return {
+        "policy": rows,
+        "site": ours,
+        "rows": None if config.rows is None else config.rows.extra_columns,
+        "stricter": stricter,
+        "version": version_of(context.agent.home.folder),
+    }
+
+
+async def change_setting(context: Context, name: str, value: str, version: str) -> dict[str, Any]:
+    """Make a setting of this site stricter, in site.toml; looser values are refused"""
+    agent = context.agent
+    who = agent.home.people.require("manage", context.who)
+    changed = await asyncio.to_thread(make_stricter, agent.home, name, value, version, who)
+    await agent.reload(who)
+    return {"changed": changed, "notice": "stricter" if changed else "same"}
+
+
+def known_studies(home: SiteFolder) -> list[dict[str, str]]:
+    """Return the studies whose codebook this site's table can be checked against."""
+    known = {study.sha256: study.title for study in home.approvals.all()}
+    known |= {sha256: study.title for sha256, study in inbox(home)[0].items()}
+    return [{"study": sha256, "title": title} for sha256, title in known.items()]
 
 
 def data(context: Context) -> dict[str, Any]:
     """Studies whose codebook this site's table can be checked against."""
     home = context.agent.home
-    known = {study.sha256: study.title for study in home.approvals.all()}
-    known |= {sha256: study.title for sha256, study in inbox(home)[0].items()}
-    studies = [{"study": sha256, "title": title} for sha256, title in known.items()]
-    return {"studies": studies, "has_rows": home.config.rows is not None, "report": None, "study": ""}
+    return {"studies": known_studies(home), "has_rows": home.config.rows is not None, "report": None, "study": ""}
 
 
 async def check_data(context: Context, study: str) -> dict[str, Any]:

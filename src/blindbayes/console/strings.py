@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 STRINGS = {
@@ -13,26 +14,38 @@ STRINGS = {
     "pages": "Pages",
     "waiting": "waiting for a decision",
     "too_often": "Too many attempts: five a minute are allowed. Wait a moment, then try again.",
+    "too_often_organisation": "Too many attempts to sign in by the organisation. Wait a minute, or use a code or password.",
+    "no_organisation": "This site has no sign-in by the organisation ([sign_in] in site.toml). Use a code or password.",
+    "not_begun": "this sign-in was not begun in this browser, or is over: begin again",
     "wrong": "The code or password is wrong. A code works once, for ten minutes; a password needs the name too.",
 }
 
 NAVIGATION = (
     ("Now", (("/", "Today"), ("/studies", "Studies"), ("/runs", "Runs"), ("/predictions", "Predictions"))),
     ("Results", (("/releases", "Releases"), ("/ledger", "Privacy budget"), ("/shares", "Model shares"))),
-    ("This site", (("/data", "Data check"), ("/identities", "Identities"), ("/log", "Log"), ("/settings", "Settings"))),
+    ("Data", (("/table", "Table"), ("/data", "Data check"))),
+    ("This site", (("/identities", "Identities"), ("/log", "Log"), ("/settings", "Settings"))),
 )
 
 NOTICES = {
     "invited": "The cards were added. Pin each one after you have compared its words by telephone.",
     "approved": "Approved. The run starts when one of the sites requests it.",
+    "sent": "The invitation is on its way. Sites that are not connected receive it when they are.",
     "asked": "Your approval is recorded. A second steward has to approve too.",
-    "refused": "Refused. Sites that request a run of this study receive your reason.",
+    "refused": "Refused.",
     "revoked": "The approval is revoked.",
     "stopped": "The run is being stopped at all sites.",
     "destroyed": "The share is destroyed. Nobody can classify with that model any more.",
     "pinned": "Pinned.",
     "kept": "The study file was added. Nothing is approved yet.",
+    "saved": "Saved.",
+    "made": "The study is made. Nothing is sent or approved yet: send it to the other sites, compare the words, then approve.",
+    "discarded": "The draft is deleted.",
     "reloaded": "The settings were reloaded.",
+    "stricter": "The rule is stricter now, in site.toml and in force.",
+    "uploaded": "The file is in the data folder. Read its columns next.",
+    "table": "Saved to site.toml, and in use from now on.",
+    "same": "Nothing changed: site.toml says this already.",
 }
 
 EVENTS = {
@@ -65,12 +78,50 @@ EVENTS = {
     "person removed": "a person was removed",
     "study kept": "a study file was added",
     "data checked": "the table was checked against a codebook",
+    "setting changed": "a setting was made stricter",
+    "drift measured": "the table was compared with a model",
+    "table uploaded": "a table was uploaded",
+    "table set": "the table, or how it is read, was changed",
+    "rows shown": "a steward saw the first rows of the table",
     "dry run": "a dry run was made",
     "asked for": "a run was requested",
     "signed in": "a person signed in",
+    "sign-in refused": "a sign-in by the organisation was refused",
     "invited": "an invitation was added",
+    "study written": "a study was written here",
+    "codebook drafted": "a codebook was drafted from this site's table",
+    "invitation": "another site sent an invitation to a study",
+    "invitation sent": "an invitation to a study was sent",
     "reloaded": "the settings were reloaded",
 }
+
+
+_IN_CONSOLE = (  # what messages of the readers say to programmers and on the command line, and what helps in the console
+    (r"extra_columns='ignore' \(--ignore-extra on the command line\)", "tick 'Ignore other columns' on the page Table"),
+    (r'extra_columns = "ignore" under \[rows\] in site\.toml', "tick 'Ignore other columns' on the page Table"),
+    (r"drop it, declare it, or leave it unread: ", "leave it unread: "),
+    (r"map=\{'NEW': 'OLD'\} \(--map on the command line, \[rows\.map\] in site\.toml\)", "choose its column on the page Table"),
+    (r"or derive them by a map: ", "or: "),
+    (r"decimal=',' \(--decimal , on the command line\)", "the decimal sign on the page Table"),
+    (r"--decimal , reads decimal commas", "the page Table sets the decimal sign"),
+    (r"thousands='\.' \(--thousands \.\)", "its separator of thousands"),
+    (r"derive numbers from dates by a map \(--map\)", "read dates as a part of them there"),
+    (r"a map \(--map\) makes numbers of dates", "dates are read there as a part of them, such as the year"),
+    (r"\[missing\] lists markers", "and the texts that mean no value"),
+    (r"Add a marker to missing in the codebook", "Add a marker to 'Texts that mean no value' on the page Table"),
+    (r"encoding='latin-1' \(--encoding latin-1 on the command line\)", "choose it on the page Table, for example latin-1"),
+    (r"delimiter=';' \(--delimiter ';' on the command line\)", "choose the separator on the page Table"),
+    (r"such as open_table\(frame, map=\{.*\}\);", "chosen on the page Table;"),
+    (r"add it to values or map it before", "recode it on the page Table, or ask the authors of the study to list it"),
+    (r"site\.toml names no rows; add \[rows\] source = \.\.\.", "this site has no table yet: bring one in on the page Table"),
+)
+
+
+def in_console(message: str) -> str:
+    """Return a message with what can be done in the console in place of options of the command line."""
+    for pattern, words in _IN_CONSOLE:
+        message = re.sub(pattern, words, message)
+    return message
 
 
 def plain(value: Any) -> str:

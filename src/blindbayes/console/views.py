@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 from blindbayes.agent import preview
@@ -15,6 +14,8 @@ from blindbayes.agent.approvals.summary import approval_of, learners_of
 from blindbayes.agent.client import substance
 from blindbayes.agent.runs.run import AgentRun
 from blindbayes.agent.store.folder import SiteFolder
+from blindbayes.agent.store.inbox import find_study as find
+from blindbayes.agent.store.inbox import inbox, known_studies
 from blindbayes.console.calls import Context, Missing
 from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
 from blindbayes.net.identity import speak
@@ -24,10 +25,8 @@ from blindbayes.study.study import learner_of
 T = TypeVar("T")
 PAGE = 50
 _LONG_POLL_SECONDS = 20.0
-_MAX_FILES = 200
 _COUNTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 _RECENT = timedelta(days=7)
-_parsed: dict[Path, tuple[int, StudyFile | str]] = {}
 
 
 def status(context: Context) -> dict[str, Any]:
@@ -35,45 +34,9 @@ def status(context: Context) -> dict[str, Any]:
     return context.agent.show()
 
 
-def inbox(home: SiteFolder) -> tuple[dict[str, StudyFile], dict[str, str]]:
-    """Return the studies in `studies/` by hash, and the errors of unreadable files by name."""
-    studies: dict[str, StudyFile] = {}
-    errors: dict[str, str] = {}
-    for path in sorted((home.folder / "studies").glob("*.toml"))[:_MAX_FILES]:
-        study = _study_at(path)
-        if isinstance(study, StudyFile):
-            studies[study.sha256] = study
-        elif study:
-            errors[path.name] = study
-    return studies, errors
-
-
-def _study_at(path: Path) -> StudyFile | str:
-    """Return the study of a file, parsed once per change of the file, or its error."""
-    try:
-        changed = path.stat().st_mtime_ns
-        if _parsed.get(path, (None,))[0] != changed:
-            try:
-                study = StudyFile.from_toml(path)
-                study.require_signatures()
-                study.require_changes()
-                _parsed[path] = (changed, study)
-            except BlindbayesError as error:
-                _parsed[path] = (changed, str(error))
-        return _parsed[path][1]
-    except OSError:
-        return ""
-
-
 def find_study(home: SiteFolder, sha256: str) -> StudyFile:
     """Return a study that is approved or waiting here, or was refused or run here."""
-    study = home.approvals.stored(sha256) or inbox(home)[0].get(sha256)
-    if study is None and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef"):
-        runs = [entry["run"] for entry in home.audit.where("study", sha256) if entry["event"] == "joined"]
-        places = [home.folder / "refused" / f"{sha256}.toml", *(home.folder / "releases" / run / "study.toml" for run in runs)]
-        candidates = (_study_at(path) for path in places)
-        study = next((each for each in candidates if isinstance(each, StudyFile) and each.sha256 == sha256), None)
-    if study is None:
+    if (study := find(home, sha256)) is None:
         raise Missing("this site has no study of that hash")
     return study
 
@@ -89,8 +52,8 @@ def _state_of(home: SiteFolder, study: StudyFile) -> str:
 def studies(context: Context) -> dict[str, Any]:
     """Studies by state, and hashes of proposed studies whose file is missing."""
     home = context.agent.home
-    files, errors = inbox(home)
-    known = {study.sha256: study for study in home.approvals.all()} | files
+    errors = inbox(home)[1]
+    known = known_studies(home)
     waiting = {entry["study"]: entry for entry in home.decisions.waiting()}
     rows = []
     for sha256, study in known.items():
@@ -105,6 +68,8 @@ def studies(context: Context) -> dict[str, Any]:
                 "runs": len(home.history.starts(sha256)),
                 "epsilon": study.privacy.epsilon,
                 "half": waiting[sha256]["who"] if sha256 in waiting else None,
+                "by": context.agent.notices.inviter(sha256),
+                "declined": answers(context, sha256)["declined"],
             }
         )
     proposed = [{"study": each, "by": by} for each, by in context.agent.proposed_studies.items() if each not in known]
@@ -158,16 +123,43 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "half": None if half is None else half["who"],
         "half_to": {name: (half or {}).get(name) for name in ("runs", "until")},
         "approvers": home.config.policy.approvers,
-        "refusal": _refusal(home, study) if state == "refused" else None,
+        "refusal": _refusal(home, study) if state in ("refused", "revoked") else None,
+        "by": context.agent.notices.inviter(study),
+        "same_title": _same_title(home, file),
+        "sent": context.agent.notices.invited(study),
+        "announces": home.config.policy.announce_decisions,
+        **{name: value for name, value in answers(context, study).items() if name in ("answers", "waits_for", "declined")},
         "runs": [_past_run(context.agent, entry) for entry in _joined(home, study)[:10]],
         "in_shares": opens.answers is not None,
         "is_party": context.agent.name in file.names,
     }
 
 
+def answers(context: Context, study: str) -> dict[str, Any]:
+    """Sites of a study: who has it and what they decided, as far as they said so."""
+    agent = context.agent
+    file = find_study(agent.home, study)
+    rows = agent.notices.answers(file)
+    missing = [row["site"] for row in rows if row["state"] != "approved"]
+    return {
+        "study": study,
+        "title": file.title,
+        "answers": rows,
+        "waits_for": missing,
+        "declined": [row["site"] for row in rows if row["state"] in ("refused", "revoked")],
+        "turn": "",  # the page around it has forms: it is never loaded again under somebody's hands
+    }
+
+
+def _same_title(home: SiteFolder, file: StudyFile) -> list[dict[str, str]]:
+    """Return other studies of the same title, which a person could take for this one."""
+    same = (each for each in known_studies(home).values() if each.title == file.title and each.sha256 != file.sha256)
+    return [{"study": each.sha256, "words": speak(bytes.fromhex(each.roster.sha256)[:16])} for each in same]
+
+
 def _refusal(home: SiteFolder, study: str) -> dict[str, Any] | None:
-    entries = [entry for entry in home.audit.where("study", study) if entry["event"] == "study refused"]
-    return {name: entries[-1][name] for name in ("why", "who", "time")} if entries else None
+    entries = [entry for entry in home.audit.where("study", study) if entry["event"] in ("study refused", "revoked")]
+    return {name: entries[-1].get(name) for name in ("event", "why", "who", "time")} if entries else None
 
 
 def _parties(agent: Agent, file: StudyFile) -> list[dict[str, Any]]:
@@ -306,7 +298,7 @@ def waiting(agent: Agent) -> list[dict[str, Any]]:
     home = agent.home
     known = inbox(home)[0]
     items: list[dict[str, Any]] = [
-        {"what": "study", "study": sha256, "title": study.title, "by": agent.proposed_studies.get(sha256, "")}
+        {"what": "study", "study": sha256, "title": study.title, "by": agent.notices.inviter(sha256)}
         for sha256, study in known.items()
         if _state_of(home, study) == "waiting"
     ]
@@ -355,7 +347,7 @@ def today(context: Context) -> dict[str, Any]:
         problems.append(str(error))
     facts["problems"] = problems
     facts["peers"] = [{"name": name, "connected": agent.router.courier.is_up(name)} for name in sorted(home.peers())]
-    facts["turn"] = ""
+    facts["turn"], facts["has_rows"] = "", home.config.rows is not None
     return facts
 
 

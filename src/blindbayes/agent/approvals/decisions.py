@@ -2,24 +2,28 @@
 
 An approval may take several stewards (`approvers` in the policy): the log records each, and the last one completes it. The
 audit log also names the roster that was approved and the last day: a file with another roster, such as one from a backup,
-counts as not approved. A refusal is signed and sent only to parties of the study that ask for a run of it.
+counts as not approved. Parties of a study receive its refusal or revocation at once (`agent.notices`) and when they ask for a
+run of it, signed; the reason goes with it unless the person who decides keeps it, and nothing goes if the policy keeps
+decisions private (`announce_decisions`).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from blindbayes.agent.approvals.people import People, require_reason
 from blindbayes.agent.approvals.summary import require_study
 from blindbayes.agent.config import SiteConfig
-from blindbayes.disclosure.audit_log import AuditLog
+from blindbayes.disclosure.audit_log import AuditLog, origin_of
 from blindbayes.disclosure.checks import ApprovedRuns, require_in_time
 from blindbayes.errors import BlindbayesError, ConfigError, PrivacyError
 from blindbayes.io.files import make_private_folder, write_whole
+from blindbayes.net.notices import Standing, State
 from blindbayes.study.file import StudyFile
 
 
@@ -36,10 +40,19 @@ class Approvals:
     audit: AuditLog
     _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
 
-    def approve(self, study: StudyFile, *, runs: int | None = None, until: date | None = None, who: str | None = None) -> None:
+    def approve(
+        self,
+        study: StudyFile,
+        *,
+        runs: int | None = None,
+        until: date | None = None,
+        who: str | None = None,
+        **origin: str | list[str],
+    ) -> None:
         """Approve a study with its newest roster, for a number of runs from now on, to the end of a day.
 
-        The defaults are one run more and no last day; if only the roster is new, the runs and the day that were left.
+        The defaults are one run more and no last day; if only the roster is new, the runs and the day that were left. `origin`
+        identifies stewards who signed in by the organisation.
         """
         self.require_next(study)
         folder, path = make_private_folder(self.folder), self.folder / f"{study.sha256}.runs"
@@ -49,7 +62,8 @@ class Approvals:
             until = self.until(study.sha256)
         write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
         now, day = study.roster, None if until is None else until.isoformat()
-        self.audit.append("approved", study=study.sha256, runs=runs, until=day, roster=now.sha256, change=now.number, who=who)
+        facts = {"roster": now.sha256, "change": now.number, "who": who, **origin}
+        self.audit.append("approved", study=study.sha256, runs=runs, until=day, **facts)
 
     def runs_left(self, sha256: str) -> int:
         """Return how many more runs of a study are approved."""
@@ -118,14 +132,16 @@ class Approvals:
             f"roster has two futures, and {', '.join(both) or 'nobody'} signed both. Nothing was approved; talk to the others"
         )
 
-    def revoke(self, sha256: str, *, who: str | None = None, why: str | None = None) -> None:
-        """Revoke an approval."""
+    def revoke(
+        self, sha256: str, *, who: str | None = None, why: str | None = None, roster: str | None = None, shared: bool = False
+    ) -> None:
+        """Revoke an approval. With `roster`, parties that ask for a run of it get an answer; with `shared`, the reason too."""
         path = self.folder / f"{sha256}.toml"
         if not _is_hash(sha256) or not path.exists():
             raise ConfigError("no study of that hash is approved here")
         path.unlink()
         (self.folder / f"{sha256}.runs").unlink(missing_ok=True)
-        self.audit.append("revoked", study=sha256, who=who, why=why)
+        self.audit.append("revoked", study=sha256, roster=roster, who=who, why=why, shared=shared and bool(why))
 
     def find(self, sha256: str) -> tuple[StudyFile, int] | None:
         """Return an approved study and its number of runs in all; None for unknown and for unapproved studies alike."""
@@ -169,11 +185,27 @@ def _is_hash(text: str) -> bool:
     return len(text) == 64 and set(text) <= set("0123456789abcdef")
 
 
-_ANSWERS = ("approved", "revoked", "study refused")
+_STATES: dict[str, State] = {"approved": "approved", "revoked": "revoked", "study refused": "refused"}
+_ANSWERS = tuple(_STATES)
+_DECLINED = ("revoked", "study refused")
+MAX_SHARED_REASON = 300
+
+
+def sentence_of(standing: Standing) -> str:
+    """Return a refusal or revocation as a sentence for the people of another site."""
+    if standing.state == "refused" and standing.reason:
+        return standing.reason
+    what = "it revoked its approval" if standing.state == "revoked" else "it refused the study"
+    return f"{what}: {standing.reason}" if standing.reason else f"{what} and gave no reason"
 
 
 def _asked(study: StudyFile, runs: int | None, until: date | None) -> dict[str, str | int | None]:
     return {"roster": study.roster.sha256, "runs": runs, "until": None if until is None else until.isoformat()}
+
+
+def _key(who: str, origin: Mapping[str, Any]) -> str:
+    """Return what identifies a steward among those of the same origin."""
+    return str(origin.get("subject", who))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +233,9 @@ class Decisions:
     ) -> Decided:
         """Approve a study with its newest roster. The policy is checked now and before every run."""
         by = self.people.require("approve", who)
-        eyes = self.config.policy.approvers
-        self.people.require_eyes(eyes)
+        eyes, issuer = self.config.policy.approvers, origin_of(by).get("issuer")
+        if issuer is None:
+            self.people.require_eyes(eyes)
         if runs is not None and not 1 <= runs <= 1_000_000:
             raise ConfigError("approve one run or more")
         if until is not None and until < today():
@@ -211,24 +244,49 @@ class Decisions:
         require_study(self.config.policy, study)
         study.task.require_runnable()
         self.approvals.require_next(study)
-        names = tuple(dict.fromkeys((*self._half(study, runs, until), by)))
+        stewards = self._half(study, runs, until, issuer) | {_key(by, origin_of(by)): str(by)}
+        names = tuple(stewards.values())
         if len(names) < eyes:
             self.audit.append("approval asked", study=study.sha256, **_asked(study, runs, until), who=by)
             return Decided(self.approvals.runs_left(study.sha256), names, eyes - len(names))
-        self.approvals.approve(study, runs=runs, until=until, who=", ".join(names))
+        origin: dict[str, Any] = {} if issuer is None else {"issuer": issuer, "subjects": list(stewards)}
+        self.approvals.approve(study, runs=runs, until=until, who=", ".join(names), **origin)
         (self.folder / f"{study.sha256}.toml").unlink(missing_ok=True)
         return Decided(self.approvals.runs_left(study.sha256), names)
 
-    def _half(self, study: StudyFile, runs: int | None, until: date | None) -> list[str]:
-        """Return the stewards who approved the same roster, runs and day since the last decision."""
-        names, same = list[str](), _asked(study, runs, until)
+    def _half(self, study: StudyFile, runs: int | None, until: date | None, issuer: str | None) -> dict[str, str]:
+        """Return the stewards who approved the same roster, runs and day since the last decision, and came the same way.
+
+        A person may have both a name in people.toml and a subject at the provider, so the two never make up one approval.
+        """
+        stewards, same = dict[str, str](), _asked(study, runs, until)
         for entry in self.audit.where("study", study.sha256):
             if entry["event"] in _ANSWERS:
-                names = []
-            elif entry["event"] == "approval asked" and {name: entry.get(name) for name in same} == same:
-                names.append(entry["who"])
-        stewards = {each.name for each in self.people.all() if each.role == "steward"}
-        return [name for name in names if name in stewards]
+                stewards = {}
+            elif entry["event"] != "approval asked" or {name: entry.get(name) for name in same} != same:
+                continue
+            elif entry.get("issuer") == issuer and (issuer is None or self._is_recent(entry)):
+                stewards[_key(entry["who"], entry)] = entry["who"]
+        if issuer is not None:
+            return {subject: name for subject, name in stewards.items() if self._was_steward(issuer, subject)}
+        now = {each.name for each in self.people.all() if each.role == "steward"}
+        return {key: name for key, name in stewards.items() if name in now}
+
+    def _is_recent(self, entry: dict[str, Any]) -> bool:
+        settings = self.config.sign_in
+        age = datetime.now(UTC) - datetime.fromisoformat(entry["time"])
+        return settings is not None and age < timedelta(hours=settings.first_approval_hours)
+
+    def _was_steward(self, issuer: str, subject: str) -> bool:
+        """Return True if the subject's last attempt to sign in gave the role of a steward."""
+        tries = [
+            entry
+            for event in ("signed in", "sign-in refused")
+            for entry in self.audit.where("event", event)
+            if (entry.get("issuer"), entry.get("subject")) == (issuer, subject)
+        ]
+        last = max(tries, key=lambda entry: int(entry["number"]), default={})
+        return "steward" in (last.get("roles") or ())
 
     def waiting(self) -> list[dict[str, Any]]:
         """Return the log entries of approvals that wait for another steward."""
@@ -239,24 +297,34 @@ class Decisions:
                     last[entry["study"]] = entry
         return [entry for entry in last.values() if entry["event"] == "approval asked"]
 
-    def revoke(self, sha256: str, *, why: str | None = None, who: str | None = None) -> None:
-        """Revoke an approval."""
+    def revoke(self, sha256: str, *, why: str | None = None, who: str | None = None, share: bool = True) -> None:
+        """Revoke an approval. Parties of the study learn it, with the reason unless `share` is False."""
         by = self.people.require("revoke", who)
-        self.approvals.revoke(sha256, who=by, why=None if why is None else require_reason(why))
+        study = self.approvals.stored(sha256)
+        reason = None if why is None else require_reason(why)[:MAX_SHARED_REASON]
+        roster = None if study is None else study.roster.sha256
+        self.approvals.revoke(sha256, who=by, why=reason, roster=roster, shared=share)
+        if study is not None:
+            self._store(study)
 
-    def refuse(self, study: StudyFile, why: str, *, who: str | None = None) -> None:
-        """Refuse a study. An approval ends, and parties of it that ask for a run get the reason, signed by this site."""
-        by, reason = self.people.require("refuse", who), require_reason(why)[:300]
+    def refuse(self, study: StudyFile, why: str, *, who: str | None = None, share: bool = True) -> None:
+        """Refuse a study. An approval ends, and parties of it learn that, with the reason unless `share` is False."""
+        by, reason = self.people.require("refuse", who), require_reason(why)[:MAX_SHARED_REASON]
         study.require_signatures()
         study.require_changes()
         if self.approvals.stored(study.sha256) is not None:
-            self.approvals.revoke(study.sha256, who=by, why=reason)
-        write_whole(make_private_folder(self.folder) / f"{study.sha256}.toml", study.to_toml().encode())
-        self.audit.append("study refused", study=study.sha256, roster=study.roster.sha256, who=by, why=reason)
+            self.approvals.revoke(study.sha256, who=by, why=reason, shared=share)
+        self._store(study)
+        self.audit.append("study refused", study=study.sha256, roster=study.roster.sha256, who=by, why=reason, shared=share)
 
-    def refusal(self, roster: str) -> tuple[StudyFile, str] | None:
-        """Return the refused study whose roster has this hash, and the reason."""
-        entry = next((e for e in reversed(self.audit.where("event", "study refused")) if e["roster"] == roster), None)
+    def _store(self, study: StudyFile) -> None:
+        """Store a study that was refused or revoked, so that parties that ask for a run of it get an answer."""
+        write_whole(make_private_folder(self.folder) / f"{study.sha256}.toml", study.to_toml().encode())
+
+    def declined(self, roster: str) -> tuple[StudyFile, Standing] | None:
+        """Return the refused or revoked study whose roster has this hash, and the decision."""
+        entries = [each for event in _DECLINED for each in self.audit.where("event", event) if each.get("roster") == roster]
+        entry = max(entries, key=lambda each: int(each["number"]), default=None)
         path = None if entry is None else self.folder / f"{entry['study']}.toml"
         if entry is None or path is None or not path.exists():
             return None
@@ -264,4 +332,14 @@ class Decisions:
         if self._read.get(roster, (None,))[0] != changed:
             self._read = {roster: (changed, StudyFile.from_toml(path))}  # repeated requests cost no parsing
         study = self._read[roster][1]
-        return (study, entry["why"]) if study.roster.sha256 == roster else None
+        return (study, self.standing(study)) if study.roster.sha256 == roster else None
+
+    def standing(self, study: StudyFile) -> Standing:
+        """Return this site's decision about a study, as its parties may learn it."""
+        entries = [each for each in self.audit.where("study", study.sha256) if each["event"] in _STATES]
+        last: dict[str, Any] = entries[-1] if entries else {}
+        shared = last.get("shared", last.get("event") == "study refused")  # older refusals were sent with their reason
+        reason = str(last.get("why") or "")[:MAX_SHARED_REASON] if shared else ""
+        state = _STATES[last["event"]] if entries else "waiting"
+        roster = str(last.get("roster") or study.sha256) if state == "approved" else study.roster.sha256
+        return Standing(study.sha256, roster, state, reason, len(entries))

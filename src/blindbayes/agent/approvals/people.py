@@ -2,7 +2,8 @@
 
 As long as nobody was ever named, every account that can write the folder may decide, and the log names that account. Once
 people were named, the file must name a steward. The names serve the log and rules such as two stewards for one approval. They
-are no access control: an account that can write the folder can claim any name. The console asks for a secret.
+are no access control: an account that can write the folder can claim any name. The console asks for a secret. A person who
+signed in by the organisation (`[sign_in]`) is a `Subject`: the provider's claim decides the role, not this file.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Literal, get_args
 import msgspec
 import tomlkit
 
-from blindbayes.disclosure.audit_log import AuditLog
+from blindbayes.disclosure.audit_log import AuditLog, Subject
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.io.files import write_whole
 from blindbayes.io.untrusted import convert, read_toml, require_seen
 
 PersonRole = Literal["steward", "officer", "analyst"]
-Act = Literal["approve", "refuse", "revoke", "run", "stop", "check", "manage"]
+Act = Literal["approve", "refuse", "revoke", "run", "stop", "check", "preview", "manage"]
 ROLES: tuple[str, ...] = get_args(PersonRole)
 MAY: dict[Act, tuple[str, ...]] = {
     "approve": ("steward",),
@@ -32,6 +33,7 @@ MAY: dict[Act, tuple[str, ...]] = {
     "run": ("steward", "analyst"),
     "stop": ROLES,
     "check": ("steward", "officer"),  # comparing the table with a codebook counts rows
+    "preview": ("steward",),  # the first rows of the table
     "manage": ("steward",),  # settings, pins, people
 }
 _MAX_NAME = 80
@@ -91,6 +93,12 @@ class People:
 
     def require(self, act: Act, name: str | None = None) -> str:
         """Return the name for the log (see `name_of`). Raises unless the person may do this."""
+        if isinstance(name, Subject):
+            if not name.roles & set(MAY[act]):
+                raise PrivacyError(
+                    f"{name} is {' and '.join(sorted(name.roles))} here; to {act} takes a {' or '.join(MAY[act])}"
+                )
+            return name
         people, name = self.all(), self.name_of(name)
         if not people:
             return name
@@ -138,6 +146,8 @@ class People:
 
 def require_name(name: str) -> str:
     """Return a person's name. Raises `ConfigError` unless it is fit for a log and a screen."""
+    if isinstance(name, Subject):  # checked when they signed in
+        return name
     if not 0 < len(name.strip()) <= _MAX_NAME or "\n" in name:
         raise ConfigError(f"a person's name has 1 to {_MAX_NAME} characters")
     return require_seen(name.strip(), "a person's name")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from blindbayes.disclosure.checks import checks_for
+from blindbayes.disclosure.plain import PlainWords, plain_words
 from blindbayes.disclosure.policy import Policy, require_allowed
 from blindbayes.disclosure.value import SumForm
 from blindbayes.errors import ConfigError, PrivacyError
@@ -51,6 +52,8 @@ class Approval:
     colluders: int | None  # see `colluders_of`; None: the protocol states no number
     sentences: tuple[str, ...]  # what a coalition learns
     checks: tuple[str, ...]  # what this site checks before every run
+    plain: PlainWords  # what leaves, who learns what, what cheating gains: read first
+    risks: tuple[str, ...] = ()  # what deserves a second look
 
     @property
     def lines(self) -> list[str]:
@@ -65,6 +68,8 @@ class Approval:
             "colluders": self.colluders,
             "collusion": list(self.sentences),
             "checks": list(self.checks),
+            "plain": {name: list(lines) for name, lines in asdict(self.plain).items()},
+            "risks": list(self.risks),
         }
 
 
@@ -73,7 +78,13 @@ def approval_of(study: StudyFile) -> Approval:
     opens = study.task.disclosure
     sentences = opens.deviation if isinstance(study.task, SumTask) else ()
     checks = tuple(check.sentence for check in checks_for(opens))
-    return Approval(_changed(study), _promise(study), colluders_of(study), sentences, checks)
+    reads = {"reads": study.book.omop.described} if study.book.omop is not None else {}
+    changed = _changed(study)
+    weaker = [
+        f"{each.name} makes it weaker than the protocol is by default" for each in changed if each.effect.startswith(_WEAKER)
+    ]
+    risks = (*weaker, *opens.risks)
+    return Approval(changed, _promise(study) | reads, colluders_of(study), sentences, checks, plain_words(opens), risks)
 
 
 def learners_of(study: StudyFile) -> tuple[str, ...]:
@@ -175,6 +186,8 @@ def _unit(study: StudyFile) -> str:
         return f"party: all rows of a site, at most {study.privacy.party_rows}"
     if study.privacy.rows_per_person is not None:
         return f"person: at most {study.privacy.rows_per_person} rows at each site, drawn by the identifier"
+    if study.book.omop is not None:
+        return "person: all records of one person at a site, which are one row"
     return "record: one row, not a whole site"
 
 

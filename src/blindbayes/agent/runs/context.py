@@ -10,18 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from blindbayes.agent.runs.folders import RunId, read_run_id
 from blindbayes.agent.runs.release import write_release
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
-from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.data.sources import Source
-from blindbayes.data.split import Split
+from blindbayes.data.split import Reading
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import Contribution, RunRequest, facts_of, require_all, require_not_withdrawn
 from blindbayes.disclosure.checks import charge as pay
 from blindbayes.disclosure.policy import require_checked, require_cost, require_matches_revealed, require_rows
+from blindbayes.disclosure.value import Disclosure
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
 from blindbayes.naive_bayes.shares import KeptShare, ShareHead
@@ -39,7 +41,7 @@ from blindbayes.study.tasks.output_check import with_checks
 from blindbayes.study.tasks.prediction import Request
 from blindbayes.study.tasks.result import PreviousTotal, RunResult
 from blindbayes.study.tasks.sums import SumTask
-from blindbayes.study.tasks.task import BatchColumns, State, Task, Vector
+from blindbayes.study.tasks.task import BatchColumns, Computation, State, Task, Vector
 from blindbayes.study.tasks.traits import Support
 
 if TYPE_CHECKING:  # estimators import scikit-learn, which commands that fit nothing do without
@@ -80,27 +82,18 @@ class FolderSite:
     def split_key(self) -> bytes:
         return hashlib.blake2b(key=self.key[:64], digest_size=32, person=b"bb held out").digest()
 
-    def count(self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None) -> Statistics:
+    def count(self, reading: Reading) -> Statistics:
         if self._withdrawn:
-            return Statistics.zero(codebook)
-        count = partial(self.home.tables.count, codebook, lenient=lenient, bound=bound, split=split)
-        is_digested = self._identity is not None and (not lenient or self._reads_twice)
+            return Statistics.zero(reading.codebook)
+        count = partial(self.home.tables.count, reading)
+        is_digested = self._identity is not None and (not reading.lenient or self._reads_twice)
         return self._with_digest(count) if is_digested else count()
 
-    def evaluate(
-        self,
-        codebook: Codebook,
-        models: Sequence[Parameters],
-        bins: int,
-        *,
-        lenient: bool,
-        bound: ContributionBound | None,
-        split: Split | None,
-    ) -> list[Evaluation]:
+    def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
         if self._withdrawn:
-            return [Evaluation.zero(codebook.classes, bins) for _ in models]
-        read = partial(self.home.tables.evaluate, codebook, models, bins, lenient=lenient, bound=bound, split=split)
-        return read() if lenient and not self._reads_twice else self._with_digest(read)
+            return [Evaluation.zero(reading.codebook.classes, bins) for _ in models]
+        read = partial(self.home.tables.evaluate, reading, models, bins)
+        return read() if reading.lenient and not self._reads_twice else self._with_digest(read)
 
     def _with_digest(self, read: Callable[[], _T]) -> _T:
         """Read the rows, and record their digest: without it an exact sum could never be compared with another."""
@@ -115,7 +108,7 @@ class FolderSite:
             raise DataError("the rows changed while they were counted; ask again when nobody writes to the table")
         return result
 
-    def removed(self, codebook: Codebook, *, lenient: bool, split: Split | None) -> Statistics | None:
+    def removed(self, reading: Reading) -> Statistics | None:
         if self.base is None or self.name not in self.study.contributors:
             return None
         if self.study.privacy.rows_per_person is not None:
@@ -124,7 +117,7 @@ class FolderSite:
         since = history.since(sha256, self.base, self.study.party(self.name).identity, but=self.run_id)
         if since is None:
             return None
-        statistics, begun = self.home.bases.counted(self.key, sha256, since, codebook), history.computed(sha256, since)
+        statistics, begun = self.home.bases.counted(self.key, sha256, since, reading.codebook), history.computed(sha256, since)
         if begun is None or begun["data"] != self._digest(statistics):
             raise LocalProtocolError("the stored statistics of an earlier run are not those that the audit log records")
         self._since = since
@@ -170,34 +163,23 @@ class FolderSite:
         words = counted.words.tobytes()
         return hashlib.blake2b(words, key=self.key, digest_size=32, person=b"blindbayes data").hexdigest()
 
-    def authorise_and_charge(
-        self,
-        agreement: Agreement,
-        run_id: str,
-        charge: Charge | None,
-        *,
-        state: State | None = None,
-        quorum_size: int | None = None,
-        exact: bool = False,
-        overlap_with: Sequence[str] = (),
-        answers: int = 0,
-    ) -> None:
+    def authorise_and_charge(self, asked: Computation) -> None:
         """Run the checks, pay, and write it down: once per run, all on disk before anything leaves."""
-        home, study = self.home, self.study
+        home, study, run_id = self.home, self.study, asked.run_id
         if home.history.has_computed(run_id):
             return
         vector = None
-        if state is not None and quorum_size is not None:
-            vector = contribution(study, state, quorum_size, exact=exact)
+        if asked.state is not None and asked.quorum_size is not None:
+            vector = contribution(study, asked.state, asked.quorum_size, exact=asked.exact)
         request = replace(
-            request_of(study, self.name, run_id),
+            request_of(study, self.name, run_id, asked.discloses),
             base=self.base,
             since=self._since,
             withdrawn=self._withdrawn,
             vector=vector,
-            partners=tuple(study.party(name).identity for name in overlap_with),
-            answers=answers,
-            charge=charge,
+            partners=tuple(study.party(name).identity for name in asked.overlap_with),
+            answers=asked.answers,
+            charge=asked.charge,
         )
         records = home.records(study)
         require_all(request, records)
@@ -229,7 +211,7 @@ class FolderSite:
     def instances(self, request: Request, columns: BatchColumns) -> ColumnSource | int:
         """Open the table that staff named. Only this site's columns of the study, and the identifier, are read."""
         own = columns.owners[self.name]
-        labelled = request.evaluate and getattr(columns, "class_holder", "") == self.name
+        labelled = request.evaluate and columns.class_holder == self.name
         if request.count is not None:
             if own or labelled:
                 raise ConfigError("this site holds columns of the model: name its instances with --table")
@@ -282,14 +264,14 @@ class FolderSite:
             self._source = None
 
 
-def request_of(study: StudyFile, name: str, run_id: str = "") -> RunRequest:
-    """Return what a study asks a party to reveal in one run, before its rows are read."""
+def request_of(study: StudyFile, name: str, run_id: str = "", disclosure: Disclosure | None = None) -> RunRequest:
+    """Return what a study asks a party to reveal in one run, before its rows are read: by default in a training."""
     return RunRequest(
         run_id=run_id,
         study=study.sha256,
         roster=study.roster.sha256,
         title=study.title,
-        disclosure=study.task.disclosure,
+        disclosure=study.task.disclosure if disclosure is None else disclosure,
         identity=study.party(name).identity,
         names={party.identity: party.name for party in study.parties},
         unit=study.privacy.unit,
@@ -308,7 +290,16 @@ def contribution(study: StudyFile, state: State, quorum_size: int, *, exact: boo
         contributors=tuple(study.party(name).identity for name in study.contributors),
         quorum_size=quorum_size,
         waits_for_all=registry.waits_for_all(study.protocol, study.setting),
+        selection=_selection(study),
+        folds=study.study.estimation.folds,
     )
+
+
+def _selection(study: StudyFile) -> str:
+    """Return a hash of everything by which a study chooses rows of a table, or "" if all of them count."""
+    cohort = None if study.book.omop is None else study.book.omop.cohort.sha256
+    chosen = (study.study.estimation.held_out or None, study.privacy.rows_per_person, cohort)
+    return "" if chosen == (None, None, None) else hashlib.sha256(msgspec.json.encode(chosen)).hexdigest()
 
 
 class Work:

@@ -25,6 +25,8 @@ from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Run
+from blindbayes.protocols.floored_sum.roles import FlooredTotal
+from blindbayes.protocols.registry import Total
 from blindbayes.report.receipts import Receipt, pack
 from blindbayes.study.file import StudyFile
 
@@ -149,10 +151,9 @@ class RoleRunner(RoleHooks):
         """Sign this role's end. A role of a sum may not learn whose vectors are in it."""
         if not self._signs:
             return b""
-        study, included = (
-            self.study,
-            getattr(value, "included", None if self._commit_points is None else self._commit_points.survivors),
-        )
+        study, included = self.study, None if self._commit_points is None else self._commit_points.survivors
+        if isinstance(value, Total | FlooredTotal):
+            included = value.included
         if "survivors" not in names_of(study.protocol):  # all must answer
             included = study.contributors
         left_out = None if included is None else tuple(name for name in study.contributors if name not in included)

@@ -6,6 +6,7 @@ people.toml         who may decide                  refused/    studies that sta
 approved/<hash>     studies that staff approved     runs/<id>/  journals of open runs, outcomes of ended ones
 audit.log           what happened                   releases/   results of runs
 ledger.jsonl        privacy budget                  bases/      statistics and totals that later runs may add to
+data/               tables that staff choose from   secrets/    passwords of databases, by file name
 shares/<run>.share  this site's shares of models over columns, by training run; never part of a release
 """
 
@@ -28,6 +29,7 @@ from blindbayes.agent.approvals.decisions import Approvals, Decisions
 from blindbayes.agent.approvals.people import People
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.runs.folders import RunFolders
+from blindbayes.agent.store.data_folder import DataFolder
 from blindbayes.agent.store.increments import Bases
 from blindbayes.agent.store.shares import ShareFolder
 from blindbayes.agent.store.tables import Tables
@@ -214,6 +216,12 @@ class SiteFolder:
                 shutil.rmtree(path)
                 gone.append(path.name)
         return gone
+
+    @property
+    def data(self) -> DataFolder:
+        """The folder of tables that the console shows."""
+        settings = self.config.console
+        return DataFolder(self.folder / settings.data, settings.max_upload_mb << 20, self.config.min_free_mb << 20)
 
     def records(self, study: StudyFile) -> Records:
         """Return what the checks of `disclosure` are asked with, now."""

@@ -19,9 +19,9 @@ from blindbayes.study.tasks.columns import require_own
 
 if TYPE_CHECKING:
     from blindbayes.data.columns import ColumnSource
-    from blindbayes.data.contribution_bound import ContributionBound
     from blindbayes.data.sources import Source
-    from blindbayes.data.split import Split
+    from blindbayes.data.split import Reading
+    from blindbayes.statistics.drift import Drift
     from blindbayes.statistics.evaluation import Evaluation
     from blindbayes.statistics.parameters import Parameters
 
@@ -33,42 +33,44 @@ class Tables:
     folder: Path
     rows: Rows | None
 
-    def count(
-        self, codebook: Codebook, *, lenient: bool, bound: ContributionBound | None, split: Split | None = None
-    ) -> Statistics:
-        """Count this site's rows; `bound` limits the rows of one person, `split` takes one part."""
+    def count(self, reading: Reading) -> Statistics:
+        """Count this site's rows."""
         from blindbayes.data import count_table
 
-        rows = self._named()
-        with self.open_batch(rows.source, rows.table, partly=False) as source:
-            return count_table(source, codebook, lenient=lenient, extra_columns=rows.extra_columns, bound=bound, split=split)
+        rows, lenient = self._named(), reading.lenient
+        with self._open(reading.codebook) as source:
+            bound, split, extra = reading.bound, reading.split, rows.extra_columns
+            return count_table(source, reading.codebook, lenient=lenient, extra_columns=extra, bound=bound, split=split)
 
-    def evaluate(
-        self,
-        codebook: Codebook,
-        models: Sequence[Parameters],
-        bins: int,
-        *,
-        lenient: bool,
-        bound: ContributionBound | None,
-        split: Split | None,
-    ) -> list[Evaluation]:
-        """Return the evaluation of each model on this site's rows; arguments as in `count`."""
+    def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
+        """Return the evaluation of each model on this site's rows."""
         from blindbayes.data.table import evaluate_table
 
         rows = self._named()
-        with self.open_batch(rows.source, rows.table, partly=False) as source:
-            extra = rows.extra_columns
-            return evaluate_table(
-                source, codebook, models, bins, lenient=lenient, extra_columns=extra, bound=bound, split=split
-            )
+        with self._open(reading.codebook) as source:
+            return evaluate_table(source, reading, models, bins, extra_columns=rows.extra_columns)
+
+    def drift(self, model: Path) -> Drift:
+        """Compare this site's rows, as they are now, with a model file."""
+        from blindbayes.naive_bayes import load
+        from blindbayes.naive_bayes.drift import measure_drift
+
+        rows, fitted = self._named(), load.load(model)
+        with self._open(fitted._parameters().codebook) as source:
+            return measure_drift(fitted, source, extra_columns=rows.extra_columns)
 
     def digest(self, key: bytes) -> str:
-        """Return a keyed digest of the rows as they are in the source, before any map."""
+        """Return a keyed digest of the rows as they are in the source, before any map and with all markers."""
         from blindbayes.data.digest import rows_digest
 
         rows = self._named()
-        with replace(self, rows=msgspec.structs.replace(rows, map={})).open_batch(rows.source, rows.table) as source:
+        if rows.omop is not None:
+            from blindbayes.data.omop import Cdm
+
+            with Cdm(rows.source, rows.omop) as database:
+                return database.digest(key)
+        plain = replace(self, rows=msgspec.structs.replace(rows, map={}, missing=()))
+        with plain.open_batch(rows.source, rows.table) as source:
             return rows_digest(source, key)
 
     def stamp(self) -> list[tuple[int, ...]] | None:
@@ -89,17 +91,46 @@ class Tables:
         from blindbayes.data import check
 
         rows, book = self._named(), study.book
-        with self.open_batch(rows.source, rows.table, partly=False) as source:
+        with self._open(book) as source:
             only = None
             if (split := study.columns) is not None:
                 only = {*split.holds.get(name, ()), *([book.target] if name in split.labelled else ())}
-            return check(source, book, extra_columns=rows.extra_columns, only=only).to_dict()
+            report = check(source, book, extra_columns=rows.extra_columns, only=only).to_dict()
+        omop = self.omop_report(study)
+        return {**report, "omop": omop} if omop is not None else report
+
+    def omop_report(self, study: StudyFile) -> dict[str, Any] | None:
+        """Return what this site's OMOP database has and lacks of a study's declaration, in counts; None for a table."""
+        rows = self.rows
+        if rows is None or rows.omop is None or study.book.omop is None:
+            return None
+        from blindbayes.data.omop import Cdm
+
+        with Cdm(rows.source, rows.omop) as database:
+            return database.report(study.book).to_dict()
+
+    def _open(self, codebook: Codebook) -> Source:
+        """Open this site's rows: a table, or what a codebook declares on an OMOP database. The caller closes it."""
+        rows = self._named()
+        if (rows.omop is None) != (codebook.omop is None):
+            raise ConfigError(
+                "the codebook declares its columns on an OMOP database: name its schema, omop = ..., under [rows] in site.toml"
+                if rows.omop is None
+                else "omop under [rows] in site.toml is for studies whose codebook has [omop]; name a table for this one"
+            )
+        if rows.omop is None:
+            return self.open_batch(rows.source, rows.table, partly=False)
+        from blindbayes.data.omop import open_omop
+
+        return open_omop(rows.source, codebook, rows.omop)
 
     def open_columns(self, study: StudyFile, name: str) -> tuple[Source, ColumnSource]:
         """Return the source, which the caller closes, and this site's columns of a study."""
         from blindbayes.data.columns import ColumnSource, open_columns
 
         rows, holdings, book = self._named(), study.holdings, study.book
+        if rows.omop is not None or book.omop is not None:
+            raise ConfigError("an OMOP database is a source for studies over rows; name a table for a study over columns")
         source = self.open_batch(rows.source, rows.table, partly=False)
         try:
             require_own(study.agreement, name, source.columns, ignore_others=rows.extra_columns == "ignore")
@@ -128,6 +159,8 @@ class Tables:
             quote=rows.quote,
             encoding=rows.encoding,
             decimal=rows.decimal,
+            thousands=rows.thousands,
+            missing=rows.missing,
             names=rows.names,
             table=table,
             partly=partly,

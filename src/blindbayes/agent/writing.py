@@ -1,0 +1,201 @@
+"""Studies that are being written at a site: `drafts/<id>.json`, until one becomes a study file in the inbox.
+
+A draft holds the texts of a form and a codebook. Nothing of it leaves the site before people make the study and send it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from blindbayes.agent.store.folder import SiteFolder
+from blindbayes.agent.store.inbox import store_study
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
+from blindbayes.crypto.coins import Coins
+from blindbayes.errors import BlindbayesError, ConfigError
+from blindbayes.io.files import make_private_folder, write_whole
+from blindbayes.io.untrusted import convert, read_json, read_limited, read_toml
+from blindbayes.net.identity import Card, Identity
+from blindbayes.study.file import StudyFile
+from blindbayes.study.form import fields_of, protocols_of, read_fields
+from blindbayes.study.roster import Party
+from blindbayes.study.writing import Draft, problems_of
+
+MAX_DRAFTS = 50
+MAX_SAMPLE = 200_000  # rows of this site's table that a codebook is drafted from
+_ID = re.compile("[0-9a-f]{16}")
+
+Source = Literal["file", "dictionary", "table"]
+
+
+class WrittenDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A study that is being written."""
+
+    title: str
+    kind: Literal["rows", "columns", "join"] = "rows"
+    source: Source = "file"  # of the codebook
+    codebook: str = ""  # TOML
+    notes: tuple[str, ...] = ()  # on how the codebook was drafted
+    texts: dict[str, str] = {}  # of the form, by field
+    curve: dict[str, Any] | None = None  # the accuracy forecast
+    who: str = ""
+
+
+class Drafts:
+    """The folder `drafts/`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def all(self) -> dict[str, WrittenDraft]:
+        """Return the drafts by id, the newest first; one that cannot be read is left out."""
+        drafts = {}
+        for path in sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)[:MAX_DRAFTS]:
+            if (draft := self.read(path.stem)) is not None:
+                drafts[path.stem] = draft
+        return drafts
+
+    def read(self, draft: str) -> WrittenDraft | None:
+        if not _ID.fullmatch(draft):
+            return None
+        try:
+            return convert(read_json(read_limited(self._folder / f"{draft}.json"), "the draft"), WrittenDraft, "the draft")
+        except (OSError, ConfigError):
+            return None
+
+    def write(self, draft: str, content: WrittenDraft) -> None:
+        write_whole(make_private_folder(self._folder) / f"{draft}.json", json.dumps(msgspec.to_builtins(content)).encode())
+
+    def add(self, content: WrittenDraft) -> str:
+        """Store a new draft and return its id."""
+        if len(list(self._folder.glob("*.json"))) >= MAX_DRAFTS:
+            raise ConfigError(f"there are {MAX_DRAFTS} drafts of studies here already: delete some first")
+        draft = Coins.system().bytes(8).hex()
+        self.write(draft, content)
+        return draft
+
+    def remove(self, draft: str) -> None:
+        if _ID.fullmatch(draft):
+            (self._folder / f"{draft}.json").unlink(missing_ok=True)
+
+
+# -- codebooks --------------------------------------------------------------------------------------------------------------
+
+
+def read_codebook(text: str) -> Codebook:
+    """Parse the text of a codebook file."""
+    return Codebook.from_dict(read_toml(text, "the codebook", wide=True))
+
+
+def codebook_from_dictionary(text: str, target: str) -> str:
+    """Return the codebook file of a data dictionary in CSV."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))
+    except csv.Error:
+        raise ConfigError("the data dictionary is not a CSV file with the headings name, kind, values, low, high") from None
+    return Codebook.from_dictionary(rows, target).to_toml()
+
+
+def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, ...]]:
+    """Draft a codebook from this site's own table; return its file and notes. It holds values from rows: people check it."""
+    from blindbayes.data.infer import draft_codebook
+    from blindbayes.data.sources import read_public
+
+    rows = home.config.rows
+    if rows is None:
+        raise ConfigError("this site has no table yet: bring one in first, on the page Data check")
+    source = home.tables.open_batch(rows.source, rows.table, partly=False)
+    table = read_public(source, text=(target,), max_rows=MAX_SAMPLE)
+    made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS)
+    return made.to_toml(), tuple(f"{name} was left out: {why}" for name, why in made.left_out.items())
+
+
+# -- from a form to a study ---------------------------------------------------------------------------------------------------
+
+
+def cards_of(home: SiteFolder, identity: Identity) -> list[Card]:
+    """Return the cards that a study can name: this site's own and the pinned ones, by name."""
+    return sorted([identity.card, *home.peers().values()], key=lambda card: card.name)
+
+
+def compose(draft: WrittenDraft, cards: Sequence[Card]) -> tuple[Draft | None, dict[str, list[str]]]:
+    """Return the study that a form describes, and everything that is wrong with it, by field; "" stands for the whole form."""
+    errors: dict[str, list[str]] = {}
+    texts = {name: text.strip() for name, text in draft.texts.items()}
+    protocol = texts.get("protocol") or None
+    if protocol is not None and protocol not in protocols_of(draft.kind):
+        errors["protocol"] = [f"the protocols of this kind of study are {', '.join(protocols_of(draft.kind))}"]
+        protocol = None
+    values, wrong = read_fields(fields_of(draft.kind, protocol), texts)
+    errors |= {name: [error] for name, error in wrong.items()}
+    book = None
+    try:
+        book = read_codebook(draft.codebook)
+        if draft.source == "table":
+            confirmed = texts.get("public") == "yes"
+            book = msgspec.structs.replace(book, provenance="declared" if confirmed else "inferred")
+            if not confirmed:
+                errors["public"] = ["read the codebook, change what is not public, and confirm it: every site will see it"]
+    except BlindbayesError as error:
+        errors["codebook"] = [str(error)]
+    chosen = [card for card in cards if texts.get(f"party__{card.name}") == "yes"]
+    if not draft.title.strip():
+        errors["title"] = ["say what the study is for, in a few words: every site sees it as the title"]
+    if book is None:
+        return None, errors
+    given = dict(values) | ({} if protocol is None else {"protocol": protocol})
+    if draft.kind == "rows":
+        given |= _named("without_rows", tuple(card.name for card in chosen if texts.get(f"rows__{card.name}") == "no"))
+    else:
+        given |= _holdings(texts, book, chosen)
+    given |= _named("hosts", _hosts(texts))
+    parties = [Party(card.name, card.identity.hex(), True, card.agreement.hex() or None) for card in chosen]
+    written = Draft(draft.title.strip(), book, parties, draft.kind, given)
+    for problem in problems_of(written):
+        for name in problem.settings[:1] or ("",):
+            errors.setdefault(name, []).append(str(problem.error))
+    return written, {name: list(dict.fromkeys(each)) for name, each in errors.items()}
+
+
+def _named(name: str, value: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: value} if value else {}
+
+
+def _holdings(texts: Mapping[str, str], book: Codebook, chosen: Sequence[Card]) -> dict[str, Any]:
+    """Return who holds which feature (`holder__0`, by the feature's place in the codebook) and who has the class."""
+    holders = {name: texts.get(f"holder__{place}", "") for place, name in enumerate(book.names)}
+    holds = tuple((card.name, ",".join(name for name in book.names if holders[name] == card.name)) for card in chosen)
+    labelled = texts.get("columns__labelled", "")
+    return {"holds": holds} | _named("columns__labelled", (labelled,) if labelled else ())
+
+
+def _hosts(texts: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    pairs = ((name.removeprefix("host__"), site) for name, site in texts.items() if name.startswith("host__"))
+    return tuple((role, site) for role, site in pairs if site)
+
+
+def make_study(draft: WrittenDraft, cards: Sequence[Card]) -> StudyFile:
+    """Return the study of a draft, as `blindbayes study init` makes it. Raises if anything is wrong with it."""
+    written, errors = compose(draft, cards)
+    if errors or written is None:
+        wrong = sum(map(len, errors.values()))
+        raise ConfigError(f"the study has {wrong} problem{'s' * (wrong != 1)}: mend the fields that are marked below")
+    return written.study()
+
+
+def keep_study(home: SiteFolder, identity: Identity, study: StudyFile, *, sign: bool, who: str) -> StudyFile:
+    """Store a study that was written here, signed in the site's name if people ask for it. It is not approved by that."""
+    if identity.name not in study.names:
+        raise ConfigError("this site is not a party of the study: choose it under Sites")
+    if sign:
+        study = study.sign(identity.name, identity.signing)
+    store_study(home, study)
+    home.audit.append("study written", study=study.sha256, title=study.title[:80], signed=sign, who=who)
+    return study

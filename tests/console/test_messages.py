@@ -1,0 +1,63 @@
+"""Refusals on pages name what can be done on pages, not options of the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.console.strings import in_console
+from blindbayes.data import check, count_table, open_table
+from blindbayes.errors import BlindbayesError
+
+BOOK = Codebook("y", ("no", "yes"), (Categorical("job", ("cook", "clerk")), Numeric("pay", 0, 50)))
+PROGRAMMING = re.compile(r"--[a-z]|open_table|extra_columns|encoding=|decimal=|delimiter=|thousands=|map=|command line")
+PLAIN = "y,job,pay\nno,cook,1.5\nyes,clerk,2\n"
+
+
+def counted(text: str, encoding: str = "utf-8") -> Callable[[Path], object]:
+    def act(folder: Path) -> object:
+        path = folder / "table.csv"
+        path.write_text(text, encoding=encoding)
+        with open_table(path) as table:
+            return count_table(table, BOOK)
+
+    return act
+
+
+def dated(folder: Path) -> object:
+    return count_table(pd.DataFrame({"y": ["no"], "job": ["cook"], "pay": pd.to_datetime(["2024-01-02"])}), BOOK)
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (counted(PLAIN.replace("pay", "pay,note").replace("5\n", "5,x\n").replace("2\n", "2,y\n")), "Ignore other columns"),
+        (counted(PLAIN.replace("job", "beruf")), "choose its column on the page Table"),
+        (counted(PLAIN.replace("1.5", '"1,5"')), "the decimal sign on the page Table"),
+        (counted(PLAIN.replace("job", "jöb"), "latin-1"), "choose it on the page Table, for example latin-1"),
+        (counted(PLAIN.replace("cook,1.5", "cook,1.5,3")), "choose the separator on the page Table"),
+        (counted(PLAIN.replace("cook", "chef")), "recode it on the page Table"),
+        (dated, "chosen on the page Table"),
+    ],
+    ids=["extra", "missing", "decimal", "encoding", "width", "category", "date"],
+)
+def test_a_mistake_is_mended_on_the_page(tmp_path: Path, act: Callable[[Path], object], words: str) -> None:
+    with pytest.raises(BlindbayesError) as refused:
+        act(tmp_path)
+    shown = in_console(str(refused.value))
+    assert words in shown
+    assert PROGRAMMING.search(shown) is None, shown
+
+
+def test_the_problems_of_a_check_are_too(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(PLAIN.replace("1.5", '"1,5"'))
+    problems = [each.problem for each in check(str(path), BOOK).columns if each.problem]
+    assert PROGRAMMING.search(problems[0])
+    assert [PROGRAMMING.search(in_console(each)) for each in problems] == [None]
+    assert "the page Table sets the decimal sign" in in_console(problems[0])

@@ -1,0 +1,36 @@
+"""The data check and the dry run of a site with an OMOP database: what it lacks, in counts, before anybody approves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlencode
+
+import msgspec
+
+from agent.test_omop_sites import BOOK
+from blindbayes.agent.config import Rows
+from blindbayes.agent.store.tables import Tables
+from support import omop as cdm
+from support.consoles import NAMES, Consoles, csrf_of
+
+
+def test_the_pages_say_what_the_database_lacks(tmp_path: Path) -> None:
+    rows = cdm.synthetic(60)
+    rows["concept"] = [row for row in rows["concept"] if row[0] != cdm.DIABETES]
+    url = cdm.duckdb_cdm(tmp_path / "hospital.duckdb", rows)
+    with Consoles(tmp_path, NAMES) as office:
+        home = office.office.net.sites["north"].home
+        home.config = msgspec.structs.replace(home.config, rows=Rows(url, omop="cdm"))
+        home.tables = Tables(home.folder, home.config.rows)
+        study = office.office.net.make_study(BOOK)
+        office.office.net.approve(study)
+        ada = office.sign_in("north")
+        csrf = csrf_of(office, ada)
+        form = urlencode({"csrf": csrf, "study": study.sha256})
+        checked = office.ask("north", "POST", "/data", form, headers=ada, token=False).text
+        place = f"/studies/{study.sha256}/dry-run"
+        dry = office.ask("north", "POST", place, urlencode({"csrf": csrf}), headers=ada, token=False).text
+        for page in (checked, dry):
+            assert f"has no concept {cdm.DIABETES}" in page
+            assert "of 60 persons are in the cohort" in page
+            assert "mrn" not in page

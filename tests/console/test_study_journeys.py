@@ -1,0 +1,130 @@
+"""A study from its first word to its release, by clicks at three sites: written, sent, approved, started; refused; revoked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from blindbayes.agent.store.inbox import known_studies
+from blindbayes.net.identity import speak
+from blindbayes.study.file import Deadlines, StudyFile
+from support.consoles import NAMES, Consoles
+from support.sites import BOOK
+
+from .conftest import Person
+
+People = Callable[..., Person]
+
+
+def words_of(study: StudyFile) -> str:
+    return " ".join(speak(bytes.fromhex(study.roster.sha256)[:16]).split("-")[:2])
+
+
+def approve(who: Person, study: StudyFile) -> None:
+    who.see(f"/studies/{study.sha256}")
+    who.page.get_by_label("First two words").fill(words_of(study))
+    who.press("Approve")
+    who.says("Approved. The run starts")
+
+
+def written(office: Consoles, name: str) -> StudyFile:
+    (study,) = known_studies(office.office.net.sites[name].home).values()
+    return study
+
+
+def test_a_study_is_written_sent_approved_and_started_in_the_console(tmp_path: Path, person: People) -> None:
+    book = tmp_path / "codebook.toml"
+    book.write_text(BOOK.to_toml())
+    with Consoles(tmp_path / "office", NAMES) as office:
+        ada = person(office, "north")
+        ada.see("/studies").get_by_role("link", name="Write a study").click()
+        ada.page.get_by_label("Purpose").fill("Readmission <b>soon</b>")
+        ada.page.get_by_label("The file").set_input_files(book)
+        ada.press("Continue")
+        # everything that is wrong is said at once, each thing at its field
+        ada.page.get_by_label("Epsilon", exact=False).first.fill("-1")
+        ada.page.get_by_label("Min rows").fill("few")
+        ada.press("Save and check")
+        ada.says("2 things to mend")
+        expect(ada.page.locator("#problem-privacy__epsilon")).to_contain_text("positive")
+        expect(ada.page.locator("#problem-limits__min_rows")).to_contain_text("whole number")
+        ada.expected.append("400")
+        ada.press("Make the study")
+        ada.says("the study has 2 problems")
+        ada.page.get_by_label("Epsilon", exact=False).first.fill("1")
+        ada.page.get_by_label("Min rows").fill("")
+        ada.page.get_by_label("Expected rows").fill("120")
+        ada.press("Forecast the accuracy")
+        ada.says("Forecast for 120 rows in all")
+        ada.press("Make the study")
+        ada.says("The study is made")
+        study = written(office, "north")
+        assert study.title == "Readmission <b>soon</b>"
+        assert study.signatures == {}
+        ada.press("Send to the other sites")
+        ada.says("The invitation is on its way")
+        people = {"north": ada} | {name: person(office, name, "Grace") for name in ("south", "west")}
+        for name in ("south", "west"):
+            people[name].says("invitation of north")  # on the page Today, by itself
+            assert office.office.net.sites[name].home.approvals.all() == []
+            people[name].page.get_by_role("link", name="Review").click()
+            people[name].says("Invitation of north")
+            approve(people[name], study)
+        ada.page.locator("#answers").get_by_text("approved").nth(1).wait_for()  # both, on the page that north left open
+        ada.says("Waiting for north")
+        approve(ada, study)
+        ada.says("Every site has approved")
+        ada.press("Start a run")
+        ada.page.wait_for_url(re.compile("/runs/[0-9a-f]{32}$"))
+        ada.page.get_by_role("link", name="See the release").click()
+        ada.says("All files are as they were released")
+        assert ada.page.locator("h1 b").count() == 0  # the title is text
+
+
+def test_a_refusal_reaches_the_author_with_its_reason_and_a_kept_reason_does_not(tmp_path: Path, person: People) -> None:
+    with Consoles(tmp_path, NAMES) as office:
+        study = office.office.net.make_study(BOOK, title="Refused", deadlines=Deadlines(step=20, join=600, run=900))
+        north = office.office.net.sites["north"].home
+        (north.folder / "studies").mkdir()
+        (north.folder / "studies" / "a.toml").write_text(study.to_toml())
+        ada = person(office, "north")
+        ada.see(f"/studies/{study.sha256}")
+        ada.press("Send to the other sites")
+        grace, hugo = person(office, "west", "Grace"), person(office, "south", "Hugo")
+        for who, reason, shares in ((grace, "<i>no ethics vote yet</i>", True), (hugo, "a private matter", False)):
+            who.says("invitation of north")
+            who.see(f"/studies/{study.sha256}")
+            who.page.get_by_label("Reason", exact=True).fill(reason)
+            if not shares:
+                who.page.get_by_label("Send the reason").uncheck()
+            who.press("Refuse")
+            who.says("Refused by")
+        answers = ada.page.locator("#answers")  # it came by itself
+        answers.get_by_text("<i>no ethics vote yet</i>").wait_for()
+        answers.get_by_text("A run needs the approval of south and west").wait_for()
+        assert answers.get_by_text("private matter").count() == 0
+        ada.see("/studies")
+        ada.says("declined: south, west")
+
+
+def test_a_revocation_ends_the_wait_of_a_run_at_once(tmp_path: Path, person: People) -> None:
+    with Consoles(tmp_path, NAMES) as office:
+        study = office.office.net.make_study(BOOK, title="Revoked", deadlines=Deadlines(step=60, join=600, run=900))
+        for name in NAMES:
+            office.office.net.sites[name].home.approvals.approve(study)
+        grace, ada = person(office, "west", "Grace"), person(office, "north")
+        grace.page.on("dialog", lambda dialog: dialog.accept())
+        grace.see(f"/studies/{study.sha256}").get_by_label("Reason optional").fill("Board decision")
+        grace.press("Revoke the approval")
+        grace.says("The approval is revoked")
+        ada.see(f"/studies/{study.sha256}")
+        ada.says("Board decision")
+        ada.press("Start a run")
+        ada.page.locator(".tag", has_text="failed").first.wait_for()
+        ada.says("west: does not take part: it revoked its approval: Board decision")
+        (run,) = office.office.agents["north"].runs.values()
+        assert run.ended is not None
+        assert run.ended - run.began < 60  # the others had ten minutes to join

@@ -1,0 +1,286 @@
+"""Studies written by forms: the same file as by `study init`, every rule at its field, and a codebook that people confirm."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from click.testing import CliRunner
+
+from blindbayes.agent.approvals.people import Person
+from blindbayes.agent.writing import WrittenDraft, compose, make_study
+from blindbayes.cli import root
+from blindbayes.codebook import Categorical, Codebook, Numeric, Text
+from blindbayes.errors import BlindbayesError
+from blindbayes.net.identity import Card, Identity
+from blindbayes.study import checks
+from blindbayes.study.curve import accuracy_curve
+from blindbayes.study.file import Privacy, StudyFile
+from blindbayes.study.form import fields_of, protocols_of
+from support.consoles import Consoles, csrf_of
+from support.sites import BOOK
+
+NAMES = ("north", "south", "west")
+CARDS = [Identity.generate(name).card for name in NAMES]
+BINNED = Codebook(
+    "class", ("ill", "well"), (Categorical("colour", ("red", "blue")), Numeric("age", 0, 120, bins=4)), max_rows=9000
+)
+WORDS = Codebook("class", ("ill", "well"), (Text("note", words=("a", "b"), model="multinomial"),), max_rows=9000)
+
+
+def draft(kind: str = "rows", book: Codebook = BOOK, sites: tuple[str, ...] = NAMES, **texts: str) -> WrittenDraft:
+    given = {f"party__{name}": "yes" for name in sites} | texts
+    return WrittenDraft(title="Readmission", kind=kind, codebook=book.to_toml(), texts=given)  # type: ignore[arg-type]
+
+
+def by_command(folder: Path, book: Codebook, cards: list[Card], *flags: str) -> bytes:
+    (folder / "book.toml").write_text(book.to_toml())
+    given = []
+    for card in cards:
+        (folder / f"{card.name}.toml").write_text(card.to_toml())
+        given += ["--card", str(folder / f"{card.name}.toml")]
+    out = folder / "study.toml"
+    words = ["study", "init", str(out), "--title", "Readmission", "--codebook", str(folder / "book.toml"), *given, *flags]
+    done = CliRunner().invoke(root, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return out.read_bytes()
+
+
+SPLIT = {"holder__0": "north", "holder__1": "south", "columns__labelled": "north", "options__queries": "500"}
+HELD = ("--holds", "north=colour", "--holds", "south=age", "--labelled", "north", "--queries", "500")
+
+
+@pytest.mark.parametrize(
+    ("written", "cards", "flags"),
+    [
+        (draft(), 3, ()),
+        (
+            draft(privacy__epsilon="1", privacy__delta="0.000001", privacy__expected_rows="900", limits__quorum="3"),
+            3,
+            ("--epsilon", "1", "--delta", "0.000001", "--expected-rows", "900", "--quorum", "3"),
+        ),
+        (
+            draft(rows__west="no", host__server="west", limits__min_parties="2", privacy__epsilon="1"),
+            3,
+            ("--without-rows", "west", "--host", "server=west", "--min-parties", "2", "--epsilon", "1"),
+        ),
+        (
+            draft(estimation__class_weight="ill = 2", estimation__held_out="0.2", deadlines__join="60"),
+            3,
+            ("--class-weight", "ill=2", "--held-out", "0.2", "--join-seconds", "60"),
+        ),
+        (draft("columns", BINNED, NAMES[:2], columns__n_rows="400", **SPLIT), 2, (*HELD, "--n-rows", "400")),
+        (
+            draft("join", BINNED, NAMES[:2], study__key="id", options__bounds="north = 4096, south = 4096", **SPLIT),
+            2,
+            (*HELD, "--key", "id", "--bound", "north=4096", "--bound", "south=4096"),
+        ),
+    ],
+)
+def test_the_form_makes_the_same_file_as_the_command(
+    tmp_path: Path, written: WrittenDraft, cards: int, flags: tuple[str, ...]
+) -> None:
+    study = make_study(written, CARDS)
+    book = BINNED if written.kind != "rows" else BOOK
+    assert study.to_toml().encode() == by_command(tmp_path, book, CARDS[:cards], *flags)
+    assert StudyFile.from_text(study.to_toml()).sha256 == study.sha256
+
+
+RULES: dict[Any, tuple[WrittenDraft, str, str]] = {
+    checks._require_types: (draft(deadlines__join="soon"), "deadlines__join", "a number"),
+    checks._require_protocol: (draft(protocol="class_sums"), "protocol", "protocols of this kind"),
+    checks._require_features: (
+        draft("columns", WORDS, NAMES[:2], columns__n_rows="9", **SPLIT),
+        "codebook",
+        "feature 'note' is text",
+    ),
+    checks._require_label_epsilon: (
+        draft("columns", BINNED, NAMES[:2], columns__n_rows="400", privacy__label_epsilon="-1", **SPLIT),
+        "privacy__label_epsilon",
+        "epsilon",
+    ),
+    checks._require_delta: (
+        draft(privacy__epsilon="1", privacy__delta="0.5", privacy__expected_rows="900"),
+        "privacy__delta",
+        "delta",
+    ),
+    checks._require_declared_codebook: (
+        draft(privacy__epsilon="1", book=Codebook("class", ("a", "b"), BOOK.features, max_rows=90, provenance="inferred")),
+        "codebook",
+        "inferred from training data",
+    ),
+    checks._require_persons: (draft(privacy__rows_per_person="3"), "privacy__rows_per_person", "does not apply"),
+    checks._require_weights: (draft(estimation__class_weight="dead = 2"), "estimation__class_weight", "not a class"),
+    checks._require_duplicates: (draft("join", study__duplicates="twice"), "study__duplicates", "one of join, first, reject"),
+    checks._require_min_cell: (
+        draft(protocol="private_ratio", options__queries="9", limits__min_cell="7"),
+        "limits__min_cell",
+        "does not apply to private_ratio",
+    ),
+    checks._require_held_out: (
+        draft(protocol="private_ratio", options__queries="9", estimation__held_out="0.2"),
+        "estimation__held_out",
+        "does not apply to private_ratio",
+    ),
+    checks._require_options: (
+        draft("columns", BINNED, NAMES[:2], columns__n_rows="400", **{**SPLIT, "options__queries": "0"}),
+        "options__queries",
+        "at least 1",
+    ),
+}
+NOT_OFFERED = {checks._require_quorum: ("columns", "limits__quorum")}  # the form lacks a field that never applies
+
+
+@pytest.mark.parametrize("rule", checks.CHECKS, ids=lambda rule: rule.__name__)
+def test_every_rule_of_a_study_is_an_error_at_its_field(rule: Any) -> None:
+    if rule in NOT_OFFERED:
+        kind, field = NOT_OFFERED[rule]
+        assert field not in fields_of(kind)
+        return
+    written, field, text = RULES[rule]
+    _, errors = compose(written, CARDS)
+    assert any(text in each for each in errors[field]), errors
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    texts = {"privacy__epsilon": "-1", "limits__min_rows": "x", "estimation__alpha": "0", "deadlines__step": "-4"}
+    _, errors = compose(draft(sites=("north",), **texts), CARDS)
+    assert {"privacy__epsilon", "limits__min_rows", "estimation__alpha", "deadlines__step", "parties"} <= set(errors)
+    _, errors = compose(draft("columns", BINNED, NAMES[:2]), CARDS)
+    assert {"columns__labelled", "columns__n_rows", "holds"} <= set(errors)
+
+
+def test_protocols_that_protect_nothing_are_not_offered() -> None:
+    assert protocols_of("rows") == ("masked_sum", "private_ratio")
+    assert "reference" not in {*protocols_of("rows"), *protocols_of("columns"), *protocols_of("join")}
+
+
+# -- the calls ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consoles]:
+    with Consoles(tmp_path_factory.mktemp("office"), ("north", "south", "west")) as made:
+        yield made
+
+
+def begin(office: Consoles, **fields: str) -> str:
+    answer = office.ask("north", "POST", "/api/write", {"title": "Readmission", **fields})
+    assert answer.status == 200, answer.text
+    return str(answer.json["draft"])
+
+
+def test_a_draft_from_the_table_is_confirmed_before_a_study_is_made_of_it(office: Consoles) -> None:
+    key = begin(office, source="table", target="class")
+    shown = office.ask("north", "GET", f"/api/write/{key}").json
+    assert "colour" in shown["codebook"]
+    assert "every site will see it" in shown["errors"]["public"][0]
+    fields = {**shown["texts"], "title": "Readmission", "privacy__epsilon": "1"}
+    refused = office.ask("north", "POST", f"/api/write/{key}/make", {"fields": fields})
+    assert refused.status == 400
+    assert "problem" in refused.json["message"]
+    made = office.ask("north", "POST", f"/api/write/{key}/make", {"fields": {**fields, "public": "yes"}})
+    assert made.status == 200, made.text
+    study = office.ask("north", "GET", f"/api/studies/{made.json['study']}").json
+    assert study["state"] == "waiting"
+    assert office.ask("north", "GET", f"/api/write/{key}").status == 404  # it is a study now
+    log = office.office.net.sites["north"].home.audit
+    assert [len(log.where("event", event)) for event in ("codebook drafted", "study written")] == [1, 1]
+
+
+def test_a_data_dictionary_becomes_a_codebook_and_a_wrong_one_is_refused(office: Consoles) -> None:
+    text = "name,kind,values,low,high\nclass,categorical,ill|well,,\ncolour,categorical,red|blue,,\nage,numeric,,0,120\n"
+    shown = office.ask("north", "GET", f"/api/write/{begin(office, source='dictionary', target='class', text=text)}").json
+    assert shown["problems"] == 0
+    assert shown["features"] == ["colour", "age"]
+    for wrong in ({"source": "dictionary", "text": text}, {"source": "file", "text": "no [ codebook"}, {"source": "file"}):
+        answer = office.ask("north", "POST", "/api/write", {"title": "x", **wrong})
+        assert answer.status == 400
+
+
+def test_a_study_that_cannot_be_begun_keeps_what_was_typed(office: Consoles) -> None:
+    ada = office.sign_in("north")
+    given = {"csrf": csrf_of(office, ada), "title": "Stay", "kind": "join", "source": "table", "target": "clas", "text": ""}
+    answer = office.ask("north", "POST", "/write", urlencode(given), headers=ada, token=False)
+    assert answer.status == 400
+    assert "one of " in answer.text  # its columns, to choose from
+    for field in ('value="Stay"', 'value="join" checked', 'value="table" checked', 'value="clas"'):
+        assert field in answer.text, field
+
+
+def test_a_study_that_was_written_is_signed_only_if_a_steward_asks(office: Consoles) -> None:
+    home = office.office.net.sites["south"].home
+    answer = office.ask("south", "POST", "/api/write", {"title": "Signed", "text": BOOK.to_toml()}).json
+    fields = office.ask("south", "GET", f"/api/write/{answer['draft']}").json["texts"]
+    made = office.ask("south", "POST", f"/api/write/{answer['draft']}/make", {"fields": {**fields, "sign": "yes"}}).json
+    assert StudyFile.from_toml(home.folder / "studies" / f"{made['study']}.toml").require_signatures() == ("south",)
+    draft = office.ask("south", "POST", "/api/write", {"title": "Again", "text": BOOK.to_toml()}).json["draft"]
+    drafted = {"title": "Of the table", "source": "table", "target": "class"}
+    from_table = office.ask("south", "POST", "/api/write", drafted).json["draft"]
+    home.people.add(Person("Ada", "steward"))
+    home.people.add(Person("Cleo", "analyst"), who="Ada")
+    browser = office.sign_in("south", "Cleo")
+    hidden = office.ask("south", "GET", f"/write/{from_table}", headers=browser, token=False)
+    assert hidden.status == 409  # values from rows, which nobody has confirmed to be public
+    assert "colour" not in hidden.text
+    page = office.ask("south", "GET", f"/write/{draft}", headers=browser, token=False).text
+    assert "Sign it in this site" not in page
+
+
+@pytest.mark.parametrize("key", ["0" * 15, "..%2f..%2fsite", "g" * 16, "0" * 16])
+def test_a_draft_that_does_not_exist_is_missing(office: Consoles, key: str) -> None:
+    assert office.ask("north", "GET", f"/api/write/{key}").status == 404
+    assert office.ask("north", "POST", f"/api/write/{key}", {"fields": {}}).status == 404
+
+
+def test_hostile_texts_in_a_draft_are_text(office: Consoles) -> None:
+    key = begin(office, title="<script>alert(1)</script>", text=BOOK.to_toml())
+    fields = {"privacy__epsilon": '"><img src=x>', "title": "<script>alert(1)</script>", "party__north": "<b>"}
+    assert office.ask("north", "POST", f"/api/write/{key}", {"fields": fields}).status == 200
+    page = office.ask("north", "GET", f"/write/{key}", headers=office.sign_in("north"), token=False).text
+    assert "<script>alert" not in page
+    assert "<img src=x>" not in page
+
+
+def test_the_forecast_rises_with_epsilon_and_reads_no_row(office: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = office.office.net.sites["north"].home
+    monkeypatch.setattr(type(home.tables), "open_batch", lambda *_, **__: pytest.fail("the forecast read the table"))
+    wide = Codebook("class", ("ill", "well"), tuple(Categorical(f"c{n}", ("a", "b", "c")) for n in range(9)), max_rows=9000)
+    curve = accuracy_curve(wide, rows=400)
+    means = [line["mean"] for line in curve["lines"]]
+    assert means[-1] > means[0] + 0.05  # epsilon 5 against 0.05; the coins are fixed
+    assert curve["not_private"] >= means[-1] - 0.05
+    with pytest.raises(BlindbayesError, match="at least 1"):
+        accuracy_curve(BINNED, rows=0)
+
+
+def test_the_approval_page_keeps_terms_of_art_behind_a_fold(office: Consoles) -> None:
+    made = office.office.net.make_study(BOOK, title="Plain", privacy=Privacy(epsilon=1.0))
+    answer = office.ask("west", "POST", "/api/studies", {"text": made.to_toml()})
+    assert answer.status == 200, answer.text
+    page = office.ask("west", "GET", f"/studies/{made.sha256}", headers=office.sign_in("west"), token=False).text
+    body = page.partition("<main")[2]
+    visible = re.sub(r"<details.*?</details>", "", body, flags=re.S)
+    folded = "".join(re.findall(r"<details.*?</details>", body, flags=re.S))
+    for term in ("masked_sum", "SPEC", "P(k)", "honest_fraction", "δ", "ε", "vector", made.book.sha256):
+        assert term not in visible, term
+    assert "masked_sum" in folded
+    assert "honest_fraction" in folded
+    for words in ("What leaves this site", "Who can learn what", "If somebody cheats", "privacy budget", "No row, name"):
+        assert words in visible, words
+    assert made.sha256 in visible  # to compare
+
+
+def test_a_study_of_the_same_title_and_another_hash_is_not_passed_off_as_the_first(office: Consoles) -> None:
+    first, second = (office.office.net.make_study(BOOK, title="Twin", privacy=Privacy(epsilon=each)) for each in (1.0, 2.0))
+    for study in (first, second):
+        assert office.ask("west", "POST", "/api/studies", {"text": study.to_toml()}).status == 200
+    signed_in = office.sign_in("west")
+    for study, other in ((first, second), (second, first)):
+        page = office.ask("west", "GET", f"/studies/{study.sha256}", headers=signed_in, token=False).text
+        assert "Another study has the same title" in page
+        assert f"/studies/{other.sha256}" in page
