@@ -14,6 +14,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 if TYPE_CHECKING:
     from blindbayes.crypto.coins import Coins
     from blindbayes.data import count_table, open_table
+    from blindbayes.data.omop import open_omop
     from blindbayes.dp.accounting.accountant import Account, Spend
     from blindbayes.dp.accounting.ledger import Ledger
     from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from blindbayes.errors import BlindbayesError, ConfigError, DataError, PrivacyError, ProtocolError
     from blindbayes.naive_bayes.estimator import NaiveBayes
     from blindbayes.naive_bayes.explain import Explanation
+    from blindbayes.naive_bayes.export.mlflow_pyfunc import log_to_mlflow, save_to_mlflow
     from blindbayes.naive_bayes.load import load
     from blindbayes.naive_bayes.private import PrivateNaiveBayes
+    from blindbayes.naive_bayes.synthetic import Synthesizer
     from blindbayes.report.leakage import LeakReport
     from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
     from blindbayes.study.fields import Candidate, Estimation, Limits, Privacy
@@ -41,6 +44,7 @@ _LAZY = {
     "PrivateNaiveBayes": "blindbayes.naive_bayes.private",
     "load": "blindbayes.naive_bayes.load",
     **dict.fromkeys(("count_table", "open_table"), "blindbayes.data"),
+    "open_omop": "blindbayes.data.omop",
     "Ledger": "blindbayes.dp.accounting.ledger",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.dp.accounting.statement"),
     **dict.fromkeys(("Account", "Spend"), "blindbayes.dp.accounting.accountant"),
@@ -52,6 +56,8 @@ _LAZY = {
     "plan_fit": "blindbayes.dp.release.private_fit",
     "LeakReport": "blindbayes.report.leakage",
     "Explanation": "blindbayes.naive_bayes.explain",
+    **dict.fromkeys(("log_to_mlflow", "save_to_mlflow"), "blindbayes.naive_bayes.export.mlflow_pyfunc"),
+    "Synthesizer": "blindbayes.naive_bayes.synthetic",
     "private_forecast": "blindbayes.dp.release.forecast",
     **dict.fromkeys(("JointResult", "Prediction", "Result"), "blindbayes.study.tasks.result"),
     "JointModel": "blindbayes.study.simulation.models",
@@ -96,13 +102,17 @@ __all__ = [
     "Sensitivity",
     "SensitivityBlock",
     "Spend",
+    "Synthesizer",
     "Text",
     "__version__",
     "count_table",
     "load",
+    "log_to_mlflow",
+    "open_omop",
     "open_table",
     "plan_fit",
     "private_forecast",
+    "save_to_mlflow",
 ]
 
 

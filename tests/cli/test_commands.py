@@ -211,7 +211,7 @@ def test_codebook_from_dictionary_prints_toml(run: Any, tmp_path: Path) -> None:
     import tomllib
 
     (tmp_path / "d.csv").write_text("name,values,low,high\nsex,f|m,,\nage,,0,120\ny,a|b,,\n", encoding="utf-8")
-    done = run("codebook", "from-dictionary", tmp_path / "d.csv", "--target", "y")
+    done = run("codebook", "import", "dictionary", tmp_path / "d.csv", "--target", "y")
     assert done.code == 0
     assert Codebook.from_dict(tomllib.loads(done.out)).names == ("sex", "age")
 
@@ -416,3 +416,29 @@ def test_the_packages_logger_redacts_and_stays_apart_from_the_roots(capfd: pytes
     assert "saw <str>" in err
     assert "quiet" not in err
     assert not logger.propagate
+
+
+def test_training_reads_the_table_as_every_option_says() -> None:
+    """An option that is not handed on would be ignored."""
+    from blindbayes.cli.commands import train
+    from blindbayes.cli.options import table_options
+
+    @table_options
+    def described(**_: Any) -> None: ...
+
+    options = {option.name for option in described.__click_params__}  # type: ignore[attr-defined]
+    assert set(train._READING) == options
+
+
+def test_training_and_checks_read_an_omop_database(run: Any, tmp_path: Path) -> None:
+    from agent.test_omop_sites import BOOK as declared
+    from support import omop as cdm
+
+    url = cdm.duckdb_cdm(tmp_path / "hospital.duckdb", cdm.synthetic(60))
+    declared.to_toml(tmp_path / "codebook.toml")
+    book = tmp_path / "codebook.toml"
+    checked = run("codebook", "check", book, "--data", url, "--omop", "cdm", "--json")
+    facts = checked.json()
+    assert facts["rows"] == facts["omop"]["cohort"] > 10
+    trained = run("train", url, "--omop", "cdm", "--codebook", book, "--out", tmp_path / "model.json", "--json")
+    assert trained.json()["rows"] == facts["rows"]

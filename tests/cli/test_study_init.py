@@ -141,13 +141,13 @@ def test_a_papers_protocols_are_taken_by_name() -> None:
         (["--neighbours", "3"], "unknown protocol option 'neighbours'", "--neighbours"),
         (["--queries", "5"], "unknown protocol option 'queries'", "--queries"),
         (["--bound", "north=9"], "unknown protocol option 'bounds'", "bounds"),
-        (["--reveal-to", "north"], "--reveal-to does not apply to a study over rows", "--reveal-to"),
-        (["--n-rows", "5"], "--n-rows does not apply to a study over rows", "--n-rows"),
-        (["--key", "id"], "--key does not apply to a study over rows", "--key"),
+        (["--reveal-to", "north"], "reveal_to does not apply to a study over rows", "--reveal-to"),
+        (["--n-rows", "5"], "n_rows does not apply to a study over rows", "--n-rows"),
+        (["--key", "id"], "key does not apply to a study over rows", "--key"),
         (["--expected-rows", "900"], "without epsilon", "--expected-rows"),
         (["--delta", "0.000001"], "without epsilon", "--delta"),
-        ([*HOLDS, "--n-rows", "5", "--quorum", "2", "--queries", "5"], "--quorum does not apply", "--quorum"),
-        ([*HOLDS, "--n-rows", "5", "--without-rows", "north", "--queries", "5"], "--without-rows does not", "--without-rows"),
+        ([*HOLDS, "--n-rows", "5", "--quorum", "2", "--queries", "5"], "quorum does not apply", "--quorum"),
+        ([*HOLDS, "--n-rows", "5", "--without-rows", "north", "--queries", "5"], "without_rows does not", "--without-rows"),
         ([*HOLDS, "--n-rows", "5"], "how many instances may be classified", "--queries"),
         ([*HOLDS, "--n-rows", "5", "--queries", "0"], "queries is a whole number, at least 1", "--queries"),
         (["--protocol", "class_sums", *HOLDS, "--queries", "5"], "how many rows do the tables have?", "n_rows"),
@@ -188,10 +188,10 @@ def test_a_study_over_rows_is_never_told_about_columns(more: list[str]) -> None:
     assert "column" not in refused(more, book="gaussian.toml")
 
 
-def test_a_fault_that_no_flag_mends_is_reported_alone() -> None:
+def test_a_fault_that_only_another_site_mends_names_its_card() -> None:
     text = refused(cards=CARDS[:4])
     assert "at least 3" in text
-    assert "(--" not in text
+    assert "(--card)" in text
 
 
 def test_what_is_missing_is_listed_and_nothing_is_overwritten() -> None:

@@ -7,10 +7,11 @@ import os
 import random
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
@@ -361,3 +362,68 @@ def test_pages_of_a_release_fit_a_phone_and_their_plots_can_be_read(scheme: str,
         colour = page.evaluate("getComputedStyle(document.querySelector('svg[font-size] text')).fill")
         assert max(map(int, re.findall(r"\d+", colour))) < 100
         browser.close()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_draft_names_the_option_that_reads_numbers_with_a_comma() -> None:
+    table = penguins()
+    table["Mass"] = [f"1,{at % 300 + 100}" for at in range(len(table))]
+    table["Culmen (mm)"] = table["Culmen (mm)"].map("{:.1f}".format).str.replace(".", ",")
+    table.to_csv("penguins.csv", index=False, sep=";")
+    shown = " ".join(draft().replace("│", " ").split())
+    book = Codebook.from_toml("book.toml")
+    assert {"Mass", "Culmen (mm)"}.isdisjoint(book.names)
+    assert "read them with --decimal ," in shown
+    assert "read them with --thousands ," in shown
+    draft("--decimal", ",", "--keep", "Mass")
+    assert Codebook.from_toml("book.toml").numeric("Culmen (mm)").high < 100
+
+
+def test_a_draft_asks_whether_text_among_numbers_means_no_value() -> None:
+    table = penguins()
+    table["Mass"] = [f"{3000 + at * 7 % 50}" if at % 10 else "n.k." for at in range(len(table))]
+    table.to_csv("penguins.csv", index=False)
+    assert "--missing TEXT" in " ".join(draft().replace("│", " ").split())
+    assert "--missing TEXT" not in draft("--missing", "n.k.")
+    assert Codebook.from_toml("book.toml").numeric("Mass").optional
+
+
+def test_no_command_declares_an_option_twice() -> None:
+    def commands(command: click.Command) -> Iterator[click.Command]:
+        yield command
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                each = command.get_command(context, name)
+                assert each is not None, name
+                yield from commands(each)
+
+    for command in commands(root):
+        names = [name for option in command.params for name in (*option.opts, *option.secondary_opts)]
+        assert len(names) == len(set(names)), command.name
+
+
+def test_predict_reports_what_it_wrote() -> None:
+    penguins().drop(columns=["Date Egg", "Comments", "Region", "Sample Number"]).to_csv("penguins.csv", index=False)
+    draft()
+    done("train", "penguins.csv", "--codebook", "book.toml", "--out", "model.json")
+    assert "344 rows classified: classes.csv" in done("predict", "model.json", "penguins.csv", "--out", "classes.csv")
+
+
+def test_a_draft_refuses_a_target_that_is_misspelt_or_no_class() -> None:
+    words = ("codebook", "draft", "penguins.csv", "--out", "book.toml", "--target")
+    assert "did you mean 'Species'?" in refused(*words, "species")
+    assert "a number or an identifier?" in refused(*words, "Culmen (mm)")
+    penguins()[["Species"]].to_csv("penguins.csv", index=False)
+    assert "no column but the class column" in refused(*words, "Species")
+
+
+def test_predict_and_sql_export_after_a_draft() -> None:
+    draft()
+    done("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--release", "out", "--title", "Species")
+    assert "344 rows" in done("predict", "out", "penguins.csv", "--ignore-extra", "--out", "classes.csv")
+    Path("out/model.json").write_text(Path("out/model.json").read_text() + " ")
+    assert "changed after the release" in refused("predict", "out", "penguins.csv", "--ignore-extra")
+    assert "--table visits" in refused("export", "out/model.json", "model.sql")
+    done("export", "out/model.json", "model.sql", "--table", "penguins")
+    assert Path("model.sql").read_text().startswith("SELECT ")

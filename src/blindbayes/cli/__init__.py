@@ -28,7 +28,7 @@ COMMANDS = {
     "demo": "Run a demonstration: three hospitals train one model.",
     "drift": "Compare current rows with the model in use: retrain or not?",
     "explain": "Explain a model, value by value.",
-    "export": "Write a model as PMML, ONNX or skops.",
+    "export": "Write a model as PMML, ONNX, skops or MLflow.",
     "ids": "Check identifiers before two parties join on them.",
     "ledger": "Open, show and verify the record of privacy spent.",
     "plan": "Forecast accuracy against epsilon on a public or synthetic proxy.",
@@ -44,7 +44,7 @@ COMMANDS = {
 
 def _with_examples(command: click.Command) -> click.Command:
     """Keep the line breaks of examples in the help of a command and its sub-commands; click would wrap them."""
-    command.help = re.sub(r"\n\n( *)(?=Examples?:\n)", r"\n\n\1" + "\b" + r"\n\1", command.help or "")
+    command.help = re.sub(r"\n\n( *)(?=(?:Examples?|Formats):\n)", r"\n\n\1" + "\b" + r"\n\1", command.help or "")
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         _with_examples(each)
     return command

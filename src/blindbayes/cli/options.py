@@ -15,6 +15,7 @@ from blindbayes.io.untrusted import read_limited, read_toml
 
 if TYPE_CHECKING:
     from blindbayes.agent.store.folder import SiteFolder
+    from blindbayes.codebook import Codebook
     from blindbayes.data import Source
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -62,9 +63,12 @@ LARGE_DELTA = click.option(
     "--allow-large-delta", is_flag=True, help="Agree to a delta above a tenth of one over the expected rows."
 )
 IGNORE_EXTRA = click.option("--ignore-extra", is_flag=True, help="Ignore columns that are not in the codebook.")
+OMOP = click.option("--omop", metavar="SCHEMA", help="Schema of the OMOP tables in the database that DATA names.")
 _TABLE = (
     click.option("--delimiter", help="Cell delimiter of a text file. [default: detected from the header]"),
     click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal mark of a text file."),
+    click.option("--thousands", default="", help="Separator of thousands in a text file, such as '.'. [default: none]"),
+    click.option("--missing", multiple=True, help="Text that means no value, in all columns; may be given several times."),
     click.option("--encoding", help="Encoding of a text file, such as latin-1. [default: UTF-8 or the byte order mark]"),
     click.option("--quote", default='"', help="Quote character of a text file."),
     click.option("--sheet", help="Sheet of a workbook. [default: the first]"),
@@ -96,6 +100,15 @@ def open_data(data: str, *, map_path: str | None, sheet: str | None, partly: boo
     if source.dialect is not None and source.dialect.delimiter not in (None, ",", dialect["delimiter"]):
         click.echo(f"{data}: {source.dialect}", err=True)
     return source
+
+
+def open_rows(data: str, codebook: Codebook, omop: str | None, **reading: Any) -> Source:
+    """Open a table as the options describe it, or what the codebook declares on an OMOP database."""
+    if omop is None:
+        return open_data(data, **reading)
+    from blindbayes.data.omop import open_omop
+
+    return open_omop(data, codebook, omop)
 
 
 def read_passphrase(path: Path | None) -> str | None:

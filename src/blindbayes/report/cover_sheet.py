@@ -14,13 +14,17 @@ from blindbayes.io.untrusted import read_json, read_toml
 
 OFFICER = {
     "controller": "who decides why and how the data are used, with contact",
+    "joint controllers": "arrangement between those who decide together (Art. 26 GDPR): who informs, who answers requests",
+    "processors": "hosts of a server or relay that are not parties, and the contract (Art. 28 GDPR)",
     "officer": "data protection officer, with contact",
     "purpose": "what the model is for, and what it must not be used for",
     "legal basis": "for example Art. 6(1)(e) and Art. 9(2)(j) GDPR, or a statute",
     "people": "whose data: patients, customers, households, and about how many",
     "data": "categories of data, special categories named",
     "recipients": "who gets this release",
-    "retention": "how long the release, the ledger and the table are kept",
+    "transfers": "recipients outside the European Economic Area, and the ground (Art. 44 to 49 GDPR)",
+    "retention": "how long the release, the ledger, the audit log and the table are kept",
+    "requests": "who answers people who ask for access or erasure, or object, and within which time",
     "risks": "what could go wrong for the people, and what is done about it beyond the statement",
     "decision": "who signed off, when, until when it holds",
 }

@@ -1,13 +1,18 @@
-"""The model card: what the model is, what it was made from, and what it should not be used for."""
+"""The model card: what the model is, what it was made from, and what it should not be used for.
+
+The card begins with a head in YAML, by which model hubs list it: the documented fields of Hugging Face's model cards. Every
+scalar is written as JSON, which YAML contains, so that no label or title changes the structure.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blindbayes.codebook import Categorical, Text
-from blindbayes.io.untrusted import markdown
+from blindbayes.io.untrusted import markdown, shown
 from blindbayes.statistics.evaluation import Binned, Evaluation
 from blindbayes.statistics.parameters import FloatArray, Parameters
 
@@ -33,6 +38,7 @@ def model_card(
             f"- the score of a class starts at, as a probability: {priors}. It differs from the share: selected rules move it.",
         ]
     lines = [
+        *card_head(parameters, facts, evaluation),
         "# Model card",
         "",
         f"Naive Bayes classifier of {markdown(codebook.target)} ({', '.join(map(markdown, codebook.classes))}), "
@@ -75,6 +81,42 @@ def model_card(
         "- The model describes association, not causes, and reproduces any bias of its rows.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def card_head(parameters: Parameters, facts: Mapping[str, Any], evaluation: Evaluation | None = None) -> list[str]:
+    """Return the YAML head of the card. A licence is not stated: the release does not know it."""
+    codebook = parameters.codebook
+    texts = all(isinstance(feature, Text) for feature in codebook.features)
+    task = "text-classification" if texts else "tabular-classification"
+    tags = ["naive-bayes", "blindbayes", *(["differential-privacy"] if "epsilon" in facts else [])]
+    metrics = [] if evaluation is None else _metrics(evaluation)
+    lines = ["---", "library_name: blindbayes", f"pipeline_tag: {task}", "tags:", *(f"- {tag}" for tag in tags)]
+    if metrics:
+        title = _scalar(facts.get("title") or f"Naive Bayes classifier of {codebook.target}")
+        lines += ["metrics:", *(f"- {name}" for name, _, _ in metrics)]
+        lines += ["model-index:", f"- name: {title}", "  results:", "  - task:", f"      type: {task}"]
+        lines += ["    dataset:", "      type: held-out-rows", f"      name: {title}", "      split: held out", "    metrics:"]
+        for name, words, value in metrics:
+            lines += [f"    - type: {name}", f"      name: {words}", f"      value: {value:.6f}"]
+    return [*lines, "---", ""]
+
+
+def _metrics(evaluation: Evaluation) -> list[tuple[str, str, float]]:
+    """Return the figures that are defined: name at the hub, in words, value."""
+    labels = evaluation.classes
+    means = {
+        "roc_auc": ("AUC, mean over classes", [evaluation.auc(label).value for label in labels]),
+        "brier_score": ("Brier score, mean over classes", [evaluation.brier(label).value for label in labels]),
+    }
+    figures = [("accuracy", "Accuracy", float(evaluation.accuracy))]
+    figures.append(("balanced_accuracy", "Balanced accuracy", float(evaluation.balanced_accuracy)))
+    figures += [(name, words, float(sum(values) / len(values))) for name, (words, values) in means.items()]
+    return [each for each in figures if math.isfinite(each[2]) and each[2] >= 0]
+
+
+def _scalar(value: Any) -> str:
+    """Return a text as a double-quoted scalar of YAML."""
+    return json.dumps(shown(str(value)), ensure_ascii=False)
 
 
 def evaluation_lines(evaluation: Evaluation) -> list[str]:

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from blindbayes import __version__
 from blindbayes.codebook import Numeric
 from blindbayes.io.untrusted import read_json_table
@@ -131,12 +134,13 @@ def risk_appetite(floor: int, quorum: int | None, epsilon: float, delta: float) 
 def check_floor(statistics: Statistics, floor: int = FREQUENCY) -> OutputRule:
     """Check that no cell counts 1 to floor - 1 rows."""
     layout = statistics.layout
-    small = sum(
-        int(((part > 0) & (part < floor)).sum())
-        for group in layout.groups
-        if group.kind in _COUNTS and len(part := statistics.vector[layout.slice(group)])
-    )
-    if small:
+    counts = [statistics.vector[layout.slice(group)] for group in layout.groups if group.kind in _COUNTS]
+    return check_counts(np.concatenate(counts), floor)
+
+
+def check_counts(counts: npt.NDArray[np.int64], floor: int = FREQUENCY) -> OutputRule:
+    """Check that no count is 1 to floor - 1."""
+    if small := int(((counts > 0) & (counts < floor)).sum()):
         return OutputRule("floor", "fail", f"{small} cells count 1 to {floor - 1} rows: no min_cell was agreed")
     return OutputRule("floor", "pass", f"every cell is 0 or at least {floor}")
 

@@ -41,7 +41,7 @@ _PAGES = {
     "run.json": "which run, of which study",
     "receipts.json": "receipts that the parties of the run signed",
     "study.toml": "what the parties agreed on, with their signatures",
-    "checksums": "SHA-256 of every file; `sha256sum -c checksums` or `blindbayes report FOLDER` checks them",
+    "checksums": "SHA-256 of every file, checked by sha256sum -c checksums and by blindbayes report FOLDER",
 }
 
 

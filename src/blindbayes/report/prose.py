@@ -12,9 +12,12 @@ _BAR = re.compile(r"(?<!\\)\|")
 def to_html(text: str, *, below: int = 0) -> str:
     """Return a document as HTML: headings (moved down by `below` levels), paragraphs, lists and tables.
 
-    Untrusted text was escaped as Markdown when it was inserted; it is unescaped here and escaped as HTML.
+    Untrusted text was escaped as Markdown when it was inserted; it is unescaped here and escaped as HTML. A head in YAML, as
+    of a model card, is left out.
     """
     blocks = []
+    if text.startswith("---\n"):
+        text = text.partition("\n---\n")[2]
     for part in re.split(r"\n\s*\n", text.strip()):
         lines = part.split("\n")
         if heading := re.match(r"(#{1,6}) ", part):

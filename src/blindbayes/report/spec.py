@@ -46,10 +46,11 @@ class Spec:
 
 
 @cache
-def _pages() -> dict[str, str]:
+def spec_pages() -> dict[str, str]:
     """Return the text of every SPEC.md by the protocol that its title names."""
     added = {module.rpartition(".")[0] for module in extensions.added(extensions.TASKS).values()}
-    packages = ("blindbayes.protocols", *sorted(added), *registry.known().values())
+    added |= {module for module in registry.known().values() if not module.startswith("blindbayes.protocols.")}
+    packages = ("blindbayes.protocols", *sorted(added))
     texts = [page.read_text("utf-8") for package in packages for page in _spec_files(importlib.resources.files(package))]
     return {text.partition("\n")[0].removeprefix("# ").split()[0].rstrip(":"): text for text in texts}
 
@@ -64,7 +65,7 @@ def _spec_files(folder: Traversable) -> Iterator[Traversable]:
 
 def protocols() -> tuple[str, ...]:
     """Return the names of all protocols that have a SPEC.md."""
-    return tuple(sorted(_pages()))
+    return tuple(sorted(spec_pages()))
 
 
 @cache
@@ -75,7 +76,7 @@ def added_labels() -> dict[str, str]:
 
 def read_spec(name: str) -> Spec:
     """Return the SPEC.md of a protocol."""
-    if name not in _pages():
+    if name not in spec_pages():
         extensions.refuse_missing(name)
         raise ConfigError(f"there is no protocol {name!r}; known: {', '.join(protocols())}")
-    return Spec(name, _pages()[name])
+    return Spec(name, spec_pages()[name])

@@ -112,7 +112,7 @@ def _histogram_weights(
     cells = term.log_prob.shape[1]
     edges = None if noise_interval is None else noise_interval.edges.get(feature.name, _steps(term))
     starts = _starts(feature, cells, edges)
-    names = [_name(feature, start, end) for start, end in zip(starts, [*starts[1:], cells], strict=True)]
+    names = [range_name(feature, start, end) for start, end in zip(starts, [*starts[1:], cells], strict=True)]
     own = np.logaddexp.reduceat(term.log_prob, starts, axis=1).T
     exact, released = None, None if noise_interval is None else noise_interval.terms[feature.name]
     if isinstance(released, Histogram):
@@ -225,7 +225,14 @@ def _starts(feature: Feature, cells: int, edges: tuple[int, ...] | None) -> list
     return [int(part[0]) for part in np.array_split(starts, MAX_RANGES)]
 
 
-def _name(feature: Feature, start: int, end: int) -> str:
+def value_names(feature: Feature) -> list[str]:
+    """Return the name of every category, cell or word of a feature; none for a Gaussian one."""
+    if isinstance(feature, Numeric) and not feature.counted:
+        return []
+    return [range_name(feature, at, at + 1) for at in range(feature.size)]
+
+
+def range_name(feature: Feature, start: int, end: int) -> str:
     """Return a category, or the first and last number of the grid in these cells."""
     if not isinstance(feature, Numeric):
         return str(feature.values[start]) if isinstance(feature, Categorical) else feature.word(start)

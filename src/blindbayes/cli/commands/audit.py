@@ -15,9 +15,9 @@ from blindbayes.cli import print_json
 from blindbayes.cli.options import JSON
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
-from blindbayes.dp.accounting.sensitivity import Query
-from blindbayes.dp.audit.empirical import Report, audit_estimator, audit_sensitivity, worst_pairs
+from blindbayes.dp.audit.empirical import PlannedTables, Report, audit_estimator, audit_sensitivity, worst_pairs
 from blindbayes.dp.noise.exact_events import budget_floor
+from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import ConfigError, PrivacyError
 
 
@@ -46,8 +46,8 @@ def command(
 ) -> None:
     """Try to refute the privacy claim of an estimator on worst-case neighbouring tables of a codebook.
 
-    Without --estimator, the sensitivity of the codebook's statistics is enumerated. The exit code is 4 if the claim is
-    refuted. (`make audit` in the repository audits our own mechanisms.)
+    Without --estimator, the sensitivity of what a private model of the codebook releases is enumerated. The exit code is 4
+    if the claim is refuted. (`make audit` in the repository audits our own mechanisms.)
 
     Examples:
       blindbayes audit --codebook codebook.toml
@@ -56,7 +56,8 @@ def command(
     claimed, book = budget_floor(epsilon), Codebook.from_toml(codebook)
     if estimator is None:
         report = Report(f"the sensitivity of {codebook}")
-        report.checks += audit_sensitivity(Query(book))
+        plan = plan_release(book, epsilon=claimed, mechanism="discrete_laplace")
+        report.checks += audit_sensitivity(PlannedTables(plan))
     else:
         factory = _factory(estimator)
         report = Report(f"{estimator} at epsilon {float(claimed):g}, {adjacency}")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.options import IGNORE_EXTRA, JSON, open_data, print_result, table_options
+from blindbayes.cli.options import IGNORE_EXTRA, JSON, OMOP, open_data, open_rows, print_result, table_options
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
+from blindbayes.codebook.importers import EXPORTS, FORMATS, import_codebook
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import write_whole
+
+if TYPE_CHECKING:
+    from blindbayes.data.omop import OmopReport
 
 _LEAK = (
     "This codebook was made from the rows of the table: its bounds and categories reveal single records.\n"
@@ -29,6 +34,7 @@ def command() -> None:
     """Make, check and show codebooks: the public facts about columns.
 
     Example:
+      blindbayes codebook import redcap dictionary.csv --target outcome --out codebook.toml
       blindbayes codebook draft published_sample.csv --target class --out codebook.toml
       blindbayes codebook check codebook.toml --data visits.parquet
     """
@@ -97,7 +103,6 @@ def schema() -> None:
 @click.option("--keep", multiple=True, help="Column to keep although it looks like an identifier or free text.")
 @click.option("--drop", multiple=True, help="Column to leave out.")
 @click.option("--bins", type=int, help="Cut every number into this many equal cells. [default: chosen per column]")
-@click.option("--missing", multiple=True, help="Text that stands for a missing value; may be repeated.")
 @click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="Maximum number of rows of a table.")
 @table_options
 @click.option("--out", type=click.Path(dir_okay=False), help="Write to this file instead of printing.")
@@ -151,24 +156,122 @@ def _next_command(data: str, out: str, left_out: Collection[str], reading: Mappi
     """Return the command that trains on the same table, read in the same way."""
     words = ["blindbayes", "train", data, "--codebook", out]
     words += ["--ignore-extra"] if left_out else []
-    for name, usual in (("delimiter", None), ("decimal", "."), ("encoding", None), ("quote", '"'), ("sheet", None)):
-        words += [f"--{name}", reading[name]] if reading[name] != usual else []
+    usual = {"delimiter": None, "decimal": ".", "thousands": "", "encoding": None, "quote": '"', "sheet": None}
+    for name, default in usual.items():
+        words += [f"--{name}", reading[name]] if reading[name] != default else []
     words += ["--map", reading["map_path"]] if reading["map_path"] is not None else []
     return shlex.join([*words, "--out", "model.json"])
 
 
-@command.command("from-dictionary")
+class _Pair(click.ParamType[tuple[str, str]]):
+    """NAME=ANSWER. A name may contain `=` if its answer does not."""
+
+    def __init__(self, answer: str) -> None:
+        self.name = f"NAME={answer}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, answer = value.rpartition("=") if self.name != "NAME=A|B" else value.partition("=")
+        if not equals or not name or not answer:
+            self.fail(f"write {self.name}, for example {_EXAMPLES[self.name]}", param, ctx)
+        return name, answer
+
+
+_EXAMPLES = {
+    "NAME=LOW:HIGH": "age=0:120",
+    "NAME=STEP": "height=0.1",
+    "NAME=UNIT": "height=cm",
+    "NAME=A|B": "'ward=north|south'",
+    "NAME=LIST": "sex=CL_SEX",
+}
+
+
+@command.command("import")
+@click.argument("format", type=click.Choice(list(FORMATS)))
 @click.argument("dictionary", type=click.Path(dir_okay=False))
-@click.option("--target", required=True, help="The class column.")
-@click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="Maximum number of rows of a table.")
+@click.option("--target", help="The class column.")
+@click.option("--bound", "bounds", type=_Pair("LOW:HIGH"), multiple=True, help="Public bounds of a number: age=0:120.")
+@click.option("--precision", type=_Pair("STEP"), multiple=True, help="Step of a number's grid: height=0.1.")
+@click.option("--unit", "units", type=_Pair("UNIT"), multiple=True, help="Unit of a number: height=cm.")
+@click.option("--values", type=_Pair("A|B"), multiple=True, help="Closed list of a column's values: 'ward=north|south'.")
+@click.option("--keep", multiple=True, help="Column to take in although it is an identifier or text.")
+@click.option("--drop", multiple=True, help="Column to leave out.")
+@click.option("--missing", multiple=True, help="Text that stands for a missing value in every column; may be repeated.")
+@click.option("--table", help="Table of a dictionary that describes several.")
+@click.option("--column", "columns", type=_Pair("LIST"), multiple=True, help="SDMX: column that holds a code list: sex=CL_SEX.")
+@click.option("--max-rows", type=int, help=f"Maximum number of rows of a table. [default: {DEFAULT_MAX_ROWS}]")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write to this file instead of printing.")
-def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None) -> None:
-    """Make a codebook from a data dictionary: CSV with name, kind, values (a|b|c), low, high, precision, bins, optional.
+def import_(format: str, dictionary: str, out: str | None, **answers: Any) -> None:
+    """Make a codebook from a data dictionary that you already have.
+
+    Formats:
+      redcap        REDCap data dictionary (CSV)
+      frictionless  Frictionless Table Schema or Data Package (JSON)
+      csvw          CSV on the Web metadata, CSVW-SAFE too (JSON)
+      ddi           DDI-Codebook 2.x (XML)
+      sdmx          SDMX structure message with code lists (XML or JSON)
+      spss          SPSS or Stata file, its labels only (.sav, .zsav, .dta)
+      dictionary    CSV with name, kind, values (a|b|c), low, high, precision, bins
+
+    Identifiers, dates and free text stay out and are listed. What the dictionary does not say is asked, all at once, with the
+    flags to add. No row is read.
 
     Example:
-      blindbayes codebook from-dictionary columns.csv --target class --out codebook.toml
+      blindbayes codebook import redcap dictionary.csv --target outcome --bound age=0:120 --out codebook.toml
+      blindbayes codebook import dictionary columns.csv --target class --out codebook.toml
     """
-    _write(Codebook.from_dictionary(dictionary, target, max_rows=max_rows), out)
+    given = {name: dict(answers[name]) for name in ("precision", "units", "values", "columns", "bounds")}
+    given["bounds"] = {name: _bounds(name, text) for name, text in given["bounds"].items()}
+    given["precision"] = {name: _number(f"--precision {name}", text) for name, text in given["precision"].items()}
+    given["values"] = {name: text.split("|") for name, text in given["values"].items()}
+    made = import_codebook(format, dictionary, {**answers, **given})
+    _write(made.codebook, out)
+    screen = Screen(stderr=True)
+    if out is not None and made.left_out:
+        table = Table("left out", "why")
+        for name, why in made.left_out.items():
+            table.add_row(escape(name), escape(why))
+        screen.print(table)
+    elif made.left_out:
+        screen.line(f"left out: {', '.join(made.left_out)}")
+    for question in made.open:
+        screen.line(f"{question.text}; {question.flag}")
+    if out is not None:
+        screen.line(
+            f"Next: blindbayes codebook check {shlex.quote(out)} --data TABLE" + " --ignore-extra" * bool(made.left_out)
+        )
+
+
+def _bounds(name: str, text: str) -> tuple[float, float]:
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise ConfigError(f"--bound {name}: write {name}=LOW:HIGH, for example {name}=0:120")
+    return _number(f"--bound {name}", low), _number(f"--bound {name}", high)
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{flag}: {text!r} is not a number") from None
+
+
+@command.command("export")
+@click.argument("format", type=click.Choice(list(EXPORTS)))
+@click.argument("path", type=click.Path(dir_okay=False))
+@click.option("--out", type=click.Path(dir_okay=False), help="Write to this file instead of printing.")
+def export(format: str, path: str, out: str | None) -> None:
+    """Write a codebook as a Frictionless Table Schema or as CSV on the Web metadata; an import gives the same codebook.
+
+    Example:
+      blindbayes codebook export frictionless codebook.toml --out schema.json
+    """
+    codebook = Codebook.from_toml(path)
+    document = codebook.to_frictionless() if format == "frictionless" else codebook.to_csvw()
+    if out is None:
+        print_json(document)
+        return
+    write_whole(Path(out), (json.dumps(document, ensure_ascii=False, indent=2) + "\n").encode(), private=False, replace=False)
+    click.echo(f"{format} written to {out}")
 
 
 @command.command("check")
@@ -176,13 +279,17 @@ def from_dictionary(dictionary: str, target: str, max_rows: int, out: str | None
 @click.option("--data", help="CSV or Parquet path, or database URL, to check against the codebook.")
 @IGNORE_EXTRA
 @table_options
+@OMOP
 @click.option("--show-codes", is_flag=True, help="List unmapped codes on this screen. They come from rows: do not copy them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (counts only).")
-def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_json: bool, **reading: Any) -> None:
-    """Check a codebook, and a table against it. Nothing leaves this machine.
+def check(
+    path: str, data: str | None, ignore_extra: bool, omop: str | None, show_codes: bool, as_json: bool, **reading: Any
+) -> None:
+    """Check a codebook, and a table or an OMOP database against it. Nothing leaves this machine.
 
     Example:
       blindbayes codebook check codebook.toml --data visits.parquet
+      blindbayes codebook check codebook.toml --data postgres://reader@db/hospital --omop cdm
     """
     codebook = Codebook.from_toml(path)
     if data is None:
@@ -192,12 +299,17 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
     from blindbayes.cli.screen import progress_bar
     from blindbayes.data import check as check_data
 
-    with open_data(data, **reading) as source, progress_bar("checking") as progress:
+    database = None if omop is None else _omop_report(data, codebook, omop)
+    with open_rows(data, codebook, omop, **reading) as source, progress_bar("checking") as progress:
         report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=progress)
     if as_json:
-        print_json(report.to_dict())
+        print_json(report.to_dict() | ({} if database is None else {"omop": database.to_dict()}))
     else:
         screen = Screen()
+        if database is not None:
+            screen.line(f"{database.cohort} of {database.persons} persons are in the cohort, one row each")
+            for problem in database.problems:
+                screen.line(f"  {problem}")
         table = Table("column", "missing", "unmapped", "unreadable", "out of bounds", "problem")
         for column in report.columns:
             numbers = (column.missing, column.unmapped, column.unreadable, column.out_of_bounds)
@@ -210,6 +322,13 @@ def check(path: str, data: str | None, ignore_extra: bool, show_codes: bool, as_
                     screen.line(f"  {column.name}: {code!r} in {rows} row{'s' * (rows != 1)}")
     if not report.ok:
         raise DataError("the table does not fit the codebook; correct the columns above, or the codebook")
+
+
+def _omop_report(data: str, codebook: Codebook, schema: str) -> OmopReport:
+    from blindbayes.data.omop import Cdm
+
+    with Cdm(data, schema) as database:
+        return database.report(codebook)
 
 
 def _write(codebook: Codebook, out: str | None, text: str | None = None) -> None:

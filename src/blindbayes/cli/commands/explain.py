@@ -68,6 +68,10 @@ def command(
         screen = Screen()
         screen.print(_table_of_features(evidence, bits, classes))
         screen.line("Per class: the value with the most evidence, weighted by its frequency. --feature NAME shows all values.")
+        if hidden := {name for name, amount in bits.items() if amount == 0} - {each.feature for each in evidence}:
+            screen.line(
+                f"Without a value: nothing about {', '.join(sorted(hidden))} is in the model (hidden by the noise, if private)."
+            )
 
 
 def _explain_row(fitted: Any, data: str, row: int, as_json: bool, reading: Mapping[str, Any]) -> None:

@@ -1,37 +1,60 @@
-"""`blindbayes export`: convert a model file to PMML, ONNX or skops."""
+"""`blindbayes export`: convert a model file to PMML, ONNX, SQL or skops, and a release folder to an MLflow model."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from blindbayes._lazy import need
 from blindbayes.errors import ConfigError
 
+if TYPE_CHECKING:
+    from blindbayes.naive_bayes.export.sql import Dialect
+
 
 @click.command()
-@click.argument("model_path", metavar="MODEL", type=click.Path(dir_okay=False))
-@click.argument("out", type=click.Path(dir_okay=False))
-def command(model_path: str, out: str) -> None:
-    """Write a model file as PMML (.pmml), ONNX (.onnx) or skops (.skops), by the ending of OUT.
+@click.argument("model_path", metavar="MODEL", type=click.Path())
+@click.argument("out", type=click.Path())
+@click.option("--table", help="Table that the query of a .sql file classifies, such as analysis.visits.")
+@click.option("--dialect", type=click.Choice(["standard", "spark"]), default="standard", help="Quotes of a .sql file.")
+def command(model_path: str, out: str, table: str | None, dialect: Dialect) -> None:
+    """Write a model file as PMML (.pmml), ONNX (.onnx), SQL (.sql) or skops (.skops), by the ending of OUT.
+
+    SQL is one SELECT that adds the class and its probabilities to the columns of a table.
+
+    A release folder in place of MODEL is written as an MLflow model (flavour python_function) into the folder OUT, with
+    statement, leak report and signatures.
 
     Example:
       blindbayes export model.json model.pmml
+      blindbayes export model.json model.sql --table visits
+      blindbayes export release mlflow-model
     """
     from blindbayes import load
-    from blindbayes.naive_bayes.export import to_onnx, to_pmml
+    from blindbayes.naive_bayes.export import to_onnx, to_pmml, to_sql
 
-    model = load(model_path)
     target = Path(out)
     if target.exists():
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
+    if Path(model_path).is_dir():
+        from blindbayes.naive_bayes.export.mlflow_pyfunc import save_to_mlflow
+
+        save_to_mlflow(model_path, target)
+        click.echo(f"written to {out}; `mlflow.pyfunc.load_model({out!r})` loads it")
+        return
+    model = load(model_path)
     if target.suffix == ".pmml":
         target.write_text(to_pmml(model.parameters_, label_kind=model.label_kind_), encoding="utf-8")
     elif target.suffix == ".onnx":
         target.write_bytes(to_onnx(model.parameters_, label_kind=model.label_kind_).SerializeToString())
+    elif target.suffix == ".sql":
+        if table is None:
+            raise ConfigError("a query needs the name of its table: --table visits")
+        target.write_text(to_sql(model.parameters_, table, dialect=dialect), encoding="utf-8")
     elif target.suffix == ".skops":
         need("skops.io").dump(model, target)
     else:
-        raise ConfigError("the output file must end in .pmml, .onnx or .skops")
+        raise ConfigError("the output file must end in .pmml, .onnx, .sql or .skops; a release folder becomes an MLflow model")
     click.echo(f"written to {out}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model_path", metavar="MODEL", type=click.Path(dir_okay=False))
+@click.argument("model_path", metavar="MODEL", type=click.Path())
 @click.argument("data")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write CSV to this file instead of printing it.")
 @click.option("--probabilities", is_flag=True, help="Add a column P(class | row) for every class.")
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @table_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of CSV.")
 def command(model_path: str, data: str, out: str | None, as_json: bool, **options: Any) -> None:
-    """Classify the rows of a CSV or Parquet path or a database URL with a model file.
+    """Classify the rows of a CSV or Parquet path or a database URL with a model file or a release folder.
 
     Writes one line per row, in the order of a file (a database gives no order). A class column in the table is ignored.
 
@@ -42,10 +42,10 @@ def command(model_path: str, data: str, out: str | None, as_json: bool, **option
       blindbayes predict model.json new_patients.csv --probabilities --keep record_number
       blindbayes predict model.json new_patients.csv --weight ill=10
     """
-    from blindbayes import load
+    from blindbayes.cli.commands.explain import load_model
     from blindbayes.cli.screen import progress_bar
 
-    model = load(model_path)
+    model = load_model(model_path)
     priors, weights = _numbers(options.pop("priors"), "--prior"), _numbers(options.pop("weights"), "--weight")
     if priors or weights:
         model = model.with_priors(priors or None, weights or None)
@@ -69,6 +69,8 @@ def command(model_path: str, data: str, out: str | None, as_json: bool, **option
         if header and not as_json:
             pacsv.write_csv(pa.table([pa.array([], pa.string())] * len(answers.names), answers.names), sink)
         sink.flush()
+    if out is not None:
+        click.echo(f"{rows:,} rows classified: {out}", err=True)
 
 
 class _Answers:

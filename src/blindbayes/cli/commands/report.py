@@ -1,4 +1,4 @@
-"""`blindbayes report`: verify release folders, show who learned what, sign."""
+"""`blindbayes report`: verify release folders, show who learned what, sign. `report_documents` adds what is made from them."""
 
 from __future__ import annotations
 
@@ -423,3 +423,6 @@ def _registry(release: _Release, path: Path) -> str:
         raise ConfigError(f"{path.name}: published is a date, such as 2025-01-31")
     known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     return statement.to_yaml(Deployment(**known))
+
+
+import blindbayes.cli.commands.report_documents  # noqa: E402, F401 - it adds its commands

@@ -105,36 +105,42 @@ def find_study(home: SiteFolder, text: str) -> StudyFile:
     raise ConfigError(f"there is no file {text!r}, and no study of that hash in the site's folder studies/")
 
 
+_KEEP_REASON = click.option("--keep-reason", is_flag=True, help="Keep the reason in the log; the others learn the fact.")
+
+
 @command.command()
 @click.argument("study")
-@click.option("--reason", required=True, help="Why; parties that request a run receive it.")
+@click.option("--reason", required=True, help="Why; the other parties receive it.")
+@_KEEP_REASON
 @AS
 @HOME
-def refuse(study: str, reason: str, who: str | None, home: SiteFolder) -> None:
+def refuse(study: str, reason: str, keep_reason: bool, who: str | None, home: SiteFolder) -> None:
     """Refuse a STUDY: its file, or the hash of a file in the site's folder studies/. An approval ends.
 
-    The reason is sent, signed, to parties of the study that request a run, and to nobody else.
+    The other parties of the study learn it from this site's agent, signed, and nobody else does (announce_decisions in the
+    policy).
 
     Example:
       blindbayes site refuse study.toml --reason "the ethics board has not decided" --config north
     """
     file = find_study(home, study)
-    home.decisions.refuse(file, reason, who=who)
+    home.decisions.refuse(file, reason, who=who, share=not keep_reason)
     click.echo(f"Refused {file.sha256}: {shown(file.title)}")
 
 
 @command.command()
 @click.argument("sha256")
-@click.option("--reason", help="Why; recorded in the audit log.")
+@click.option("--reason", help="Why; the other parties receive it.")
+@_KEEP_REASON
 @AS
 @HOME
-def revoke(sha256: str, reason: str | None, who: str | None, home: SiteFolder) -> None:
-    """Revoke an approval.
+def revoke(sha256: str, reason: str | None, keep_reason: bool, who: str | None, home: SiteFolder) -> None:
+    """Revoke an approval. The other parties of the study learn it from this site's agent; a run that waits for it ends.
 
     Example:
       blindbayes site revoke HASH --config north
     """
-    home.decisions.revoke(sha256, why=reason, who=who)
+    home.decisions.revoke(sha256, why=reason, who=who, share=not keep_reason)
     click.echo(f"Revoked {sha256}")
 
 

@@ -21,7 +21,8 @@ from blindbayes.cli.options import (
     JSON,
     LARGE_DELTA,
     LEDGER,
-    open_data,
+    OMOP,
+    open_rows,
     read_passphrase,
     table_options,
 )
@@ -40,7 +41,7 @@ _FOR_RELEASE = {"cover": "--cover", "title": "--title", "owner": "--owner", "sit
 _PRIVATE = ("delta", "allow_large_delta", "ledger", "expected_rows", "rows_per_person", "tuning_note")
 _FOLDS = 5
 _MAX_VALIDATED = 200_000  # rows; cross-validation reads and fits them five times
-_READING = ("delimiter", "decimal", "encoding", "quote", "sheet", "map_path")
+_READING = ("delimiter", "decimal", "thousands", "missing", "encoding", "quote", "sheet", "map_path")
 
 
 @click.command()
@@ -63,6 +64,7 @@ _READING = ("delimiter", "decimal", "encoding", "quote", "sheet", "map_path")
 @click.option("--rows-per-person", type=int, help="With --epsilon: protect persons, with at most this number of rows each.")
 @click.option("--tuning", "tuning_note", help="For the statement: how settings were chosen. [default: assumed, not checked]")
 @IGNORE_EXTRA
+@OMOP
 @table_options
 @LEDGER
 @JSON
@@ -152,7 +154,7 @@ def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> tuple[Bas
     settings = {name: value for name, value in given.items() if name in accepted}
     model = estimator(codebook, extra_columns="ignore" if given["ignore_extra"] else "refuse", **settings)
     reading = {name: given[name] for name in _READING}
-    with open_data(given["data"], **reading) as table, progress_bar("train") as table.watch:
+    with open_rows(given["data"], codebook, given["omop"], **reading) as table, progress_bar("train") as table.watch:
         model.fit(table)
         summary = _summary(model, table)
         if "epsilon" not in accepted:
