@@ -30,10 +30,10 @@ PAPER_ONLY = {"scalar_product", "distorted_intersection"}
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """What is installed is looked up again, before and after."""
-    for each in (extensions.added, report_spec._pages):
+    for each in (extensions.added, report_spec.spec_pages):
         each.cache_clear()
     yield
-    for each in (extensions.added, report_spec._pages):
+    for each in (extensions.added, report_spec.spec_pages):
         each.cache_clear()
 
 

@@ -1,4 +1,4 @@
-"""Prose and names of the sources follow the style guide: banned phrases, names and openings of docstrings.
+"""Prose and names of the sources and of Markdown pages follow the style guide: banned phrases, names, openings of docstrings.
 
 `prose_allowed.txt` lists the files that are not clean yet. It only shrinks: a file that is not listed must be clean, and a
 listed file that is clean fails the test. `python tests/test_prose.py PATH ...` prints the findings in files; without paths it
@@ -20,7 +20,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ALLOWED = Path(__file__).with_name("prose_allowed.txt")
 
-PROSE = re.compile(r"\b(?:[Ww]hoever|[Ss]o many|(?:is|are|was|were) none|tells|told|its people|house|rooms?|[Ss]trangers?)\b")
+PROSE = re.compile(
+    r"\b(?:[Ww]hoever|[Ss]o\s+many|(?:is|are|was|were)\s+none|tells|told|its\s+people|house|rooms?|[Ss]trangers?)\b"
+)
+CODE_SPAN = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
 FRAGMENT = re.compile(r"^(?:Of|As|What|Whether|Whose|Which|Who|Why|How|That|Where|If) ")  # no imperative, no head noun
 NAME = re.compile(
     r"^_*(?:found|kept|held|said|drawn|told|of|of_.*|(?:most|least|fewest)(?:_.*)?)$|(?:^|_)(?:house|room|stranger)s?(?:_|$)",
@@ -30,6 +33,19 @@ NAME = re.compile(
 
 def sources() -> list[Path]:
     return sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "papers").rglob("*.py")])
+
+
+def pages() -> list[Path]:
+    """Return the Markdown files of the repository: READMEs, docs, SPEC.md, PROOFS.md."""
+    folders = ("benchmarks", "docs", "engines", "examples", "papers", "src", "tests")
+    return sorted([*ROOT.glob("*.md"), *(path for folder in folders for path in (ROOT / folder).rglob("*.md"))])
+
+
+def page_findings(text: str) -> Iterator[str]:
+    """Yield `line: reason` for each banned phrase in a Markdown file, across line breaks; code spans are not prose."""
+    prose = CODE_SPAN.sub(lambda span: re.sub(r"\w", "x", span[0]), text)
+    for match in PROSE.finditer(prose):
+        yield f"{prose.count(chr(10), 0, match.start()) + 1}: {' '.join(match[0].split())}"
 
 
 def findings(text: str) -> Iterator[str]:
@@ -84,6 +100,25 @@ def test_listed_files_are_not_clean_yet() -> None:
     assert allowed() == sorted(set(allowed()))
 
 
+def test_pages_are_clean() -> None:
+    """No list of exceptions: every page is."""
+    each = {path.relative_to(ROOT).as_posix(): list(page_findings(path.read_text("utf-8"))) for path in pages()}
+    assert len(each) > 80
+    assert {name: lines for name, lines in each.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["Whoever reads", "at least so\nmany rows", "a date that is\n  none", "# Its people and its people"]
+)
+def test_planted_phrases_in_pages_are_reported(text: str) -> None:
+    assert list(page_findings(text))
+
+
+def test_code_spans_in_pages_are_no_prose() -> None:
+    assert list(page_findings("the verdict `tells`, a ``` fence\n")) == []
+    assert list(page_findings("`x` tells `y`")) == ["1: tells"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -119,7 +154,8 @@ def test_plain_sources_pass(text: str) -> None:
 def main() -> None:
     if sys.argv[1:]:
         for name in sys.argv[1:]:
-            for line in findings(Path(name).read_text(encoding="utf-8")):
+            report = page_findings if name.endswith(".md") else findings
+            for line in report(Path(name).read_text(encoding="utf-8")):
                 print(f"{name}:{line}")
         return
     broken, listed = violations(), allowed()

@@ -110,3 +110,20 @@ def test_every_slow_test_belongs_to_one_tenth_and_none_is_empty() -> None:
     assert set(found) == set(range(10))
     assert max(map(found.count, range(10))) < 300
     assert [tenth_of(name) for name in names] == found
+
+
+@pytest.mark.parametrize("name", ["test.yml", "release.yml"])
+def test_actions_are_pinned_by_hash(name: str) -> None:
+    used = re.findall(r"uses: (\S+)(.*)", text(f".github/workflows/{name}"))
+    assert used
+    for action, comment in used:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action), action
+        assert re.fullmatch(r"  # v\d+\.\d+\.\d+", comment), action
+
+
+def test_the_release_workflow_calls_targets_of_make_and_publishes_without_a_password() -> None:
+    workflow = yaml.safe_load(text(".github/workflows/release.yml"))
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert {command.removeprefix("make ") for command in commands if command.startswith("make ")} == {"release-check"}
+    assert workflow["jobs"]["publish"]["permissions"]["id-token"] == "write"
+    assert "secrets." not in text(".github/workflows/release.yml")

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from blindbayes.cli import root
 from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.report.spec import protocols
 from blindbayes.testing.loopback import free_port
-from support import programs
+from support.r import find_rscript, install_client
 from support.spark import spark_session
 
 ROOT = Path(__file__).parents[2]
@@ -96,32 +95,16 @@ def code(page: str, kind: str) -> list[str]:
     return [text for language, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")) if language == kind]
 
 
-def rscript() -> str:
-    """R with jsonlite, which Debian's r-cran-jsonlite brings."""
-    asked = 'quit(status = !requireNamespace("jsonlite", quietly = TRUE))'
-
-    def look() -> str | None:
-        path = shutil.which("Rscript")
-        return path if path is not None and subprocess.run([path, "-e", asked], check=False).returncode == 0 else None
-
-    found = programs.find(look, "r-cran-jsonlite")
-    if found is None:
-        programs.refuse("R with jsonlite is not installed: apt-get install r-cran-jsonlite")
-        raise AssertionError
-    return found
-
-
 def test_the_code_for_r_gives_the_classes_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page, program = "how-to/r-spark-sql.md", rscript()
+    page, run_r = "how-to/r-spark-sql.md", install_client(find_rscript(), tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(code(page, "python")[0], page, "exec"), names)
     expected = list(names["model"].predict(names["data"].tables["south"].drop_columns(["readmitted"])))
-    files = ("classes.csv", "classes-r.csv")
+    files = ("classes-r.csv", "classes.csv")
     for text, file in zip(code(page, "r"), files, strict=True):
-        done = subprocess.run([program, "-e", text], capture_output=True, text=True, timeout=200)
-        assert done.returncode == 0, done.stderr
+        run_r(text, tmp_path)
         with (tmp_path / file).open(newline="") as rows:
             assert [row["readmitted"] for row in csv.DictReader(rows)] == expected
 
@@ -331,15 +314,21 @@ def settings(section: str, below: str) -> dict[str, str]:
     return {name: default.strip() for name, default in re.findall(r"^\| `(\w+)` \| (.*?) \|", part, flags=re.MULTILINE)}
 
 
+SITE_TABLES = {"rows", "relay", "carrier", "courier", "tls", "policy", "console", "notify", "sign_in"}
+
+
 @pytest.mark.parametrize(
     ("section", "below", "kind", "elsewhere"),
     [
-        ("site.toml", "x", "blindbayes.agent.config:SiteConfig", {"rows", "relay", "carrier", "courier", "tls", "policy"}),
+        ("site.toml", "x", "blindbayes.agent.config:SiteConfig", SITE_TABLES),
         ("site.toml", "[rows]", "blindbayes.agent.config:Rows", set()),
         ("site.toml", "[relay]", "blindbayes.agent.config:RelayUse", set()),
         ("site.toml", "[carrier]", "blindbayes.agent.config:Carrier", set()),
         ("site.toml", "[courier]", "blindbayes.agent.config:AddedCourier", set()),
         ("site.toml", "[tls]", "blindbayes.agent.config:Tls", set()),
+        ("site.toml", "[console]", "blindbayes.agent.config:ConsoleSettings", set()),
+        ("site.toml", "[notify]", "blindbayes.agent.config:Notify", set()),
+        ("site.toml", "[sign_in]", "blindbayes.agent.config:SignIn", set()),
         ("site.toml", "[policy]", "blindbayes.disclosure.policy:Policy", set()),
         ("study.toml", "x", STUDY, FILE_TABLES),
         ("study.toml", "[columns]", "blindbayes.study.file:Holdings", set()),
