@@ -99,3 +99,47 @@ def test_fitting_without_a_codebook_names_columns_that_single_people_out() -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         NaiveBayes().fit(rows[["ward", "age"]], rows["outcome"])
+
+
+@pytest.mark.parametrize("marker", ["NA", "k.A.", "-"])
+def test_a_usual_marker_among_numbers_means_no_value(marker: str, tmp_path: Path) -> None:
+    lines = [f"{20 + at * 7 % 40},{'f' if at % 3 else marker},{'yes' if at % 2 else 'no'}" for at in range(60)]
+    (tmp_path / "t.csv").write_text(f"age,sex,ill\n{marker},m,yes\n" + "\n".join(lines) + "\n")
+    command = ["codebook", "draft", str(tmp_path / "t.csv"), "--target", "ill", "--out", str(tmp_path / "c.toml")]
+    done = CliRunner().invoke(root, command)
+    assert done.exit_code == 0, done.output
+    assert f"stands among numbers: {marker}" in done.output
+    book = Codebook.from_toml(tmp_path / "c.toml")
+    age, sex = book.feature("age"), book.feature("sex")
+    assert isinstance(age, Numeric)
+    assert isinstance(sex, Categorical)
+    assert sex.values == ("f", "m")
+    assert age.optional
+    assert sex.optional
+    assert book.missing == (marker,)
+
+
+@pytest.mark.parametrize("other", ["unknown", "None, but a note"])
+def test_other_texts_among_numbers_are_values_until_somebody_says_otherwise(other: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,ill\n" + "".join(f'{20 + at * 7 % 40},yes\n"{other}",no\nNA,no\n' for at in range(60)))
+    command = ["codebook", "draft", str(tmp_path / "t.csv"), "--target", "ill", "--out", str(tmp_path / "c.toml")]
+    assert CliRunner().invoke(root, command).exit_code == 0
+    book = Codebook.from_toml(tmp_path / "c.toml")
+    assert isinstance(book.feature("age"), Categorical)
+    assert book.missing == ()
+    assert (
+        CliRunner().invoke(root, [*command[:-1], str(tmp_path / "d.toml"), "--missing", "NA", "--missing", other]).exit_code
+        == 0
+    )
+    assert isinstance(Codebook.from_toml(tmp_path / "d.toml").feature("age"), Numeric)
+
+
+def test_a_marker_that_no_column_has_among_numbers_is_a_category(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "pool,n,ill\n" + "".join(f"None,{at * 7 % 30},yes\nlarge,{at * 7 % 29},no\n" for at in range(60))
+    )
+    command = ["codebook", "draft", str(tmp_path / "t.csv"), "--target", "ill", "--out", str(tmp_path / "c.toml")]
+    assert CliRunner().invoke(root, command).exit_code == 0
+    pool = Codebook.from_toml(tmp_path / "c.toml").feature("pool")
+    assert isinstance(pool, Categorical)
+    assert pool.values == ("None", "large")

@@ -337,7 +337,7 @@ def test_columns_that_nobody_declared_are_left_unread_where_the_error_says_so() 
 
 def test_a_public_file_in_another_dialect_makes_a_codebook(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", FRAME.to_csv(index=False, sep=";"))
-    assert read_public(str(path)).schema.field("pay").type == pa.float64()
+    assert read_public(str(path))[0].schema.field("pay").type == pa.float64()
 
 
 def test_a_workbook_counts_like_its_frame(tmp_path: Path) -> None:

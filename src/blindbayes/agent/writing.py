@@ -112,8 +112,8 @@ def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, 
     if rows is None:
         raise ConfigError("this site has no table yet: bring one in first, on the page Data check")
     source = home.tables.open_batch(rows.source, rows.table, partly=False)
-    table = read_public(source, text=(target,), max_rows=MAX_SAMPLE)
-    made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS)
+    table, missing = read_public(source, text=(target,), max_rows=MAX_SAMPLE)
+    made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS, missing=missing)
     return made.to_toml(), tuple(f"{name} was left out: {why}" for name, why in made.left_out.items())
 
 

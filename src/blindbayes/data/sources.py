@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,9 @@ from blindbayes.errors import ConfigError, DataError
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
 MEMORY_LIMIT = "512MB"  # of the embedded DuckDB; larger work spills to disk
 _LOCAL = ("csv", "excel", "parquet", "frame", "duckdb")
+_USUAL_MARKERS = frozenset(
+    ("NA", "N/A", "#N/A", "na", "n/a", "NaN", "nan", "NULL", "Null", "null", "None", "none", "k.A.", "?", "-", "--", ".")
+)
 
 
 @dataclass(slots=True)
@@ -294,11 +297,13 @@ def _missing_columns(missing: Sequence[str], others: Sequence[str]) -> DataError
     )
 
 
-def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] = (), max_rows: int | None = None) -> pa.Table:
-    """Return a small public file, to make a codebook from, as an Arrow table with inferred types.
+def read_public(
+    path: Any, *, text: Sequence[str] = (), missing: Sequence[str] = (), max_rows: int | None = None
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return a small public file, to make a codebook from, as an Arrow table with inferred types, and its missing markers.
 
-    Columns in `text` remain text; texts in `missing` do not prevent a column from being numeric. Reading ends with the batch
-    that reaches `max_rows`.
+    Columns in `text` remain text; texts in `missing` do not prevent a column from being numeric. Without `missing` they are the
+    usual markers, such as NA, that stand in a text file among numbers. Reading ends with the batch that reaches `max_rows`.
     """
     with open_source(path) as source:
         batches, rows = [], 0
@@ -308,16 +313,31 @@ def read_public(path: Any, *, text: Sequence[str] = (), missing: Sequence[str] =
             if max_rows is not None and rows >= max_rows:
                 break
         table = pa.concat_tables(batches) if batches else pa.table({name: pa.array([], pa.string()) for name in source.columns})
-    if source.dialect is not None:
-        for position, name in enumerate(table.column_names):
-            column = table.column(position)
-            if not pa.types.is_string(column.type):  # made by a map
-                continue
-            present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *missing], pa.string())), None, column)
-            present = with_points(present, source.dialect.decimal, source.dialect.thousands)
-            if name not in text and pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
-                table = table.set_column(position, name, present.cast(pa.float64()))
-    return table
+    markers = tuple(missing)
+    if (dialect := source.dialect) is not None:
+        # A column of another type was made by a map.
+        texts = {
+            name: with_points(table.column(name), dialect.decimal, dialect.thousands)
+            for name in table.column_names
+            if pa.types.is_string(table.schema.field(name).type) and name not in text
+        }
+        markers = markers or _markers_among_numbers(texts.values())
+        for name, column in texts.items():
+            present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *markers], pa.string())), None, column)
+            if pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
+                table = table.set_column(table.column_names.index(name), name, present.cast(pa.float64()))
+    return table, markers
+
+
+def _markers_among_numbers(columns: Iterable[Any]) -> tuple[str, ...]:
+    """Return the usual missing markers that are the only texts beside the numbers of a column."""
+    markers: set[str] = set()
+    for column in columns:
+        distinct = pc.unique(column).drop_null()
+        texts = set(distinct.filter(pc.invert(pc.match_substring_regex(distinct, NUMBER_PATTERN))).to_pylist()) - {""}
+        if texts <= _USUAL_MARKERS and len(distinct) > len(texts) + 1:
+            markers |= texts
+    return tuple(sorted(markers))
 
 
 def _embedded() -> Any:

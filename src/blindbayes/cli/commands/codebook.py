@@ -128,8 +128,8 @@ def draft(
     from blindbayes.data.infer import draft_codebook
     from blindbayes.data.sources import read_public
 
-    public = read_public(open_data(data, **reading), text=(target,), missing=missing)
-    made = draft_codebook(public, target, keep=keep, drop=drop, bins=bins, max_rows=max_rows, missing=missing)
+    public, markers = read_public(open_data(data, **reading), text=(target,), missing=missing)
+    made = draft_codebook(public, target, keep=keep, drop=drop, bins=bins, max_rows=max_rows, missing=markers)
     screen = Screen(stderr=True)
     _write(made.codebook, out, made.to_toml())
     if out is not None:
@@ -147,6 +147,8 @@ def draft(
         screen.line("Dates were left out. To use them, write lines of these to map.toml and draft a new file with --map:")
         for line in made.maps:
             screen.line(f"  {line}")
+    if markers and not missing:
+        screen.line(f"Read as no value, since it stands among numbers: {', '.join(markers)}. Other texts: --missing TEXT")
     screen.print(_LEAK, style="bold red")
     if out is not None:
         screen.line(f"Next: {_next_command(data, out, made.left_out, reading)}")
