@@ -240,6 +240,8 @@ RULES = {
     "feature twice": (lambda: Codebook("y", ("a",), K + K), "name 'k' occurs twice"),
     "feature named as the class": (lambda: Codebook("k", ("a",), K), "name 'k' occurs twice"),
     "names that differ in case": (lambda: Codebook("K", ("a",), K), "'K' and 'k' differ only in case"),
+    "names of the same characters": (lambda: Codebook("\uff4b", ("a",), K), "differ only in case, or in forms"),
+    "names that differ in a joiner": (lambda: Codebook("k\u200c", ("a",), K), "differ only in case, or in forms"),
     "no rows": (lambda: Codebook("y", ("a",), K, max_rows=0), "max_rows"),
     "too many rows": (lambda: Codebook("y", ("a",), K, max_rows=2**48 + 1), "max_rows"),
     "rows as a float": (lambda: Codebook("y", ("a",), K, max_rows=1e6), "max_rows"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from pathlib import Path
@@ -281,6 +282,163 @@ def test_errors_name_the_line_and_the_field(format: str, text: str, message: str
         import_codebook(format, path, {"target": "y" if "y,f" in text else None})
 
 
+@pytest.mark.parametrize(
+    ("format", "text", "place"),
+    [
+        ("redcap", HEAD + 'y,f,,radio,Y,"1, a | 1, b",,,,,,,,,,,,\nx,f,,yesno,X,,,,,,,,,,,,,\n', "line 3, field 'y'"),
+        ("frictionless", '{"fields": [{"name": "y", "categories": ["a", "a"]}, {"name": "x", "type": "boolean"}]}', r"'y'"),
+        ("frictionless", json.dumps({"fields": [{"name": "x" * 300, "type": "boolean"}]}), "at most 256 characters"),
+        ("frictionless", '{"blindbayes": {"rows": 5}, "fields": [{"name": "y", "categories": ["a"]}]}', "no column to predict"),
+        ("frictionless", '{"blindbayes": {"rows": 5}, "fields": [{"name": "y", "type": "boolean"}, {"name": "x", "type": '
+         '"boolean"}]}', "data dictionary .*unknown field `rows`"),
+    ],
+)  # fmt: skip
+def test_errors_of_the_class_column_and_of_the_table_name_their_place(
+    format: str, text: str, place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "dictionary").write_text(text)
+    with pytest.raises(ConfigError, match=place):
+        import_codebook(format, tmp_path / "dictionary", {"target": "y"})
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_redcap_dictionary_may_have_the_separator_of_its_users_profile(separator: str, tmp_path: Path) -> None:
+    rows = list(csv.reader((FOLDER / "redcap" / "survey.csv").read_text(encoding="utf-8-sig").splitlines()))
+    with (tmp_path / "d.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, delimiter=separator).writerows(rows)
+    made = import_codebook("redcap", tmp_path / "d.csv", {"target": "readmitted"})
+    assert made.codebook.features == read("redcap/survey.csv", {"target": "readmitted"}).codebook.features
+
+
+@pytest.mark.parametrize(
+    "case", ["frictionless/categories.json", "csvw/inherited.json", "sdmx/structure.json", "ddi/files.xml"]
+)
+def test_a_byte_order_mark_is_no_content(case: str, tmp_path: Path) -> None:
+    (tmp_path / "d").write_bytes(b"\xef\xbb\xbf" + (FOLDER / case).read_bytes())
+    made = import_codebook(case.partition("/")[0], tmp_path / "d", CASES[case][0])
+    assert [line(feature) for feature in made.codebook.features] == CASES[case][1]
+
+
+def fields_of(format: str, document: Any, tmp_path: Path, **answers: Any) -> tuple[list[str], dict[str, str]]:
+    path = tmp_path / "document"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    made = import_codebook(format, path, {"target": "y", **answers})
+    return [line(feature) for feature in made.codebook.features], dict(made.left_out)
+
+
+LABELLED: dict[str, Any] = {"name": "y", "type": "string", "constraints": {"enum": ["a", "b"]}}
+
+
+def test_a_single_unique_key_of_a_table_schema_is_an_identifier(tmp_path: Path) -> None:
+    numbers = [{"name": name, "type": "integer", "constraints": {"minimum": 0, "maximum": 9}} for name in ("id", "x", "z")]
+    schema = {"fields": [*numbers, LABELLED], "uniqueKeys": [["id"], ["x", "z"]]}
+    assert fields_of("frictionless", schema, tmp_path) == (
+        ["x?: 0..9 by 1", "z?: 0..9 by 1"],
+        {"id": "a key, or unique: an identifier"},
+    )
+
+
+def test_what_csvw_says_of_a_group_a_default_a_percentage_and_an_encoded_name_is_followed(tmp_path: Path) -> None:
+    def number(title: str, **more: Any) -> dict[str, Any]:
+        return {
+            "titles": title,
+            "datatype": {"base": "decimal", "minimum": 0, "maximum": 9, **more.pop("datatype", {})},
+            **more,
+        }
+
+    columns = [
+        number("x", datatype={"format": {"pattern": "#,##0.00", "groupChar": ","}}),
+        number("share", datatype={"format": "0.0%"}),
+        number("filled", default="5"),
+        number("On Street"),
+        {"titles": "y", "datatype": {"base": "string", "format": "a|b"}},
+    ]
+    group = {"tableSchema": {"columns": columns, "primaryKey": "On%20Street"}, "tables": [{"url": "a.csv"}, {"url": "b.csv"}]}
+    features, left_out = fields_of("csvw", group, tmp_path, table="b.csv")
+    assert features == ["x?: 0..9 by 0.001"]
+    assert [left_out[name][:20] for name in ("share", "filled", "On Street")] == [
+        "its cells are percen", "an empty cell stands", "a key, or the privac",
+    ]  # fmt: skip
+
+
+def test_a_ddi_variable_of_no_stated_type_stays_out(tmp_path: Path) -> None:
+    listed = "<catgry><catValu>1</catValu></catgry><catgry><catValu>2</catValu></catgry>"
+    variables = {"y": listed, "remark": "<labl>Remark</labl>", "x": "<valrng><range min='0' max='9'/></valrng>"}
+    text = "".join(f"<var name='{name}'>{inner}</var>" for name, inner in variables.items())
+    text += "<var name='place' representationType='other'><varFormat type='numeric'/></var>"
+    features, left_out = fields_of("ddi", f"<codeBook><dataDscr>{text}</dataDscr></codeBook>", tmp_path)
+    assert (features, set(left_out)) == (["x?: 0..9 by 0.001"], {"remark", "place"})
+
+
+def sdmx_list(agency: str, version: str, *codes: str) -> str:
+    inner = "".join(f'<Code id="{code}"/>' for code in codes)
+    return f'<Codelist id="CL_AREA" agencyID="{agency}" version="{version}">{inner}</Codelist>'
+
+
+def enumeration(agency: str, version: str) -> str:
+    return f'<Enumeration><Ref id="CL_AREA" agencyID="{agency}" version="{version}"/></Enumeration>'
+
+
+CONCEPT = (
+    '<ConceptIdentity><Ref id="{}" maintainableParentID="CS" maintainableParentVersion="1.0" agencyID="X"/></ConceptIdentity>'
+)
+
+
+def sdmx(lists: str, components: str, more: str = "") -> str:
+    structure = f'<DataStructure id="D" agencyID="X">{components}</DataStructure>'
+    return f"<Structure>{lists}{more}<DataStructures>{structure}</DataStructures></Structure>"
+
+
+def dimension(name: str, representation: str) -> str:
+    local = f"<LocalRepresentation>{representation}</LocalRepresentation>" if representation else ""
+    return f'<Dimension id="{name}">{CONCEPT.format(name)}{local}</Dimension>'
+
+
+@pytest.mark.parametrize("other", [("X", "2.0"), ("Z", "1.0")], ids=["versions", "agencies"])
+def test_an_sdmx_component_takes_the_list_of_its_own_version_and_agency(other: tuple[str, str], tmp_path: Path) -> None:
+    lists = sdmx_list("X", "1.0", "1", "2") + sdmx_list(*other, "7", "8", "9")
+    parts = dimension("y", enumeration("X", "1.0")) + dimension("z", enumeration(*other))
+    for message in (sdmx(lists, parts), sdmx(lists, parts).replace("1.0", "1.0.0")):
+        (tmp_path / "d.xml").write_text(message)
+        book = import_codebook("sdmx", tmp_path / "d.xml", {"target": "y"}).codebook
+        assert (book.classes, [line(each) for each in book.features]) == (("1", "2"), ["z: 7|8|9"])
+    (tmp_path / "d.xml").write_text(sdmx(lists, ""))
+    with pytest.raises(Choose, match=r"or several.*known: X:CL_AREA\(1.0\), "):
+        import_codebook("sdmx", tmp_path / "d.xml", {"columns": {"y": "CL_AREA"}})
+    answers: dict[str, Any] = {"columns": {"y": "X:CL_AREA(1.0)", "z": f"{other[0]}:CL_AREA({other[1]})"}, "target": "y"}
+    assert [line(each) for each in import_codebook("sdmx", tmp_path / "d.xml", answers).codebook.features] == ["z?: 7|8|9"]
+
+
+def test_an_sdmx_component_without_id_or_representation_has_those_of_its_concept(tmp_path: Path) -> None:
+    core = f'<Concept id="y"><CoreRepresentation>{enumeration("X", "1.0")}</CoreRepresentation></Concept>'
+    scheme = f'<ConceptScheme id="CS" agencyID="X" version="1.0">{core}</ConceptScheme>'
+    time = f"<TimeDimension>{CONCEPT.format('TIME_PERIOD')}</TimeDimension>"
+    parts = (dimension("y", "") + dimension("z", enumeration("X", "1.0"))).replace(' id="y"', "", 1)
+    features, left_out = fields_of("sdmx", sdmx(sdmx_list("X", "1.0", "1", "2"), parts + time, scheme), tmp_path)
+    assert (features, set(left_out)) == (["z: 1|2"], {"TIME_PERIOD"})
+    urn = "urn:sdmx:org.sdmx.infomodel.{}={}"
+    listed = {"enumeration": urn.format("codelist.Codelist", "X:L(1.0)")}
+    concepts = [{"id": "y", "coreRepresentation": listed}]
+    dimensions = [
+        {"conceptIdentity": urn.format("conceptscheme.Concept", "X:CS(1.0).y")},
+        {"id": "z", "localRepresentation": listed},
+    ]
+    data = {
+        "codelists": [{"id": "L", "agencyID": "X", "codes": [{"id": "1"}, {"id": "2"}]}],
+        "conceptSchemes": [{"id": "CS", "agencyID": "X", "concepts": concepts}],
+        "dataStructures": [{"id": "D", "dataStructureComponents": {"dimensionList": {"dimensions": dimensions}}}],
+    }
+    assert fields_of("sdmx", {"data": data}, tmp_path) == (["z: 1|2"], {})
+
+
+def test_a_person_chooses_among_several_data_structures(tmp_path: Path) -> None:
+    parts = [dimension("y", enumeration("X", "1.0")) + dimension(name, enumeration("X", "1.0")) for name in ("a", "b")]
+    message = sdmx(sdmx_list("X", "1.0", "1", "2"), parts[0], f'<DataStructure id="E" agencyID="X">{parts[1]}</DataStructure>')
+    with pytest.raises(Choose, match=r"describes 2 tables.*known: E, D"):
+        fields_of("sdmx", message, tmp_path)
+    assert fields_of("sdmx", message, tmp_path, table="E")[0] == ["b: 1|2"]
+
+
 BOMB = """<!DOCTYPE codeBook [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
 <codeBook><dataDscr><var name="&b;"/></dataDscr></codeBook>"""
 FILE = """<!DOCTYPE codeBook [<!ENTITY x SYSTEM "file:///etc/hostname">]>
@@ -371,6 +529,19 @@ def test_labels_of_spss_and_stata_files_become_a_codebook(
     for format in EXPORTS:
         assert again(made.codebook, format, tmp_path).sha256 == made.codebook.sha256
     assert "secret" not in made.codebook.to_toml()
+
+
+def test_open_ranges_of_missing_values_leave_a_column_out(tmp_path: Path) -> None:
+    """LOWEST THRU -1 of SPSS has an end that JSON cannot write."""
+    pyreadstat = pytest.importorskip("pyreadstat", reason="the spss extra is not installed")
+    import pandas as pd
+
+    frame = pd.DataFrame({"ill": [1.0], "age": [1.0], "old": [1.0], "dose": [1.0]})
+    ranges = {"age": [{"lo": float("-inf"), "hi": -1}], "old": [{"lo": 90, "hi": float("inf")}]}
+    pyreadstat.write_sav(frame, tmp_path / "a.sav", variable_value_labels={"ill": {1: "yes", 2: "no"}}, missing_ranges=ranges)
+    made = import_codebook("spss", tmp_path / "a.sav", {"target": "ill", "bounds": {"dose": (0, 9)}})
+    assert set(made.left_out) == {"age", "old"}
+    assert made.codebook.names == ("dose",)
 
 
 def test_the_origin_of_a_data_file_does_not_depend_on_its_rows(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -43,6 +44,7 @@ from blindbayes.io.untrusted import convert, read_limited, read_toml, require_se
 
 _FORMULA = re.compile(r"\s*[=+@-].*(\w\(|['\w]!)")  # that calls something, or names another sheet, file or program
 _INFERENCE = "blindbayes.data.infer"
+_JOINERS = dict.fromkeys((0x200C, 0x200D))  # unseen between letters
 _IMPORTERS = "blindbayes.codebook.importers"
 DEFAULT_MAX_ROWS = 10**9
 MAX_FEATURES = 10_000
@@ -347,11 +349,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def _require_apart(names: Sequence[str]) -> None:
-    # most databases treat names that differ only in case as one column
+    # most databases treat names that differ only in case as one column; people cannot tell forms of one character apart
     seen: dict[str, str] = {}
     for name in names:
-        if (other := seen.setdefault(name.casefold(), name)) != name:
-            raise ConfigError(f"features: names {other!r} and {name!r} differ only in case; rename one")
+        plain = unicodedata.normalize("NFKC", name).casefold().translate(_JOINERS)
+        if (other := seen.setdefault(plain, name)) != name:
+            raise ConfigError(
+                f"features: names {other!r} and {name!r} differ only in case, or in forms of the same characters; rename one"
+            )
 
 
 def _plain(message: str, fields: Mapping[str, Any]) -> str:

@@ -217,7 +217,10 @@ class _Builder:
 def read_csv(
     text: bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError
 ) -> list[tuple[int, dict[str, str]]]:
-    """Parse CSV with a header row, in UTF-8: the line and the cells by heading of each row that is not empty."""
+    """Parse CSV with a header row, in UTF-8: the line and the cells by heading of each row that is not empty.
+
+    The separator is the comma, semicolon or tab that splits the header row into most headings.
+    """
     try:
         plain = _bounded(text, max_bytes).decode("utf-8-sig")
     except _Unreadable as problem:
@@ -225,7 +228,9 @@ def read_csv(
     except UnicodeDecodeError as problem:
         line = text.count(b"\n", 0, problem.start) + 1
         raise error(f"{what} is not UTF-8 text (line {line}); save it as CSV in UTF-8") from None
-    reader = csv.reader(io.StringIO(plain, newline=""), strict=True)
+    header_row = plain[: re.search(r"[\r\n]|$", plain).start()]  # type: ignore[union-attr]
+    outside = "".join(header_row.split('"')[::2])
+    reader = csv.reader(io.StringIO(plain, newline=""), strict=True, delimiter=max(",;\t", key=outside.count))
     rows: list[tuple[int, dict[str, str]]] = []
     try:
         header = [name.strip() for name in next(reader, [])]

@@ -6,6 +6,7 @@ a dictionary is read: no importer looks at rows, and statistics of rows that a d
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 from collections.abc import Callable, Mapping
@@ -60,7 +61,8 @@ def import_codebook(format: str, source: Any, answers: Answers | Mapping[str, An
         dictionary = spss.read_path(path, what)
         raw = repr(dictionary.columns).encode()  # not of the file: a hash of rows would confirm a guess of them
     else:
-        dictionary = reader(File(what, raw, given.get("table"), given.get("columns") or {}))
+        text = raw.removeprefix(codecs.BOM_UTF8)
+        dictionary = reader(File(what, text, given.get("table"), given.get("columns") or {}))
     return imported(dictionary, given, Origin(format, dictionary.specification, hashlib.sha256(raw).hexdigest()))
 
 

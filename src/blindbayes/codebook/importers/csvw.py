@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from blindbayes.codebook.codebook import Codebook
 from blindbayes.codebook.features import Categorical, Feature, Numeric
@@ -49,7 +50,7 @@ def read(file: File) -> Dictionary:
 
 def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
     table = _table(document, file)
-    schema = table.get("tableSchema", table)
+    schema = table.get("tableSchema", document.get("tableSchema", table))
     if isinstance(schema, str):
         raise file.problem("tableSchema", "stands in another file, which is not fetched: import that file")
     if not isinstance(schema, Mapping) or not isinstance(schema.get("columns"), list):
@@ -57,7 +58,7 @@ def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
     inherited = {key: level[key] for level in (document, table, schema) for key in _INHERITED if key in level}
     keys = schema.get("primaryKey") or []
     named = [keys] if isinstance(keys, str) else keys if isinstance(keys, list) else []
-    keys = {key for key in (*named, _fact(table, "privacyUnit")) if isinstance(key, str)}
+    keys = {unquote(key) for key in (*named, _fact(table, "privacyUnit")) if isinstance(key, str)}  # titles are quoted in names
     columns = [_column(each, at, inherited, keys, file) for at, each in enumerate(schema["columns"])]
     own = _own(table, file, "table")
     book: dict[str, Any] = dict(own)
@@ -119,13 +120,19 @@ def _column(column: Any, position: int, inherited: Mapping[str, Any], keys: set[
         "more": own,
     }
     made = _categories(column, kind, base, file, where)
-    if name in keys or str(column.get("name")) in keys or _fact(column, "privacyId") is True:
+    if name in keys or unquote(str(column.get("name"))) in keys or _fact(column, "privacyId") is True:
         return Column(name, **{**made, "kind": "excluded"}, why="a key, or the privacy unit: an identifier", **shared)
     if facts.get("separator"):
         return excluded(name, "a cell holds several values", **shared)
+    if facts.get("default"):
+        return excluded(name, "an empty cell stands for a value (default): write it into the table first", **shared)
     if made:
         return Column(name, **made, **shared)
     if base in _WHOLE or base in _REAL:
+        if {"%", "\u2030"} & {
+            *str(kind.get("format", ""))
+        }:  # marks of decimals and thousands are declared where the table is read
+            return excluded(name, "its cells are percentages (format): divide them in the table first", **shared)
         low, high = _bounds(column, kind, base in _WHOLE, file, where)
         return Column(name, "number", low=low, high=high, precision=1.0 if base in _WHOLE else None, **shared)
     if own.get("kind") == "text":

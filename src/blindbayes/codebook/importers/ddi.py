@@ -67,9 +67,11 @@ def _column(variable: Element, file: File) -> Column:
         return excluded(name, "dates: a map derives features from them ([rows.map])", **shared)
     if made["values"] and facts.get("intrvl", "discrete") != "contin" and kind != "numeric":
         return Column(name, **made, **shared)
-    if style.get("type", "numeric") == "character" or kind == "text":
-        return excluded(name, "free text: no category is listed", **shared)
-    return Column(name, "number", **_range(variable, file, where), precision=_step(variable, file, where), **shared)
+    bounds, step = _range(variable, file, where), _step(variable, file, where)
+    says_number = form is not None or bounds or step is not None or kind == "numeric" or facts.get("intrvl") == "contin"
+    if style.get("type", "numeric") == "character" or kind in ("text", "other") or not says_number:
+        return excluded(name, "free text: no category is listed, and nothing says that it is a number", **shared)
+    return Column(name, "number", **bounds, precision=step, **shared)
 
 
 def _codes(variable: Element, file: File, where: str) -> tuple[list[tuple[str, str]], list[str]]:

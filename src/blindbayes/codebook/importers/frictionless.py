@@ -41,8 +41,9 @@ def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
     fields = _list(schema.get("fields"), file, "fields")
     keys = schema.get("primaryKey") or []
     keys = [keys] if isinstance(keys, str) else _list(keys, file, "primaryKey")
-    keys = [key for key in keys if isinstance(key, str)]
-    columns = [_column(field, position, schema, {*keys}, file) for position, field in enumerate(fields)]
+    unique = [_list(key, file, "uniqueKeys") for key in _list(schema.get("uniqueKeys") or [], file, "uniqueKeys")]
+    keys = {key for key in [*keys, *(key for each in unique if len(each) == 1 for key in each)] if isinstance(key, str)}
+    columns = [_column(field, position, schema, keys, file) for position, field in enumerate(fields)]
     own = schema.get(OWN) or {}
     if not isinstance(own, Mapping):
         raise file.problem(OWN, "must be a table")
@@ -140,8 +141,8 @@ def _markers(listed: Any, file: File, where: str) -> tuple[str, ...]:
 def _number(
     name: str, kind: str, field: Mapping[str, Any], rules: Mapping[str, Any], file: File, shared: Mapping[str, Any]
 ) -> Column:
-    if field.get("bareNumber") is False or field.get("groupChar"):
-        return excluded(name, "its cells hold more than digits and a decimal point (bareNumber, groupChar)", **shared)
+    if field.get("bareNumber") is False:  # marks of decimals and thousands are declared where the table is read
+        return excluded(name, "its cells hold more than a number (bareNumber)", **shared)
     bounds: dict[str, Any] = {"low": None, "high": None}
     for side, key, step in (("low", "minimum", 1), ("high", "maximum", -1)):
         outside = f"exclusive{key.capitalize()}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from blindbayes.codebook.features import finite
+from blindbayes.codebook.features import MAX_NAME_LENGTH, finite
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import is_seen, shown
 
@@ -142,9 +142,11 @@ def excluded(name: str, why: str, **fields: Any) -> Column:
 
 
 def distinct(columns: Iterable[Column], file: File) -> tuple[Column, ...]:
-    """Return the columns; raise if two have one name."""
+    """Return the columns; raise if two have one name, or one is too long to show."""
     listed, seen = tuple(columns), set()
     for column in listed:
+        if len(column.name) > MAX_NAME_LENGTH:
+            raise file.problem(column.where[:MAX_NAME_LENGTH], f"a name has at most {MAX_NAME_LENGTH} characters")
         if column.name in seen:
             raise file.problem(column.where, "the name occurs twice")
         seen.add(column.name)

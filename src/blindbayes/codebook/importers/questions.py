@@ -87,6 +87,8 @@ def imported(dictionary: Dictionary, answers: Answers, origin: Origin | None) ->
             if not classes and not dictionary.book.get("classes"):
                 text = f"{column.name!r} is the class column: which labels does it hold?"
                 asked.append(Question(text, _flag("values", column.name, "A|B")))
+            elif classes:
+                _feature(replace(column, kind="categories"), shared, dictionary.what)  # for errors that name its place
         elif column.kind == "excluded":
             left_out[column.name] = column.why
         elif open_ := _open(column):
@@ -110,7 +112,10 @@ def imported(dictionary: Dictionary, answers: Answers, origin: Origin | None) ->
     overruled: dict[str, Any] = {"classes": list(classes)} if target in (answers.get("values") or {}) else {}
     overruled |= {"missing": list(shared)} if answers.get("missing") else {}
     overruled |= {"max_rows": answers["max_rows"]} if answers.get("max_rows") is not None else {}
-    codebook = Codebook.from_dict({**book, **overruled})
+    try:
+        codebook = Codebook.from_dict({**book, **overruled})
+    except ConfigError as problem:
+        raise ConfigError(f"{dictionary.what}: {problem}") from None
     return Imported(codebook, left_out, tuple(_unasked(codebook, chosen)))
 
 

@@ -28,10 +28,15 @@ def columns(path: Path) -> list[dict[str, Any]]:
             "format": facts.original_variable_types.get(name, ""),
             "type": facts.readstat_variable_types.get(name, ""),
             "measure": facts.variable_measure.get(name, ""),
-            "missing": [[span["lo"], span["hi"]] for span in facts.missing_ranges.get(name, ())],
+            "missing": [[_end(span["lo"]), _end(span["hi"])] for span in facts.missing_ranges.get(name, ())],
         }
         for name in facts.column_names
     ]
+
+
+def _end(value: Any) -> Any:
+    """Return an end of a range; LOWEST and HIGHEST, which JSON cannot write as infinity, are the largest numbers."""
+    return max(-sys.float_info.max, min(sys.float_info.max, value)) if isinstance(value, float) else value
 
 
 def main(path: str) -> int:

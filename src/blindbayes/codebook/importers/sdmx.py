@@ -1,14 +1,17 @@
 """SDMX code lists: structure messages in XML (2.1 and 3.0) or JSON.
 
-With a data structure definition its dimensions, attributes and measures are the columns. Without one a person says which column
-holds the codes of which list (`--column sex=CL_SEX`).
+With a data structure definition its dimensions, attributes and measures are the columns; what a component does not say of its
+representation or id, its concept says. Without one a person says which column holds the codes of which list
+(`--column sex=CL_SEX`). An artefact is known by `AGENCY:ID(VERSION)`, as in a URN: a message may hold two versions of a list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from blindbayes.codebook.importers.neutral import (
     MAX_FILE,
@@ -20,12 +23,15 @@ from blindbayes.codebook.importers.neutral import (
     distinct,
     excluded,
     number,
+    one_of,
 )
 from blindbayes.io.untrusted import Element, read_json_table, read_xml, shown
 
 SPECIFICATION = "SDMX 2.1 and 3.0 structure message"
 _COMPONENTS = ("Dimension", "MeasureDimension", "TimeDimension", "Attribute", "PrimaryMeasure", "Measure")
 _WHOLE = ("Integer", "Long", "Short", "BigInteger", "Count")
+_REFERENCE = re.compile(r"(?:(?P<agency>.*):)?(?P<id>[^:(]*)(?:\((?P<version>.*)\))?")
+_Artefact = TypeVar("_Artefact")
 _REAL = ("Decimal", "Double", "Float", "Numeric", "InclusiveValueRange")
 
 
@@ -35,7 +41,7 @@ class _Component:
 
     name: str
     where: str
-    list: str = ""  # id of its code list
+    list: str = ""  # reference to its code list
     form: Mapping[str, Any] = field(default_factory=dict)
     is_time: bool = False
     required: bool = False
@@ -43,13 +49,14 @@ class _Component:
 
 @dataclass(frozen=True, slots=True)
 class _List:
+    ref: str
     codes: list[tuple[str, str]]
     where: str
     is_whole: bool = True
 
 
 def read(file: File) -> Dictionary:
-    is_json = file.raw.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
+    is_json = file.raw.lstrip()[:1] == b"{"
     lists, components = _json(file) if is_json else _xml(file)
     if file.lists:
         columns = [_listed(name, id_, lists, file) for name, id_ in file.lists.items()]
@@ -63,20 +70,48 @@ def read(file: File) -> Dictionary:
 
 
 def _listed(name: str, id_: str, lists: Mapping[str, _List], file: File, *, optional: bool = True) -> Column:
-    if id_ not in lists:
-        raise Choose("column NAME=LIST", f"{file.what} has no code list {shown(id_)!r}", lists)
-    if not lists[id_].is_whole:
-        raise file.problem(lists[id_].where, "is partial or extends another list: import the message with all of its codes")
-    if not lists[id_].codes:
-        raise file.problem(lists[id_].where, "the code list has no code")
-    return Column(name, **categories(lists[id_].codes), optional=optional, where=lists[id_].where)
+    known = _resolved(lists, id_)
+    if known is None:
+        raise Choose("column NAME=LIST", f"{file.what} has no code list {shown(id_)!r}, or several", lists)
+    if not known.is_whole:
+        raise file.problem(known.where, "is partial or extends another list: import the message with all of its codes")
+    if not known.codes:
+        raise file.problem(known.where, "the code list has no code")
+    return Column(name, **categories(known.codes), optional=optional, where=known.where)
+
+
+def _resolved(lists: Mapping[str, _List], ref: str) -> _List | None:
+    """Return the one list that a reference means; a version is open if it is missing, or has a wildcard of SDMX 3.0."""
+    wanted = _parts_of(ref)
+    if re.search(r"[*+]", wanted["version"]):
+        wanted["version"] = ""
+    hits = [each for each in lists.values() if _is_meant(_parts_of(each.ref), wanted)]
+    return hits[0] if len(hits) == 1 else None
+
+
+def _is_meant(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return known["id"] == wanted["id"] and all(
+        "" in (known[name], wanted[name]) or known[name] == wanted[name] for name in known
+    )
+
+
+def _parts_of(ref: str) -> dict[str, str]:
+    parts = _REFERENCE.fullmatch(ref)
+    return parts.groupdict("") if parts is not None else {"agency": "", "id": ref, "version": ""}
+
+
+def _by_name(artefacts: Iterable[tuple[str, _Artefact]]) -> dict[str, _Artefact]:
+    """Return artefacts by id, or by their full references where several have one id."""
+    listed = dict(artefacts)
+    times = Counter(_parts_of(ref)["id"] for ref in listed)
+    return {ref if times[_parts_of(ref)["id"]] > 1 else _parts_of(ref)["id"]: each for ref, each in listed.items()}
 
 
 def _column(each: _Component, lists: Mapping[str, _List], file: File) -> Column:
     if each.is_time:
         return excluded(each.name, "dates: a map derives features from them ([rows.map])", where=each.where)
     if each.list:
-        known = lists.get(each.list)
+        known = _resolved(lists, each.list)
         if known is None or not known.is_whole or not known.codes:
             why = "is not in the message" if known is None else "is partial, empty or extends another one"
             return excluded(each.name, f"its code list {each.list} {why}: fetch it with references=all", where=each.where)
@@ -104,29 +139,35 @@ def _xml(file: File) -> tuple[dict[str, _List], list[_Component]]:
     root = read_xml(file.raw, file.what, max_bytes=MAX_FILE)
     if root.name != "Structure":
         raise file.problem(f"line {root.line}", "the root of a structure message is Structure")
-    lists = {}
+    lists = []
     for each in (*root.named("Codelist"), *root.named("ValueList")):
         if "id" in each.attributes:  # else a reference
             codes = [*each.all("Code"), *each.all("ValueItem")]
             whole = each.attributes.get("isPartial") != "true" and each.first("CodelistExtension") is None
             pairs = [(code.attributes.get("id", ""), _name(code)) for code in codes]
-            lists[each.attributes["id"]] = _List(pairs, f"line {each.line}, code list {each.attributes['id']!r}", whole)
-    return lists, [each for definition in root.named("DataStructure")[:1] for each in _parts(definition)]
+            where = f"line {each.line}, code list {each.attributes['id']!r}"
+            lists.append((ref := _ref(each.attributes), _List(ref, pairs, where, whole)))
+    concepts = {
+        f"{_ref(scheme.attributes)}.{concept.attributes.get('id')}": concept.first("CoreRepresentation")
+        for scheme in root.named("ConceptScheme")
+        for concept in scheme.all("Concept")
+    }
+    definitions = _by_name((_ref(each.attributes), each) for each in root.named("DataStructure") if "id" in each.attributes)
+    chosen = one_of(definitions, file, "data structure") if definitions and not file.lists else None
+    return _by_name(lists), [] if chosen is None else list(_parts(chosen, concepts))
 
 
-def _parts(definition: Element) -> list[_Component]:
+def _parts(definition: Element, concepts: Mapping[str, Element | None]) -> Iterator[_Component]:
     elements = [each for name in _COMPONENTS for each in definition.named(name) if each.first("ConceptIdentity") is not None]
-    return [_component(each) for each in sorted(elements, key=lambda each: each.line)]  # others are references
+    for each in sorted(elements, key=lambda each: each.line):  # others are references
+        identity = _referred(each.first("ConceptIdentity"))
+        yield _component(each, identity, each.first("LocalRepresentation") or concepts.get(identity))
 
 
-def _component(element: Element) -> _Component:
-    name = element.attributes.get("id", "OBS_VALUE")
-    form = element.first("LocalRepresentation", "TextFormat")
-    listed = element.first("LocalRepresentation", "Enumeration")
-    id_ = ""
-    if listed is not None:
-        ref = listed.first("Ref")
-        id_ = ref.attributes.get("id", "") if ref is not None else _id_of(listed.text or _urn(listed))
+def _component(element: Element, identity: str, representation: Element | None) -> _Component:
+    name = element.attributes.get("id") or _NAMED.get(element.name) or identity.rpartition(".")[2]
+    form = None if representation is None else representation.first("TextFormat")
+    id_ = "" if representation is None else _referred(representation.first("Enumeration"))
     required = element.name == "Dimension" or "mandatory" in (
         element.attributes.get("assignmentStatus", "").lower(),
         element.attributes.get("usage", "").lower(),
@@ -138,14 +179,28 @@ def _component(element: Element) -> _Component:
     return _Component(name, f"line {element.line}, field {name!r}", id_, facts, is_time, required)
 
 
-def _urn(element: Element) -> str:
-    urn = element.first("URN")
-    return urn.text if urn is not None else ""
+_NAMED = {"TimeDimension": "TIME_PERIOD", "PrimaryMeasure": "OBS_VALUE"}  # fixed in version 2.1
 
 
-def _id_of(urn: str) -> str:
-    """Return the id in a URN such as urn:sdmx:org.sdmx.infomodel.codelist.Codelist=ECB:CL_FREQ(1.0)."""
-    return urn.rpartition("=")[2].rpartition(":")[2].partition("(")[0]
+def _ref(facts: Mapping[str, Any], prefix: str = "id", version: str = "version") -> str:
+    return f"{facts.get('agencyID', '')}:{facts.get(prefix, '')}({facts.get(version, '1.0')})"
+
+
+def _referred(element: Element | None) -> str:
+    """Return the reference of an element: by attributes (Ref), by a URN in an element, or by a URN as text."""
+    if element is None:
+        return ""
+    ref, urn = element.first("Ref"), element.first("URN")
+    if ref is None:
+        return _reference_in(element.text or (urn.text if urn is not None else ""))
+    if "maintainableParentID" in ref.attributes:
+        return f"{_ref(ref.attributes, 'maintainableParentID', 'maintainableParentVersion')}.{ref.attributes.get('id')}"
+    return _ref(ref.attributes)
+
+
+def _reference_in(urn: str) -> str:
+    """Return the reference in a URN such as urn:sdmx:org.sdmx.infomodel.codelist.Codelist=ECB:CL_FREQ(1.0)."""
+    return urn.rpartition("=")[2]
 
 
 def _name(element: Element) -> str:
@@ -160,22 +215,30 @@ def _name(element: Element) -> str:
 def _json(file: File) -> tuple[dict[str, _List], list[_Component]]:
     document = read_json_table(file.raw, file.what)
     data = document.get("data", document)
-    lists: dict[str, _List] = {}
+    lists = []
     for kind, items in (("codelists", "codes"), ("valueLists", "valueItems")):
         for at, each in _tables(data, kind, file):
             pairs = [(str(code.get("id", "")), _label(code)) for _, code in _tables(each, items, file)]
             whole = each.get("isPartial") is not True and not each.get("codelistExtensions")
-            lists[str(each.get("id", at))] = _List(pairs, f"{kind}[{at}] {str(each.get('id', ''))!r}", whole)
+            where = f"{kind}[{at}] {str(each.get('id', ''))!r}"
+            lists.append((ref := _ref({"id": at, **each}), _List(ref, pairs, where, whole)))
+    concepts = {
+        f"{_ref(scheme)}.{concept.get('id')}": concept.get("coreRepresentation")
+        for _, scheme in _tables(data, "conceptSchemes", file)
+        for _, concept in _tables(scheme, "concepts", file)
+    }
+    definitions = _by_name((_ref({"id": at, **each}), each) for at, each in _tables(data, "dataStructures", file))
+    if not definitions or file.lists:
+        return _by_name(lists), []
+    parts = one_of(definitions, file, "data structure").get("dataStructureComponents") or {}
+    if not isinstance(parts, Mapping):
+        raise file.problem("dataStructures", "dataStructureComponents must be a table")
     components: list[_Component] = []
-    for _, definition in list(_tables(data, "dataStructures", file))[:1]:
-        parts = definition.get("dataStructureComponents") or {}
-        if not isinstance(parts, Mapping):
-            raise file.problem("dataStructures[0]", "dataStructureComponents must be a table")
-        for group, kinds in _GROUPS.items():
-            inner = parts.get(group) or {}
-            for kind in kinds:
-                components += [_json_component(each, kind, at, file) for at, each in _tables(inner, kind, file)]
-    return lists, components
+    for group, kinds in _GROUPS.items():
+        inner = parts.get(group) or {}
+        for kind in kinds:
+            components += [_json_component(each, kind, at, concepts, file) for at, each in _tables(inner, kind, file)]
+    return _by_name(lists), components
 
 
 _GROUPS = {
@@ -200,17 +263,18 @@ def _label(item: Mapping[str, Any]) -> str:
     return str(item.get("name") or english or "")
 
 
-def _json_component(each: Mapping[str, Any], kind: str, at: int, file: File) -> _Component:
-    name = str(each.get("id", ""))
+def _json_component(each: Mapping[str, Any], kind: str, at: int, concepts: Mapping[str, Any], file: File) -> _Component:
+    identity = _reference_in(str(each.get("conceptIdentity") or ""))
+    name = str(each.get("id") or identity.rpartition(".")[2])
     where = f"{kind}[{at}] {name!r}"
-    form = each.get("localRepresentation") or {}
+    form = each.get("localRepresentation") or concepts.get(identity) or {}
     if not name or not isinstance(form, Mapping):
-        raise file.problem(where, "a component has an id, and localRepresentation is a table")
+        raise file.problem(where, "a component has an id, and its representation is a table")
     facts = form.get("textFormat") or form.get("format") or {}
     facts = facts if isinstance(facts, Mapping) else {}
     required = kind == "dimensions" or "mandatory" in (
         str(each.get("assignmentStatus")).lower(),
         str(each.get("usage")).lower(),
     )
-    urn = str(form.get("enumeration") or "")
-    return _Component(name, where, _id_of(urn), facts, kind.startswith("time"), required)
+    ref = _reference_in(str(form.get("enumeration") or ""))
+    return _Component(name, where, ref, facts, kind.startswith("time"), required)
