@@ -73,4 +73,4 @@ class Cost:
     rounds: int = 0
     messages: int = 0
     bytes: int = 0
-    parties: dict[str, PartyCost] = field(default_factory=dict)
+    parties: dict[str, PartyCost] = field(default_factory=dict, repr=False)

@@ -75,7 +75,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class _SumResult(RunResult):
-    leakage: Mapping[str, Leak]
+    leakage: Mapping[str, Leak] = field(repr=False)
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     included: tuple[str, ...]  # whose rows are in the sum

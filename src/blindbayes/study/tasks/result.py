@@ -92,7 +92,7 @@ class RunResult:
 class ContributorResult(RunResult):
     """The result at a site that learned no model: the reports, and nothing else."""
 
-    leakage: Mapping[str, Leak]
+    leakage: Mapping[str, Leak] = field(repr=False)
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     report: LeakReport = field(repr=False)
@@ -133,7 +133,7 @@ class Result(RunResult):
 
     model: BaseNaiveBayes = field(repr=False)
     statistics: Statistics | None = field(repr=False)  # exact, or noisy if the study has an epsilon; None: only ratios opened
-    leakage: Mapping[str, Leak]
+    leakage: Mapping[str, Leak] = field(repr=False)
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     included: tuple[str, ...]  # whose rows are in the sum of this run
@@ -173,7 +173,7 @@ class JointResult(RunResult):
     """The result of a study whose model stays in shares."""
 
     model: JointModel = field(repr=False)
-    leakage: Mapping[str, Leak]
+    leakage: Mapping[str, Leak] = field(repr=False)
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     included: tuple[str, ...]
