@@ -19,6 +19,7 @@ import pytest
 
 from blindbayes.cli import root
 from blindbayes_papers import PAPERS
+from blindbayes_papers.quotations import quotations
 from blindbayes_papers.zafarani2020.audit import SMALL_BOOK
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,16 @@ def test_every_item_of_every_paper_has_one_line() -> None:
     numbers = [number for paper in PAPERS for number, _ in items(paper)]
     assert sorted(numbers) == sorted(set(range(1, 98)) - ILLUSTRATIONS)
     assert len(numbers) == 93
+
+
+def test_lines_about_a_theorem_name_the_protocol_that_it_is_about() -> None:
+    """Theorem 1 of Vaidya et al. is the composition theorem, so that Theorem 2 is about Protocol 1, and so on."""
+    lines = (ROOT / "papers" / "blindbayes_papers" / "vaidya2008" / "README.md").read_text("utf-8").splitlines()
+    about = {found[1]: found[2] for line in lines if (found := re.match(r"\| \d+ \| (Theorem \d+): ([^|]+)", line))}
+    quoted = {entry["where"]: entry["words"] for entry in quotations("vaidya2008").values()}
+    assert len(about) == 7
+    for theorem, what in about.items():
+        assert re.findall(r"Protocol \d", what) == re.findall(r"Protocol \d", quoted[theorem]), theorem
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each.startswith("blindbayes ")])

@@ -215,6 +215,10 @@ def page(
         f"{paper.paper_sfe('sums', 16):.2f} s there.</li>"
         "<li>Table 5 calls the answer accurate with probability s_B / n_B. It is a binomial estimate: exact with a small "
         "probability only, and off by the errors above.</li>"
+        "<li>Section 4.2 says that zero-knowledge proofs extend Algorithm 2 to parties that behave arbitrarily. A proof of one "
+        "power holds Bob (option proofs of set_intersection); an Alice that gives each item a power of its own reads which of "
+        "them Bob has, and can prove nothing about hashes whose input stays hidden. "
+        "tests/papers/kikuchi2011/test_kikuchi_attacks.py runs it against both algorithms.</li>"
         "<li>r_i from Z_q (Algorithm 3, step 3) lets Legendre symbols show s_B / n_B; "
         "here r_i is a uniform element of the group.</li></ul>",
     ]

@@ -50,6 +50,10 @@ NOT_UNIFORM = (
     "A share is not uniform: it is a table of logarithms of the sizes that its holder learned, and reveals to another reader "
     "what they revealed to the holder."
 )
+DEVIATES = (
+    "An attribute holder that deviates can learn which of its persons have which class, all of them in one training, and "
+    "nothing catches it."
+)
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -63,7 +67,7 @@ class IntersectionParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class ExactParams(IntersectionParams, frozen=True, forbid_unknown_fields=True):
     """Options of set_intersection."""
 
-    proofs: Annotated[bool, "each party proves that it raised all elements to one power of its own"] = False
+    proofs: Annotated[bool, "the class holder proves that it raised all elements to one power of its own"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +219,8 @@ class IntersectionTask(ShareTask[LogTables]):
 
     def security(self) -> tuple[str, str]:
         return (
-            "Security: parties that follow the protocol and look at what they received (semi-honest); decisional "
-            "Diffie-Hellman.",
+            f"Security: parties that follow the protocol and look at what they received (semi-honest); decisional "
+            f"Diffie-Hellman. {DEVIATES}",
             "",
         )
 
@@ -261,9 +265,10 @@ class ExactTask(IntersectionTask):
         if not self.proofs:
             return super().security()
         return (
-            "Security: training holds against parties that deviate (zero-knowledge proofs): each count is that of two sets "
-            "which their owners chose without knowing the other's. Which identifiers a party enters nothing checks. Decisional "
-            "Diffie-Hellman, random oracle. Classification: parties that follow the protocol.",
+            "Security: attribute holders that follow the protocol (semi-honest). A class holder that deviates in training is "
+            "caught (zero-knowledge proofs): a count is that of the holder's set and of one set of the class holder, which "
+            "nothing checks. Decisional Diffie-Hellman, random oracle. Classification: parties that follow the protocol. "
+            f"{DEVIATES}",
             "",
         )
 

@@ -1,14 +1,16 @@
-"""Algorithm 3 as printed shows Alice how far Bob thinned his set; ours does not."""
+"""Algorithm 3 as printed shows Alice how far Bob thinned his set; ours does not. An Alice that deviates reads the matching."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import blindbayes_papers.kikuchi2011.distorted_intersection as distorted
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
-from blindbayes_papers.kikuchi2011.attacks import PrintedGroup, kept_share
+from blindbayes_papers.kikuchi2011 import set_intersection as exact
+from blindbayes_papers.kikuchi2011.attacks import PrintedGroup, kept_share, read_matching
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, posterior
 from blindbayes_papers.kikuchi2011.set_intersection.groups import SAFE_PRIME, SafePrime
 from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked
@@ -47,3 +49,37 @@ def test_a_known_share_leaves_few_bits_about_the_size_of_the_intersection() -> N
     """What the attack buys: the posterior of SPEC.md with and without p."""
     assert entropy(posterior(20, 100, bob_items=100)) > 5.5
     assert entropy(posterior(20, 100, keep=0.5)) < 5
+
+
+@pytest.mark.parametrize("proofs", [False, True])
+def test_an_alice_with_a_power_for_each_item_reads_which_of_them_bob_has(proofs: bool) -> None:
+    """As SPEC.md says, and no proof of Bob's prevents it; an Alice that follows learns the number alone."""
+    runs = local_runs(["alice", "bob"], coins=coins("run"))
+    mine, theirs = ([b"item %d" % at for at in numbers] for numbers in ((7, 1, 9, 2, 4), (2, 3, 4, 5, 6, 7)))
+    roles = {
+        "alice": read_matching(runs["alice"], "bob", mine, coins("a"), proofs=proofs),
+        "bob": exact.bob(runs["bob"], "alice", theirs, coins("b"), proofs=proofs),
+    }
+    outcome = run_in_memory(roles)
+    assert outcome.error is None
+    assert outcome.outputs["alice"] == (0, 3, 4)  # items 7, 2 and 4
+    roles = {
+        "alice": exact.alice(runs["alice"], "bob", mine, coins("a"), proofs=proofs),
+        "bob": exact.bob(runs["bob"], "alice", theirs, coins("b"), proofs=proofs),
+    }
+    honest = run_in_memory(roles).outputs["alice"]
+    assert (honest.size, honest.matching) == (3, None)
+
+
+def test_of_a_thinned_set_she_reads_who_was_kept() -> None:
+    runs = local_runs(["alice", "bob"], coins=coins("run"))
+    mine, theirs = ([b"item %d" % at for at in range(first, first + 20)] for first in (0, 4))
+    roles = {
+        "alice": read_matching(runs["alice"], "bob", mine, coins("a"), thinned=True),
+        "bob": distorted.bob(runs["bob"], "alice", theirs, coins("b")),
+    }
+    outcome = run_in_memory(roles)
+    assert outcome.error is None
+    kept = outcome.outputs["alice"]
+    assert 0 < len(kept) < 16
+    assert set(kept) <= set(range(4, 20))

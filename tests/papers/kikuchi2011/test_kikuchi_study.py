@@ -156,8 +156,10 @@ def test_a_study_with_proofs_gives_the_same_model_and_states_what_they_hold_agai
     asked = {"bank": X[["u"]][:30], "shop": X[["v", "w"]][:30]}
     plain, proved = (results[proofs].model.predict(asked, coins=coins("ask")) for proofs in (False, True))
     assert (plain == proved).all()
-    assert "training holds against parties that deviate" in results[True].statement
-    assert "semi-honest" in results[False].statement
-    assert results[True].cost.messages == results[False].cost.messages + 2 * 2 * 4  # two proofs per value and class
+    assert "class holder that deviates in training is caught" in results[True].statement
+    assert "class holder that deviates" not in results[False].statement
+    for result in results.values():
+        assert "attribute holder that deviates can learn which of its persons have which class" in result.statement
+    assert results[True].cost.messages == results[False].cost.messages + 2 * 4  # a proof per value and class
     with pytest.raises(ConfigError, match="proofs"):
         study(protocol="distorted_intersection", options={"queries": 100, "proofs": True})

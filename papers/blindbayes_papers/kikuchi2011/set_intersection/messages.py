@@ -18,7 +18,7 @@ class ItemsLockedTwice(EncryptedMessage, frozen=True):
 
 
 class PowerProved(KeyMessage, frozen=True):
-    """The public key of the sender's secret power, and the proof that it knows it and used no other."""
+    """The public key of Bob's secret power, and the proof that he raised all of Alice's elements to it."""
 
     public: bytes
     proof: bytes

@@ -24,7 +24,7 @@ PROOF_BYTES = ROUNDS // 8 + ROUNDS * SCALAR_BYTES
 
 @dataclass(frozen=True, slots=True)
 class PowerStatement:
-    """`after` holds the elements of `before` under the secret of a public key; with empty lists, that secret is known.
+    """`after` holds the elements of `before` under the secret of a public key.
 
     `context` is what the proof is bound to besides: session, prover and the list that the prover locked.
     """

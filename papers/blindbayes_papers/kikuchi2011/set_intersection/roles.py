@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import DataError, LocalProtocolError, PeerProtocolError
@@ -43,9 +43,6 @@ def alice(
     coins.shuffle(order)
     locked = [group.power(secret, group.hash(items[at])) for at in order]
     yield Send(bob_name, ItemsLocked(b"".join(locked)))  # step 1
-    if proofs:
-        mine = _statement(session, run.me, b"".join(locked), (), ())
-        yield Send(bob_name, PowerProved(public_of(secret), mine.prove(secret, coins)))
     theirs = yield from receive(bob_name, ItemsLocked)
     twice = yield from receive(bob_name, ItemsLockedTwice)
     known = Counter(group.power(secret, element) for element in cut(theirs.elements, group, bob_name))  # step 3
@@ -54,8 +51,8 @@ def alice(
         raise PeerProtocolError("the items did not all come back", party=bob_name)
     if proofs:
         shown = yield from receive(bob_name, PowerProved)
-        statement = _statement(session, bob_name, theirs.elements, locked, own)
-        replace(statement, ordered=matching).require(shown.public, shown.proof, bob_name)
+        statement = _statement(session, bob_name, theirs.elements, locked, own, matching)
+        statement.require(shown.public, shown.proof, bob_name)
     size = sum(element in known for element in own)
     if not matching:
         return Intersection((yield from open_value(SIZE, size)))
@@ -78,9 +75,6 @@ def bob(
     session = yield from agree(run, alice_name, "set_intersection", facts(group, matching, proofs), coins)
     secret = group.secret(coins)
     received = yield from receive(alice_name, ItemsLocked)
-    if proofs:
-        shown = yield from receive(alice_name, PowerProved)
-        _statement(session, alice_name, received.elements, (), ()).require(shown.public, shown.proof, alice_name)
     own = [group.power(secret, group.hash(item)) for item in items]
     coins.shuffle(own)
     yield Send(alice_name, ItemsLocked(b"".join(own)))  # step 2
@@ -90,13 +84,15 @@ def bob(
         coins.shuffle(twice)  # in Alice's order they would show her which items match
     yield Send(alice_name, ItemsLockedTwice(b"".join(twice)))
     if proofs:
-        mine = replace(_statement(session, run.me, b"".join(own), locked, twice), ordered=matching)
+        mine = _statement(session, run.me, b"".join(own), locked, twice, matching)
         yield Send(alice_name, PowerProved(public_of(secret), mine.prove(secret, coins)))
 
 
-def _statement(session: bytes, party: str, own: bytes, before: Sequence[bytes], after: Sequence[bytes]) -> PowerStatement:
+def _statement(
+    session: bytes, party: str, own: bytes, before: Sequence[bytes], after: Sequence[bytes], ordered: bool
+) -> PowerStatement:
     """Return what `party` proves of `after`, bound to the list `own` that it sent."""
-    return PowerStatement(session + hashlib.sha512(own).digest() + party.encode(), before, after)
+    return PowerStatement(session + hashlib.sha512(own).digest() + party.encode(), before, after, ordered)
 
 
 def facts(group: CommutingGroup, matching: bool, proofs: bool) -> bytes:
