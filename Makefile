@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ALONE = { test $$? = 1 && echo "Once more, by itself, what failed beside others:" && \
 	$(BIN)/pytest --last-failed --last-failed-no-failures none -rA --no-header
 
-.PHONY: help setup demo test test-fast test-tenth test-off audit sabotage sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release release-check clean
+.PHONY: help setup demo test test-fast test-tenth test-off coverage audit sabotage sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release release-check advisories release-emulate image image-test clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ test-one: $(BUILT)  ## The tests of one place: make test-one T=tests/report
 test-off: $(BUILT)  ## Protocols and their attacks without kernels, by numpy alone
 	BLINDBAYES_KERNELS=off $(BIN)/pytest -n auto --dist worksteal tests/crypto tests/protocols tests/attacks tests/adversary
 
+coverage: $(BUILT)  ## Which lines of src the default test suite runs: out/coverage.xml
+	COVERAGE_CORE=sysmon COVERAGE_FILE=out/.coverage $(BIN)/pytest -n auto --dist worksteal --cov blindbayes --cov-report xml:out/coverage.xml --cov-report term:skip-covered
+
 audit: $(BUILT)  ## Try to refute the privacy of our own mechanisms
 	$(BIN)/python tests/audits
 
@@ -111,16 +114,16 @@ peers: $(BUILT)  ## Beside scikit-learn, diffprivlib, python-paillier, openmined
 hooks: $(BUILT)  ## Run lint before every commit (installs a hook of pre-commit, which must be there)
 	pre-commit install
 
-lock: $(BUILT)  ## Renew the pinned locks (needs uv in the environment)
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group dev --generate-hashes \
-		--no-emit-index-url --no-header --quiet --no-emit-package pyspark --no-emit-package blindbayes \
+LOCK = $(RELEASE)/bin/uv pip compile $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
+
+lock: $(RELEASE)/.ready  ## Bring the locks up to pyproject.toml; UPGRADE=--upgrade: to the newest versions too
+	$(LOCK) pyproject.toml --all-extras --group dev --no-emit-package pyspark --no-emit-package blindbayes \
 		--no-emit-package blindbayes-papers --output-file requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra agent --group build --generate-hashes \
-		--no-emit-index-url --no-header --quiet --constraint requirements.lock --output-file requirements-demo.lock
-	echo 'pyspark>=4,<4.1' | $(BIN)/uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --quiet --output-file engines/spark.lock
-	$(BIN)/uv pip compile --group release --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --quiet --output-file requirements-release.lock
+	$(LOCK) pyproject.toml --extra agent --group build --constraint requirements.lock --output-file requirements-demo.lock
+	$(LOCK) pyproject.toml --extra agent --extra excel --extra ids --extra oidc --extra postgres --group build \
+		--no-emit-package blindbayes --constraint requirements.lock --output-file requirements-image.lock
+	echo 'pyspark>=4,<4.1' | $(LOCK) - --output-file engines/spark.lock
+	$(LOCK) --group release --output-file requirements-release.lock
 
 $(RELEASE)/.ready: requirements-release.lock
 	@$(PYTHON) -m venv $(RELEASE)
@@ -132,8 +135,20 @@ release: $(RELEASE)/.ready  ## Build sdist and wheels (x86-64, aarch64, pure) of
 	$(RELEASE)/bin/python tools/release.py build dist
 	@ls -l dist
 
-release-check: $(BUILT) release  ## Build twice and compare, bill of materials, licences, and use the wheel on every Python here
+release-check: $(BUILT) release  ## Build twice and compare, bill of materials, licences, manifests; use the wheel on every Python here
 	$(RELEASE)/bin/python tools/release.py check dist
+
+advisories: $(RELEASE)/.ready  ## Known vulnerabilities of all pinned libraries (needs the index's advisories)
+	for lock in requirements*.lock engines/*.lock; do $(RELEASE)/bin/pip-audit --disable-pip --require-hashes -r $$lock || exit 1; done
+
+release-emulate: release  ## Train with the aarch64 wheel under qemu (Debian: mmdebstrap, qemu-user-static)
+	$(RELEASE)/bin/python tools/release.py emulate dist out/aarch64
+
+image:  ## Build the image of one site into out/image, without a registry (Debian: buildah, mmdebstrap, uidmap)
+	python3 tools/image.py out/image
+
+image-test: $(BUILT)  ## Three sites of compose and the pods of deploy/kubernetes, run from that image (root; Debian: crun, iproute2)
+	$(BIN)/pytest -m slow -rs tests/agent/test_image.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis out

@@ -42,6 +42,20 @@ print(json.dumps([[each.statistics_.class_counts.tolist() for each in plain], le
 """
 
 
+ELSEWHERE = """
+import pyarrow as pa
+from blindbayes import Categorical, Codebook, NaiveBayes, PrivateNaiveBayes, RowStudy, cli
+
+book = Codebook("y", ("a", "b"), (Categorical("c", ("x", "z")),))
+table = pa.table({"y": ["a", "b"] * 50, "c": ["x", "z", "z", "x"] * 25})
+joint = RowStudy(book).simulate({"north": table, "south": table, "west": table}).model
+assert joint.statistics_.class_counts.tolist() == [150, 150]
+PrivateNaiveBayes(book, epsilon=1.0).fit(table).save("model.json")
+cli.main()
+"""
+NO_POSIX = {"fcntl", "grp", "pwd", "resource", "termios"}
+
+
 def run(folder: Path, program: str, names: set[str]) -> subprocess.CompletedProcess[str]:
     (folder / "sitecustomize.py").write_text(BLOCKED.format(names=names))
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", ""), str(ROOT / "src")])
@@ -101,3 +115,12 @@ def test_every_extra_of_the_table_exists_and_none_of_its_libraries_is_a_core_dep
         for each in project["dependencies"]
     }
     assert not core & {"grpcio", "starlette", "uvicorn", "ibis-framework", "duckdb", "gmpy"}
+
+
+@pytest.mark.parametrize("command", ["site init north --name north", "site serve", "demo --out demo", "study run study.toml"])
+def test_without_file_locks_the_library_works_and_sites_are_refused(command: str, tmp_path: Path) -> None:
+    program = f"import sys; sys.argv = ['blindbayes', *{command.split()!r}]\n{ELSEWHERE}"
+    done = run(tmp_path, program, NO_POSIX)
+    assert (tmp_path / "model.json").exists(), done.stderr[-2000:]
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert "Linux or macOS" in done.stderr

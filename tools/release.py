@@ -1,10 +1,11 @@
 """Build what an index accepts and check it: `make release-check` runs this with the tools of requirements-release.lock.
 
     python tools/release.py build dist              # sdist, wheels of blindbayes (x86-64, aarch64, pure) and of the papers
-    python tools/release.py check dist              # the same bytes twice, bill of materials, licences, install and use
+    python tools/release.py check dist              # the same bytes twice, bills of materials, licences, manifests, use
+    python tools/release.py emulate dist ROOT       # use the aarch64 wheel under qemu; ROOT: Debian's arm64 Python
 
 `check` needs no forge. It installs the repaired wheel into an empty environment of each Python (3.11 or later) on the path,
-with its dependencies from the package index, and uses it there.
+with its dependencies from the package index, and uses it there. The pure wheel is used with the first of them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import argparse
 import functools
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -30,6 +33,7 @@ TARGETS = {  # the compiler of each wheel; auditwheel refuses what needs a newer
     "aarch64": f"{sys.executable} -m ziglang cc -target aarch64-linux-gnu.2.17",
     "any": "none",
 }
+KUBERNETES = ("1.25", "1.37")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 ALLOWED = re.compile(
     r"Apache|BSD|MIT|ISC|PSF|Python Software|Mozilla Public License 2|MPL-2|Zlib|HPND|Unlicense|CC0|Public Domain|LGPL|Lesser"
@@ -48,25 +52,28 @@ pooled = NaiveBayes(book).fit(pa.concat_tables([table] * 3)).statistics_
 joint = RowStudy(book).simulate({"north": table, "south": table, "west": table}).model.statistics_
 assert joint.class_counts.tolist() == pooled.class_counts.tolist()
 PrivateNaiveBayes(book, epsilon=1.0).fit(table).predict(table)
-assert kernels.active() is not None, "the kernels of the wheel do not load"
-print(sys.version.split()[0])
+assert (kernels.active() is None) == ("pure" in sys.argv), f"kernels of this wheel: {kernels.active()}"
+print("trained on Python", sys.version.split()[0], "kernels", kernels.active())
 """
+DEBIAN = "trixie"  # its arm64 Python runs the aarch64 wheel
 
 
 def build(out: Path) -> None:
-    """Build the sdist, three wheels and the papers' distribution into a folder."""
+    """Build the sdist, three wheels and the papers' distribution of the last commit into a folder."""
     out.mkdir(parents=True, exist_ok=True)
-    hatch(ROOT, "sdist", out)
+    with tempfile.TemporaryDirectory() as raw:
+        sources = exported(Path(raw) / "sources")
+        for folder in (sources, sources / "papers"):
+            hatch(folder, "sdist", out)
+        hatch(sources / "papers", "wheel", out)
     for compiler in TARGETS.values():
         with tempfile.TemporaryDirectory() as raw:
-            hatch(clean_copy(Path(raw)), "wheel", Path(raw) / "dist", CC=compiler)
+            hatch(exported(Path(raw) / "sources"), "wheel", Path(raw) / "dist", CC=compiler)
             (wheel,) = (Path(raw) / "dist").iterdir()
             if compiler == "none":
                 shutil.copy(wheel, out)
             else:
                 run("auditwheel", "repair", "-w", str(out), str(wheel))
-    for kind in ("sdist", "wheel"):
-        hatch(ROOT / "papers", kind, out)
 
 
 def hatch(folder: Path, kind: str, out: Path, **environment: str) -> None:
@@ -74,14 +81,13 @@ def hatch(folder: Path, kind: str, out: Path, **environment: str) -> None:
     run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out), cwd=folder, **environment)
 
 
-def clean_copy(folder: Path) -> Path:
-    """Copy the sources of a wheel, so that the library in the tree stays as it is."""
-    copy = folder / "source"
-    copy.mkdir()
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__", "_kernels.so*"))
-    return copy
+def exported(folder: Path) -> Path:
+    """Write the last commit to a new folder: what is not committed is in no release."""
+    folder.mkdir()
+    packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 def check(out: Path) -> None:
@@ -97,9 +103,11 @@ def check(out: Path) -> None:
     wheels = {name: [path.name for path in out.glob(f"blindbayes-*{name}.whl")] for name in TARGETS}
     require(all(len(found) == 1 for found in wheels.values()), f"one wheel per target is expected: {wheels}")
     require_licences()
-    (native,) = out.glob("blindbayes-*x86_64.whl")
-    for version in PYTHONS:
-        use(version, native)
+    require_manifests()
+    (native,), (pure,) = (list(out.glob(f"blindbayes-*{name}.whl")) for name in ("x86_64", "none-any"))
+    used = [use(version, native) for version in PYTHONS]
+    require(any(used), "no Python of " + ", ".join(PYTHONS) + " is on the path")
+    use(PYTHONS[used.index(True)], pure, "pure")
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -140,18 +148,60 @@ def require_licences() -> None:
     print(f"licences: {len(asked)} distributions, all permissive or weak copyleft")  # noqa: T201
 
 
-def use(version: str, wheel: Path) -> None:
-    """Install a wheel into an empty environment of one Python version and train with it."""
-    python = shutil.which(f"python{version}")
+def require_manifests() -> None:
+    """Check deploy/kubernetes against the API schemas of the oldest and the newest Kubernetes that are known here."""
+    import kubernetes_validate
+    import yaml
+
+    count = 0
+    for path in sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml")):
+        for resource in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if resource["kind"] != "Kustomization":
+                for version in KUBERNETES:
+                    kubernetes_validate.validate(resource, version, strict=True)
+                count += 1
+    print(f"kubernetes: {count} resources match the schemas of {' and '.join(KUBERNETES)}")  # noqa: T201
+
+
+def interpreter(version: str) -> str | None:
+    """Return the path of a Python that starts: a shim of pyenv may stand for one that is not chosen."""
+    for folder in os.get_exec_path():
+        path = Path(folder) / f"python{version}"
+        if path.is_file() and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:  # noqa: S603
+            return str(path)
+    return None
+
+
+def use(version: str, wheel: Path, *kind: str) -> bool:
+    """Install a wheel into an empty environment of one Python version and train with it. Returns False without that Python."""
+    python = interpreter(version)
     if python is None:
         require(os.environ.get("CI") != "true", f"python{version} is not on the path")
         print(f"python{version}: skipped, it is not on the path")  # noqa: T201
-        return
+        return False
     with tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "venv", folder)
         run(f"{folder}/bin/pip", "install", "--quiet", "--no-compile", str(wheel))
-        run(f"{folder}/bin/python", "-c", USE, cwd=Path(folder))
+        run(f"{folder}/bin/python", "-c", USE, *kind, cwd=Path(folder))
         run(f"{folder}/bin/blindbayes", "--version", "-v", cwd=Path(folder))
+    return True
+
+
+def emulate(out: Path, root: Path) -> None:
+    """Train with the aarch64 wheel under qemu, which needs no ARM machine and runs nothing of the root while it is made."""
+    if not root.exists():
+        made = root.with_name(f"{root.name}.part")
+        shutil.rmtree(made, ignore_errors=True)
+        run("mmdebstrap", "--variant=extract", "--arch=arm64", "--include=python3,libstdc++6", DEBIAN, str(made))
+        (made / "lib").symlink_to("usr/lib")
+        made.rename(root)
+    (wheel,), (python,) = out.glob("blindbayes-*aarch64.whl"), root.glob("usr/bin/python3.[0-9]*")
+    with tempfile.TemporaryDirectory() as folder:
+        tags = [f"--platform=manylinux_2_{minor}_aarch64" for minor in range(17, 40)] + ["--platform=manylinux2014_aarch64"]
+        version = python.name.removeprefix("python")
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:", "--target", folder,
+            "--python-version", version, "--implementation", "cp", *tags, str(wheel))  # fmt: skip
+        run("qemu-aarch64-static", "-L", str(root), "-E", f"PYTHONPATH={folder}", str(python), "-c", USE, cwd=Path(folder))
 
 
 def run(*command: str, cwd: Path = ROOT, **environment: str) -> None:
@@ -176,12 +226,17 @@ def require(holds: bool, message: str) -> None:
 
 
 def main() -> None:
-    """Build or check."""
+    """Build, check or emulate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["build", "check"])
+    parser.add_argument("step", choices=["build", "check", "emulate"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("root", type=Path, nargs="?", default=ROOT / "out" / "aarch64", help="of emulate; made if missing")
     options = parser.parse_args()
-    {"build": build, "check": check}[options.step](options.folder.resolve())
+    folder = options.folder.resolve()
+    if options.step == "emulate":
+        emulate(folder, options.root.resolve())
+    else:
+        {"build": build, "check": check}[options.step](folder)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,22 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from blindbayes.console.port import metrics
+from blindbayes import __version__
+from blindbayes.console.port import metrics, probes
 from blindbayes.testing.loopback import free_port
+from support.locks import pins
 from support.sites import Office, bounded
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+IMAGE_TOOL = (DEPLOY.parent / "tools" / "image.py").read_text()
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 
 
@@ -25,7 +31,7 @@ def test_the_image_is_glibc_not_root_and_starts_the_agent() -> None:
     lines = [
         line for line in (DEPLOY / "Containerfile").read_text().replace("\\\n", "").splitlines() if line and line[0] != "#"
     ]
-    known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    known = {"ARG", "FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
     assert {line.split()[0] for line in lines} <= known
     assert all("alpine" not in line and ":latest" not in line for line in lines if line.startswith("FROM"))
     assert [line for line in lines if line.startswith("USER")] == ["USER 7440"]
@@ -37,6 +43,15 @@ def test_the_image_is_glibc_not_root_and_starts_the_agent() -> None:
     copied = {name for line in lines if line.startswith("COPY") and "--from" not in line for name in line.split()[1:-1]}
     assert all((DEPLOY.parent / name).exists() for name in copied)
     assert copied >= {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src"}  # what a wheel is made from
+    assert copied == set(re.findall(r'"([\w.-]+)"', re.search(r"^CONTEXT = .*$", IMAGE_TOOL, re.M)[0]))
+
+
+def test_the_image_holds_what_an_agent_imports_in_pinned_versions() -> None:
+    whole, part = pins("requirements.lock"), pins("requirements-image.lock")
+    assert all(whole[pin] == hashes for pin, hashes in part.items())
+    optional = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = {re.split(r"[<>=\[]", line)[0] for extra in ("agent", "oidc", "sql", "postgres") for line in optional[extra]}
+    assert needed - {"blindbayes"} <= {library for library, _ in part}
 
 
 @pytest.mark.slow
@@ -98,6 +113,71 @@ def test_the_three_sites_of_the_trial_are_confined_and_know_each_other() -> None
         assert {each for each in mounted if not each.startswith(".")} <= set(trial["volumes"])
         assert all((DEPLOY / each).exists() for each in mounted if each.startswith("."))
     subprocess.run(["sh", "-n", str(DEPLOY / "trial.sh")], check=True)
+
+
+def resources() -> Iterator[dict[str, Any]]:
+    """The resources of deploy/kubernetes that are applied to a cluster."""
+    listed = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())["resources"]
+    assert {path.name for path in (DEPLOY / "kubernetes").iterdir()} == {"kustomization.yaml", *listed}
+    for name in listed:
+        yield from yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text())
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The specs of the pods, by the kind that makes them."""
+    found = {}
+    for each in resources():
+        if each["kind"] == "StatefulSet":
+            found["StatefulSet"] = each["spec"]["template"]["spec"]
+        elif each["kind"] == "CronJob":
+            found["CronJob"] = each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return found
+
+
+def test_pods_keep_to_the_restricted_profile_and_get_secrets_by_reference() -> None:
+    assert set(pods()) == {"StatefulSet", "CronJob"}
+    assert "Secret" not in {each["kind"] for each in resources()}
+    for pod in pods().values():
+        assert pod["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+        person = pod["securityContext"]
+        assert (person["runAsNonRoot"], person["runAsUser"], person["fsGroup"]) == (True, 7440, 7440)
+        assert person["fsGroupChangePolicy"] == "OnRootMismatch"
+        assert person["seccompProfile"] == {"type": "RuntimeDefault"}
+        kinds = {each["name"]: set(each) - {"name"} for each in pod["volumes"]}
+        assert set().union(*kinds.values()) <= {"persistentVolumeClaim", "secret", "emptyDir"}
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            rights = container["securityContext"]
+            assert rights["readOnlyRootFilesystem"] is True
+            assert rights["allowPrivilegeEscalation"] is False
+            assert rights["capabilities"] == {"drop": ["ALL"]}
+            given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+            assert set(given) <= {"BLINDBAYES_CONFIG", "BLINDBAYES_PASSPHRASE_FILE", "BLINDBAYES_SITE__METRICS"}
+            for each in container["volumeMounts"]:
+                assert each.get("readOnly", False) == (kinds[each["name"]] == {"secret"} or each["name"] == "tables")
+            assert {"memory"} <= set(container["resources"]["limits"])
+
+
+def test_probes_and_network_policies_name_ports_and_paths_of_an_agent() -> None:
+    (agent,) = pods()["StatefulSet"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in agent["ports"]}
+    asked = {agent[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert asked <= {route.path for route in probes(None, lambda _: False)}  # type: ignore[arg-type]
+    assert {agent[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")} <= set(ports)
+    (service,) = (each["spec"] for each in resources() if each["kind"] == "Service")
+    assert {each["targetPort"] for each in service["ports"]} == {"sites"}
+    policies = {each["metadata"]["name"]: each["spec"] for each in resources() if each["kind"] == "NetworkPolicy"}
+    assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in policies.values())
+    closed = policies["blindbayes-nothing"]
+    assert not {"ingress", "egress"} & set(closed)
+    assert closed["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "blindbayes"}
+    assert {port["port"] for rule in policies["blindbayes-agent"]["ingress"] for port in rule["ports"]} == set(ports.values())
+
+
+def test_the_image_of_the_manifests_is_this_release() -> None:
+    (image,) = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())["images"]
+    assert image["newTag"] == __version__
+    assert {each["image"] for pod in pods().values() for each in pod["containers"]} == {image["name"]}
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze: apt install systemd")

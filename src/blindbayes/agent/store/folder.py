@@ -13,7 +13,6 @@ shares/<run>.share  this site's shares of models over columns, by training run; 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -41,6 +40,11 @@ from blindbayes.errors import ConfigError, LedgerError
 from blindbayes.io.files import make_private_folder, sync, write_whole
 from blindbayes.net.identity import Card, Identity, pin, pinned, read_card, require_name
 from blindbayes.study.file import StudyFile
+
+try:
+    import fcntl
+except ImportError as error:
+    raise ConfigError("a site needs file locks: run it on Linux or macOS (the library itself runs here)") from error
 
 
 @contextlib.contextmanager
