@@ -51,6 +51,8 @@ class OperatorClient:
             connection.request(method, path, payload, headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
+        except TimeoutError:
+            raise ConfigError(f"the agent of this site did not answer within {timeout:.0f} seconds: ask again") from None
         except OSError:
             raise ConfigError("the agent of this site does not answer: start it again with `blindbayes site serve`") from None
         finally:

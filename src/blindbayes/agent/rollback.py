@@ -16,6 +16,7 @@ import msgspec
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.disclosure.charges import parse_head
 from blindbayes.errors import BlindbayesError, IntegrityError, LedgerError, PeerProtocolError
+from blindbayes.io import typed
 from blindbayes.io.chain import GENESIS
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.net.envelope import require_heads_proof
@@ -125,7 +126,7 @@ class PeerLogHeads:
         if not seen:
             return
         try:
-            shown = msgspec.msgpack.decode(seen, type=_Seen)
+            shown = typed.decode(seen, _Seen)
             require_heads_proof(self._identity.card.identity, shown.exchange, shown.seat, shown.heads, shown.proof)
             heads = _read(shown.heads)
         except (msgspec.MsgspecError, IntegrityError, BlindbayesError, KeyError, TypeError, ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import inspect
 import signal
@@ -79,6 +80,9 @@ async def serve(
 ) -> None:
     """Run the agent until SIGTERM or SIGINT. Open runs remain in their journals and are resumed at the next start."""
     _reuse_memory()
+    if not faulthandler.is_enabled():
+        with contextlib.suppress(OSError, ValueError):  # standard error is no file
+            faulthandler.enable()  # a crash of a library leaves the names of the functions it was in
     stop, reloading = asyncio.Event(), set[asyncio.Task[None]]()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):

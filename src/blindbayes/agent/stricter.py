@@ -10,6 +10,7 @@ from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.site_file import change_settings
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
+from blindbayes.io import typed
 
 _UP = ("min_parties", "min_rows", "min_overlap", "min_audit_rate", "min_cell", "min_cell_of_sums", "min_colluders", "approvers")
 _DOWN = (
@@ -90,7 +91,7 @@ def _parsed(name: str, text: str, present: Any) -> Any:
     if isinstance(present, tuple):
         return tuple(filter(None, map(str.strip, words.split(","))))
     try:
-        return msgspec.convert(words.replace(",", ""), type(present), strict=False)
+        return typed.convert(words.replace(",", ""), type(present), strict=False)
     except msgspec.ValidationError:
         raise ConfigError(f"{name.rpartition('.')[2]} is a number") from None
 

@@ -22,6 +22,7 @@ from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.store.tables import Tables
 from blindbayes.agent.table_rules import complete, rule_form
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
+from blindbayes.io import typed
 from blindbayes.study.file import StudyFile
 
 _PART = re.compile(r"[\w.$-]{1,63}", re.ASCII)
@@ -59,7 +60,7 @@ def current_settings(home: SiteFolder) -> TableSettings:
     if rows is None:
         return TableSettings(source="", version=version_of(home.folder))
     facts = {name: getattr(rows, name) for name in (*_DIALECT, "map")}
-    return msgspec.convert({**facts, "version": version_of(home.folder)}, TableSettings)
+    return typed.convert({**facts, "version": version_of(home.folder)}, TableSettings)
 
 
 def describe_source(home: SiteFolder) -> str:

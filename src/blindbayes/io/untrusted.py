@@ -26,6 +26,7 @@ from xml.parsers import expat
 import msgspec
 
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
+from blindbayes.io.typed import convert as convert_value
 
 MAX_MODEL_BYTES = 256 << 20
 MAX_BYTES = 16 << 20  # of a study, a codebook, a record
@@ -255,7 +256,7 @@ def read_csv(
 def convert(fields: Any, kind: type[_Record], what: str, plain: Callable[[str], str] = str, *, strict: bool = True) -> _Record:
     """Convert builtins to a record. Raises `ConfigError` with the nearest valid names; `plain` rewords the error's location."""
     try:
-        return msgspec.convert(fields, kind, strict=strict)
+        return convert_value(fields, kind, strict=strict)
     except msgspec.ValidationError as cause:
         if isinstance(cause.__cause__, BlindbayesError):
             raise cause.__cause__ from None

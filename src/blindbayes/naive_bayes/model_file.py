@@ -16,6 +16,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Feature, Numeric, Text
 from blindbayes.codebook.features import LARGEST
 from blindbayes.errors import ConfigError
+from blindbayes.io import typed
 from blindbayes.io.untrusted import MAX_MODEL_BYTES, read_json
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.histograms import histograms
@@ -108,8 +109,8 @@ def parse_model(text: str) -> ModelRecord:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ConfigError(f"the model file is not of format {FORMAT}; `blindbayes train` writes one")
     try:
-        document = msgspec.convert(content, _Document)
-        return _record(document, msgspec.convert(document.settings, ModelSettings))
+        document = typed.convert(content, _Document)
+        return _record(document, typed.convert(document.settings, ModelSettings))
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError):  # msgspec's are ValueErrors
         raise ConfigError("the model file has unknown or missing fields, or does not fit its own codebook") from None
 
@@ -150,12 +151,12 @@ def _log_prior(stated: Sequence[float | None], classes: int) -> npt.NDArray[np.f
 def _term(feature: Feature, stated: dict[str, Any], classes: int) -> Term:
     where = f"feature {feature.name!r}"
     if isinstance(feature, Numeric) and not feature.counted:
-        moments = msgspec.convert(stated, _Moments)
+        moments = typed.convert(stated, _Moments)
         mean, variance = _floats(moments.mean), _floats(moments.variance, null=math.inf)
         if not (mean.shape == variance.shape == (classes,) and _are_moments(mean, variance, feature)):
             raise ConfigError(f"{where}: mean and variance in the model file do not fit the codebook")
         return Gaussian(mean, variance)
-    table = np.array([_floats(row) for row in msgspec.convert(stated, _Table).log_prob])
+    table = np.array([_floats(row) for row in typed.convert(stated, _Table).log_prob])
     if table.shape != (classes, feature.size):
         raise ConfigError(f"{where}: log_prob in the model file has the wrong shape")
     if not _are_logs(-table if isinstance(feature, Text) and feature.model == "complement" else table):

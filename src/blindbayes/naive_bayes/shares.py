@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import ConfigError, DataError, LedgerError, PrivacyError
+from blindbayes.io import typed
 from blindbayes.io.chain import Chain, ChainFormat
 from blindbayes.io.chain import Entry as Line
 from blindbayes.io.files import erase, read_private, write_whole
@@ -225,7 +226,7 @@ def read_share(path: str | os.PathLike[str], kind: type[R]) -> R:
     if raw[:head] != _MAGIC or hashlib.sha256(body).digest() != raw[head : head + 32]:
         raise DataError("the file is not a share file, or it is damaged")
     try:
-        return msgspec.msgpack.decode(body, type=kind)
+        return typed.decode(body, kind)
     except (msgspec.MsgspecError, ValueError):
         raise DataError("the share file is of another version, or of another protocol") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from blindbayes.errors import PeerProtocolError
+from blindbayes.io import typed
 from blindbayes.net.envelope import Session
 from blindbayes.net.versions import are_versions
 from blindbayes.wire import MALFORMED
@@ -27,13 +28,13 @@ class Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     versions: dict[str, str] = {}
 
 
-_CONFIRM = msgspec.msgpack.Decoder(Confirm)
+_CONFIRM = typed.decoder(Confirm)
 
 
 def read_confirm(session: Session, body: bytes) -> Confirm:
     """Decode a confirmation, if the peer's identity signed it."""
     try:
-        confirm = _CONFIRM.decode(body)
+        confirm: Confirm = _CONFIRM.decode(body)
     except MALFORMED as cause:
         raise PeerProtocolError("a session is not well formed", party=session.pair.peer) from cause
     session.require_proof(confirm.proof, confirm.heads)
@@ -58,5 +59,5 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     echo: int  # the number of your last one that came
 
 
-BEATS = msgspec.msgpack.Decoder(Beat)
-PAIRS = msgspec.msgpack.Decoder(tuple[int, int])  # an abort, or what is asked for again
+BEATS = typed.decoder(Beat)
+PAIRS = typed.decoder(tuple[int, int])  # an abort, or what is asked for again

@@ -22,6 +22,7 @@ from blindbayes.crypto.hybrid import HybridKey
 from blindbayes.crypto.prg import derive_key
 from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, PrivacyError
+from blindbayes.io import typed
 from blindbayes.io.untrusted import shown
 from blindbayes.net.identity import framed
 from blindbayes.net.versions import ENVELOPE
@@ -106,7 +107,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 Word = Ended | Refused
 RunFrame = Offer | Sealed | Word
 Frame = RunFrame | Notice
-_DECODER = msgspec.msgpack.Decoder(Frame)
+_DECODER = typed.decoder(Frame)
 
 
 def pack(frame: Frame) -> bytes:

@@ -37,6 +37,7 @@ from blindbayes.crypto.aead import TAG_BYTES, seal, seal_fresh, seal_into, unsea
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.prg import derive_key
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError
+from blindbayes.io import typed
 from blindbayes.io.files import erase, make_private_folder, read_private, sync, write_whole
 from blindbayes.net.identity import framed
 
@@ -85,7 +86,7 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="decided"):
 
 
 Record = Begun | ReceivedMessage | Decided
-_DECODER = msgspec.msgpack.Decoder(Record)
+_DECODER = typed.decoder(Record)
 
 
 @dataclass(slots=True)

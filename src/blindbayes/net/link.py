@@ -28,6 +28,7 @@ from blindbayes.errors import (
     PrivacyError,
     public_code,
 )
+from blindbayes.io import typed
 from blindbayes.net import control
 from blindbayes.net.envelope import MAX_PARTS, PART_BYTES, EnvelopePair, Offer, RunFrame, Sealed, Session, Word, pack
 from blindbayes.net.journal import Journal, SentDigest
@@ -513,7 +514,7 @@ class Link:
     def _take_control(self, step: str, body: bytes) -> None:
         try:
             if step == control.ACK:
-                self._take_ack(msgspec.msgpack.decode(body, type=int))
+                self._take_ack(typed.decode(body, int))
             elif step == control.AGAIN:
                 self._take_again(*control.PAIRS.decode(body))
             elif step == control.BEAT:

@@ -19,6 +19,7 @@ from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.crypto.prg import derive_key
 from blindbayes.crypto.signatures import SIGNATURE_BYTES, verify
 from blindbayes.errors import ConfigError, IntegrityError, PeerProtocolError
+from blindbayes.io import typed
 from blindbayes.net.envelope import PART_BYTES, Notice, pack_notice
 from blindbayes.net.identity import Card, Identity, framed
 from blindbayes.wire import MALFORMED
@@ -53,7 +54,7 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 Content = Invitation | Standing | Heard
-_DECODER = msgspec.msgpack.Decoder(Content)
+_DECODER = typed.decoder(Content)
 
 
 def _head(sender: str, receiver: str, ephemeral: bytes, identities: tuple[bytes, bytes]) -> bytes:

@@ -18,6 +18,7 @@ import msgspec
 
 from blindbayes.crypto.signatures import SigningKey, verify
 from blindbayes.errors import DataError, IntegrityError
+from blindbayes.io import typed
 from blindbayes.io.untrusted import convert, read_json_table
 
 RECEIPTS = "receipts.json"
@@ -65,7 +66,7 @@ def receipts_text(
     entries = {}
     for role, raw in sorted(received.items()):
         try:
-            receipt = msgspec.msgpack.decode(raw[:_MAX_BYTES], type=Receipt)
+            receipt = typed.decode(raw[:_MAX_BYTES], Receipt)
             receipt.require_signed(roster, run, role, identities[role])
         except (msgspec.MsgspecError, UnicodeDecodeError, IntegrityError):
             continue  # as if it had sent none: the release lists it as missing

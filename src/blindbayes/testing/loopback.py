@@ -7,6 +7,7 @@ pinned certificates, sealed envelopes, journals and policies.
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -227,7 +228,7 @@ def make_study_file(codebook: Codebook, *, kind: str = "rows", **fields: Any) ->
 
 
 def _follow(site: LoopbackSite, run_id: str) -> dict[str, Any]:
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until = math.inf
     while True:
         try:
             return site.operator.follow(site.operator.call("GET", f"/runs/{run_id}"))
@@ -235,8 +236,11 @@ def _follow(site: LoopbackSite, run_id: str) -> dict[str, Any]:
             outcome = site.home.runs.outcome(run_id)
             if outcome is not None:
                 return outcome
+            until = min(until, time.monotonic() + _PATIENCE_SECONDS)
             if time.monotonic() > until:
-                return {"state": "unknown", "message": str(error)}
+                code = None if site.process is None else site.process.poll()
+                ended = "" if code is None else f" (it ended with {code}; agent.err in its folder shows where)"
+                return {"state": "unknown", "message": f"{error}{ended}"}
             time.sleep(0.05)
 
 

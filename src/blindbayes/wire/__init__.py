@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
+from blindbayes.io import typed
 from blindbayes.wire.items import MAX_ITEMS, has_few_items
 
 VERSION = 1
@@ -164,7 +165,7 @@ def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int
     if not frame or frame[0] != VERSION:
         raise PeerProtocolError("the frame has an unknown version", party=sender)
     if kind not in _DECODERS:
-        _DECODERS[kind] = msgspec.msgpack.Decoder(kind, dec_hook=_from_wire)
+        _DECODERS[kind] = typed.decoder(kind, _from_wire)
     if not frame.startswith(_opening(kind)):
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):  # a shorter frame cannot have more items

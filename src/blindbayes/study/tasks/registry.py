@@ -17,6 +17,7 @@ import msgspec
 
 from blindbayes import _extensions as extensions
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.io import typed
 from blindbayes.protocols import registry
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def parse_params(kind: type[msgspec.Struct], options: Mapping[str, Any]) -> msgs
     if unknown := sorted(set(options) - set(fields)):
         raise ConfigError(f"unknown protocol option {unknown[0]!r}; known: {', '.join(sorted(fields)) or 'none'}")
     try:
-        return msgspec.convert(dict(options), kind, strict=True)
+        return typed.convert(dict(options), kind, strict=True)
     except msgspec.ValidationError as cause:
         if isinstance(cause.__cause__, ConfigError | PrivacyError):
             raise cause.__cause__ from None
