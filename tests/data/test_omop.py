@@ -13,6 +13,7 @@ import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, RowStudy, count_table
 from blindbayes.codebook import IdPart, IdRecipe
+from blindbayes.codebook.omop import OmopColumn
 from blindbayes.data import check
 from blindbayes.data.omop import Cdm, open_omop
 from blindbayes.data.sources import connect_database
@@ -40,7 +41,7 @@ OMOP: dict[str, Any] = {
         {"name": "emergencies", "take": "days", "domain": "visit", "concepts": [cdm.EMERGENCY], "days": [-700, -1]},
         {"name": "dialysis", "take": "any", "domain": "procedure", "concepts": [cdm.DIALYSIS], "days": [-365, -1]},
         {"name": "hba1c", "take": "last", "domain": "measurement", "concepts": [cdm.HBA1C], "unit": cdm.PERCENT,
-         "convert": {str(cdm.MMOL): 0.0915}, "days": [-365, 0]},
+         "convert": {str(cdm.MMOL): [0.09148, 2.152]}, "days": [-365, 0]},
         {"name": "systolic", "take": "last", "domain": "measurement", "concepts": [cdm.SYSTOLIC], "unit": cdm.MMHG,
          "tie": "min", "days": [-365, 0]},
     ],
@@ -77,7 +78,7 @@ def last_of(value: str, condition: str, order: str) -> str:
 
 
 DOUBLE = "CAST(value_as_number AS double precision)"
-HBA1C = f"{DOUBLE} * CASE unit_concept_id WHEN {cdm.PERCENT} THEN 1 ELSE 0.0915 END"
+HBA1C = f"CASE unit_concept_id WHEN {cdm.PERCENT} THEN {DOUBLE} ELSE {DOUBLE} * 0.09148e0 + 2.152e0 END"
 CONDITION = ("condition_occurrence", "condition_start_date")
 BY_HAND = f"""
 WITH cohort AS (
@@ -190,7 +191,7 @@ def measured(*records: tuple[int, float | None, int | None]) -> list[tuple[Any, 
         (measured((90, 7.5, cdm.PERCENT), (95, 9.0, 4711)), 7.5),  # a later one in another unit
         (measured((90, 7.5, cdm.PERCENT), (95, 9.0, None)), 7.5),  # a later one without a unit
         (measured((90, 7.5, cdm.PERCENT), (95, None, cdm.PERCENT)), 7.5),  # a later one without a number
-        (measured((90, 100.0, cdm.MMOL)), 100.0 * 0.0915),  # converted
+        (measured((90, 100.0, cdm.MMOL)), 100.0 * 0.09148 + 2.152),  # converted
         (measured((101, 7.5, cdm.PERCENT)), None),  # after the window
         (measured((100, 7.5, cdm.PERCENT)), 7.5),  # on its last day
         (measured((-265, 7.5, cdm.PERCENT)), 7.5),  # on its first day
@@ -416,6 +417,9 @@ def test_the_declaration_is_part_of_the_hash(tmp_path: Path) -> None:
     assert fewer.names == ("age",)
 
 
+LAST = {"take": "last", "domain": "measurement", "concepts": [1], "unit": 4, "days": [0, 1]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -424,6 +428,11 @@ def test_the_declaration_is_part_of_the_hash(tmp_path: Path) -> None:
         ({"name": "x", "take": "last", "domain": "measurement", "concepts": [1], "days": [0, 1]}, "needs its unit"),
         ({"name": "x", "take": "last", "domain": "drug", "concepts": [1], "unit": 1, "days": [0, 1]}, "only a measurement"),
         ({"name": "x", "take": "count", "domain": "drug", "unit": 1, "days": [0, 1]}, "unit, convert and tie are for"),
+        *(
+            ({**LAST, "name": "x", "convert": {"5": wrong}}, "a factor such as 0.0555, or factor and offset")
+            for wrong in (0, 1e13, [1, 1e13], [0, 1])
+        ),
+        ({**LAST, "name": "x", "convert": {"5": [1, 2, 3]}}, "convert"),
         ({"name": "x", "take": "count", "domain": "drug", "days": [1, 0]}, "first, last"),
         ({"name": "x", "take": "count", "domain": "drug", "concepts": [-1], "days": [0, 1]}, "positive whole number"),
         ({"name": "x", "take": "count", "domain": "drug", "exclude": [1], "days": [0, 1]}, "exclude needs concepts"),
@@ -434,6 +443,17 @@ def test_the_declaration_is_part_of_the_hash(tmp_path: Path) -> None:
 def test_a_declaration_that_makes_no_sense_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Codebook.from_dict({**BOOK.to_dict(), "omop": {**OMOP, "columns": [*OMOP["columns"], change]}})
+
+
+@pytest.mark.parametrize("wrong", ["half", [1.0], [float("nan"), 0.0], object()])
+def test_a_conversion_of_another_type_is_a_typed_error_in_python(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="factor and offset"):
+        OmopColumn("x", "last", "measurement", (1,), days=(0, 1), unit=4, convert={"5": wrong})
+
+
+def test_an_offset_of_zero_is_the_factor_alone() -> None:
+    given = OmopColumn("x", "last", "measurement", (1,), days=(0, 1), unit=4, convert={"5": (0.5, 0.0), "6": (1, 2)})
+    assert given.convert == {"5": 0.5, "6": (1.0, 2.0)}
 
 
 def test_every_column_of_the_codebook_is_declared() -> None:
@@ -459,3 +479,15 @@ def test_dates_are_counted_alike_before_1970(database: Database) -> None:
     assert np.isfinite(made["age"]).all()
     assert isinstance(BOOK.feature("age"), Numeric)
     assert isinstance(BOOK.feature("sex"), Categorical)
+
+
+def test_an_empty_line_of_the_vocabulary_excludes_nobody(tmp_path: Path) -> None:
+    """`x NOT IN (..., NULL)` is never true in SQL."""
+    import duckdb
+
+    url = cdm.duckdb_cdm(tmp_path / "x.duckdb", person(condition_occurrence=[(1, 1, cdm.TYPE_2, day(90), "")]))
+    with duckdb.connect(str(tmp_path / "x.duckdb")) as connection:
+        connection.execute("CREATE TABLE cdm.copy AS SELECT * FROM cdm.concept_ancestor")
+        connection.execute("DROP TABLE cdm.concept_ancestor; ALTER TABLE cdm.copy RENAME TO concept_ancestor")
+        connection.execute(f"INSERT INTO cdm.concept_ancestor VALUES ({cdm.TYPE_1}, NULL, 1, 1)")
+    assert rows_of(url)["not_type_1"] == ["yes"]

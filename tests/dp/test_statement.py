@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -94,7 +95,7 @@ def test_text_answers_every_question() -> None:
         if isinstance(value, str) and item.name not in ("format", "model"):
             assert value in STATEMENT.text
     assert "epsilon = 0.5, delta = 1e-06" in STATEMENT.text
-    assert "factor of at most 1.65" in STATEMENT.text
+    assert "factor of at most 3.3 through one record, but for a chance of at most 3e-06" in STATEMENT.text
     for part in (STATEMENT.meaning, STATEMENT.substitution, STATEMENT.side_channels, *STATEMENT.stage_lines):
         assert part in STATEMENT.text
 
@@ -290,3 +291,19 @@ def test_yaml_reads_back_as_the_record() -> None:
 @pytest.mark.parametrize(("value", "text"), [(1e-06, "1.0e-06"), (1.5e20, "1.5e+20"), (0.5, "0.5"), (1e22, "1.0e+22")])
 def test_numbers_are_numbers_to_every_reader(value: float, text: str) -> None:
     assert _number(value) == text
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
+def test_a_ratio_of_odds_exceeds_its_bound_with_the_stated_chance_at_most(epsilon: float) -> None:
+    """With the smallest delta that holds for Gaussian noise, ratios over e^epsilon are likelier than delta."""
+    x, bound = np.arange(-60, 61), PrivacyStatement.odds_bound.fget  # type: ignore[attr-defined]
+    for sigma in (1.0, 2.0, 4.0):
+        p, q = (np.exp(-((x - at) ** 2) / (2 * sigma**2)) for at in (0, 1))
+        p, q = p / p.sum(), q / q.sum()
+        delta = float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+        factor, chance = bound(SimpleNamespace(odds=math.exp(epsilon), delta=delta))
+        ratio = p / q
+        assert p[ratio > math.exp(epsilon)].sum() > delta
+        assert p[(ratio > factor) | (ratio < 1 / factor)].sum() <= chance
+    assert bound(SimpleNamespace(odds=2.0, delta=0.0)) == (2.0, 0.0)
+    assert STATEMENT.odds_bound == bound(STATEMENT)

@@ -173,11 +173,14 @@ def test_numbers_are_those_of_the_privacy_statement(releases: dict[str, dict[str
     promise = replace(promise, delta=1e-6, stages=(*promise.stages[:-1], last))
     documents["statement.json"] = promise.to_dict()
     text = " ".join(each.text for _, each in sources_of(annex(documents)))
-    assert f"factor of at most {promise.odds:.3g} (epsilon 0.5), but for a chance of at most 1e-06" in text
+    factor, chance = promise.odds_bound
+    assert (factor, chance) == pytest.approx((2 * math.exp(0.5), 3e-6))
+    assert f"factor of at most {factor:.3g} (epsilon 0.5), but for a chance of at most {chance:g}" in text
+    assert f"factor of at most {factor:.3g} through" in promise.meaning
     assert f"finds at most {100 * promise.true_positives(0.01):.3g}% of those" in text
     epsilon, delta = promise.group(10)
-    assert f"factor is at most {math.exp(epsilon):.3g}, but for a chance of at most {delta:g}" in text
-    odds = promise.odds * 0.01 / 0.99
+    assert f"factor is at most {2 * math.exp(epsilon):.3g}, but for a chance of at most {3 * delta:g}" in text
+    odds = factor * 0.01 / 0.99
     assert f"at most {100 * odds / (1 + odds):.3g}% likely" in text
     small = json.loads(releases["one table"]["disclosure.json"])["outputs"][0]["checks"][0]["summary"]
     assert small in " ".join(each.text for _, each in sources_of(annex(documents_of(releases, "one table"))))

@@ -65,8 +65,9 @@ class OmopColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `take` is `any` (yes or no), `count` (records), `days` (distinct days with a record), `last` (number of the last record in
     the declared unit), `age` (year of the index date minus year of birth) or `sex` (`values` by gender concept). The window
     `days = [a, b]` has the days from index + a to index + b; negative ones lie before the index date. `unit` is a concept;
-    `convert` has factors for numbers in other units, by concept. Records in any other unit do not count. If several records
-    are on the last day, `tie` takes the largest or the smallest number.
+    `convert` has, by concept of another unit, the factor by which its numbers are multiplied, or factor and offset: a degree
+    Fahrenheit is `[0.5556, -17.78]` in Celsius. Records in any other unit do not count. If several records are on the last
+    day, `tie` takes the largest or the smallest number.
     """
 
     name: str
@@ -77,7 +78,7 @@ class OmopColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     descendants: bool = True
     days: tuple[int, int] | None = None
     unit: int | None = None
-    convert: dict[str, float] = {}
+    convert: dict[str, float | tuple[float, float]] = {}
     tie: Literal["max", "min"] = "max"
     values: dict[str, str] = {}
 
@@ -112,10 +113,19 @@ class OmopColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         _require_ids([self.unit, *self.convert], f"{where}: unit and convert")
         if str(self.unit) in self.convert:
             raise ConfigError(f"{where}: convert has factors for other units than the column's own")
-        for factor in self.convert.values():
-            if not (isinstance(factor, int | float) and math.isfinite(factor) and 1e-12 <= abs(factor) <= 1e12):
-                raise ConfigError(f"{where}: convert: a factor is a number, such as 0.0555")
-        msgspec.structs.force_setattr(self, "convert", {unit: float(factor) for unit, factor in self.convert.items()})
+        try:
+            plain = {unit: self.conversion(unit) for unit in self.convert}
+        except (TypeError, ValueError):
+            plain = {"": (math.nan, 0.0)}
+        if not all(1e-12 <= abs(factor) <= 1e12 and abs(offset) <= 1e12 for factor, offset in plain.values()):
+            raise ConfigError(f"{where}: convert: a factor such as 0.0555, or factor and offset such as [0.0915, 2.15]")
+        msgspec.structs.force_setattr(self, "convert", {unit: each if each[1] else each[0] for unit, each in plain.items()})
+
+    def conversion(self, unit: str) -> tuple[float, float]:
+        """Return factor and offset of a number in another unit."""
+        given = self.convert[unit]
+        factor, offset = given if isinstance(given, tuple | list) else (given, 0.0)
+        return float(factor), float(offset)
 
     @property
     def labels(self) -> dict[str, str]:

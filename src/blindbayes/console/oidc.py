@@ -79,11 +79,12 @@ class Attempt:
     redirect: str
     settings: SignIn
     until: float
+    begun: float  # by the wall clock, as the provider's times
 
     @classmethod
     def begin(cls, settings: SignIn, redirect: str, until: float) -> Attempt:
         state, nonce, verifier = (_text(Coins.system().bytes(32)) for _ in range(3))
-        return cls(state, nonce, verifier, redirect, settings, until)
+        return cls(state, nonce, verifier, redirect, settings, until, time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Provider:
             raise SignInRefused("provider", "the provider did not sign you in: ask those who run it, or begin again")
         if not 0 < len(answer.get("code", "")) <= 4096:
             raise SignInRefused("code", "the provider's answer holds no code: begin again")
-        return self.verify(self._exchange(metadata, attempt, answer["code"]), attempt.nonce)
+        return self.verify(self._exchange(metadata, attempt, answer["code"]), attempt)
 
     # -- the provider's documents ------------------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Provider:
 
     # -- the ID token --------------------------------------------------------------------------------------------------------
 
-    def verify(self, token: str, nonce: str) -> Vouched:
+    def verify(self, token: str, attempt: Attempt) -> Vouched:
         """Return the person of an ID token. Raises `SignInRefused` unless every check of it passes."""
         jwt = _library()
         try:
@@ -235,7 +236,7 @@ class Provider:
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as problem:
             rule = _RULES.get(type(problem).__name__, "malformed token")
             raise SignInRefused(rule, f"the provider's ID token is not valid here ({rule}): begin again") from None
-        return self._person(claims, nonce)
+        return self._person(claims, attempt)
 
     def _key(self, jwt: Any, algorithm: str, kid: Any) -> Any:
         """Return the provider's key for a token's header; an unknown key id has the keys fetched again."""
@@ -259,16 +260,19 @@ class Provider:
                 self._keys = self._clock(), keys
             return self._keys[1]
 
-    def _person(self, claims: dict[str, Any], nonce: str) -> Vouched:
+    def _person(self, claims: dict[str, Any], attempt: Attempt) -> Vouched:
         settings, subject, expires = self.settings, claims["sub"], claims["exp"]
-        if not isinstance(claims["nonce"], str) or not hmac.compare_digest(claims["nonce"].encode(), nonce.encode()):
+        if not isinstance(claims["nonce"], str) or not hmac.compare_digest(claims["nonce"].encode(), attempt.nonce.encode()):
             raise SignInRefused("nonce", "the ID token was made for another sign-in: begin again")
+        entered = claims.get("auth_time", attempt.begun)  # if the provider says it: a browser can drop prompt=login
+        if not _is_time(entered) or entered < attempt.begun - _LEEWAY:
+            raise SignInRefused("old sign-in", "the provider let an earlier sign-in pass: sign out there, and begin again")
         others = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if claims.get("azp", None if others else settings.client_id) != settings.client_id:
             raise SignInRefused("audience", "the ID token was made for another client")
         if not isinstance(subject, str) or not 0 < len(subject) <= 255 or not (subject.isascii() and subject.isprintable()):
             raise SignInRefused("malformed token", "the ID token's sub is not a text of 1 to 255 characters")
-        if isinstance(expires, bool) or not isinstance(expires, int | float) or not math.isfinite(expires):
+        if not _is_time(expires):
             raise SignInRefused("malformed token", "the ID token's exp is not a time")
         name = claims.get(settings.name_claim, subject[:80])
         nobody = Subject("unnamed", settings.issuer, subject, frozenset())
@@ -279,6 +283,10 @@ class Provider:
         except ConfigError:
             raise SignInRefused("name claim", "the name claim of the ID token is not a short text", nobody) from None
         return Vouched(Subject(name, settings.issuer, subject, _roles(claims, settings, nobody)), float(expires))
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 _RULES = {  # by the library's errors

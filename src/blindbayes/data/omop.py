@@ -181,7 +181,8 @@ class Cdm:
         if not descendants:
             return own
         below = self.columns("concept_ancestor", *_READ["concept_ancestor"])
-        return own | concept.isin(below.filter(below.ancestor_concept_id.isin(list(concepts))).descendant_concept_id)
+        below = below.filter(below.ancestor_concept_id.isin(list(concepts)), below.descendant_concept_id.notnull())
+        return own | concept.isin(below.descendant_concept_id)  # with a null in the list, no concept would be outside it
 
     def _aggregated(self, column: OmopColumn, base: Any) -> Any:
         """Return the value of each person of the cohort that has events in the window."""
@@ -326,12 +327,11 @@ def _number(value: Any) -> Any:
 
 
 def _last(events: Any, column: OmopColumn) -> Any:
-    factors = [(events.unit == column.unit, events.number)]
-    factors += [
-        (events.unit == int(unit), events.number * ibis.literal(repr(factor)).cast("float64"))
-        for unit, factor in column.convert.items()
-    ]
-    events = events.select(_KEY, "day", value=ibis.cases(*factors))
+    numbers = [(events.unit == column.unit, events.number)]
+    for unit in column.convert:
+        factor, offset = (ibis.literal(repr(each)).cast("float64") for each in column.conversion(unit))
+        numbers.append((events.unit == int(unit), events.number * factor + offset))
+    events = events.select(_KEY, "day", value=ibis.cases(*numbers))
     events = events.filter(events.value.notnull())
     latest = events.group_by(_KEY).agg(latest=events.day.max())
     latest = latest.select(owner=latest[_KEY], latest=latest.latest)

@@ -493,18 +493,25 @@ def _but(delta: float) -> str:
     return f", but for a chance of at most {delta:g}" if delta else ""
 
 
+def _bounded(epsilon: float, delta: float) -> tuple[float, float]:
+    """Return a factor of odds and the chance at most of a larger one: `odds_bound` of the privacy statement."""
+    return (2 * _factor(epsilon), min(1.0, 3 * delta)) if delta else (_factor(epsilon), 0.0)
+
+
 def _odds(epsilon: float, delta: float, unit: str) -> str:
+    factor, chance = _bounded(epsilon, delta)
     return (
-        f"Through {unit} the odds of anything that a reader concludes change by a factor of at most {_factor(epsilon):.3g} "
-        f"(epsilon {epsilon:g}){_but(delta)}."
+        f"Through {unit} the odds of anything that a reader concludes change by a factor of at most {factor:.3g} "
+        f"(epsilon {epsilon:g}){_but(chance)}."
     )
 
 
 def _belief(epsilon: float, delta: float, unit: str) -> str:
-    odds = _factor(epsilon) * BELIEF / (1 - BELIEF)
+    factor, chance = _bounded(epsilon, delta)
+    odds = factor * BELIEF / (1 - BELIEF)
     return (
         f"A reader who held it {BELIEF:.0%} likely that {unit} of a given person was used holds it at most "
-        f"{100 * odds / (1 + odds):.3g}% likely after the release{_but(delta)}."
+        f"{100 * odds / (1 + odds):.3g}% likely after the release{_but(chance)}."
     )
 
 
@@ -513,22 +520,23 @@ def _attack(epsilon: float, delta: float, unit: str) -> str:
     caught = min(1.0, factor * FALSE_ALARM + delta, 1 - (1 - delta - FALSE_ALARM) / factor)
     return (
         f"An attack that wrongly claims membership of {unit} in {FALSE_ALARM:.0%} of the cases finds at most "
-        f"{100 * caught:.3g}% of those whose data were used{_but(delta)}, whatever else the attacker knows and computes."
+        f"{100 * caught:.3g}% of those whose data were used, whatever else the attacker knows and computes."
     )
 
 
 def _erasure(epsilon: float, delta: float, unit: str) -> str:
+    factor, chance = _bounded(epsilon, delta)
     return (
         f"Erasure after release: delete the person from the table and train again. Without {unit} the published release would "
-        f"have been as likely up to a factor of {_factor(epsilon):.3g}{_but(delta)}."
+        f"have been as likely up to a factor of {factor:.3g}{_but(chance)}."
     )
 
 
 def _group(epsilon: float, delta: float, unit: str) -> str:
-    spread = sum(_factor(epsilon * at) for at in range(GROUP)) * delta if delta else 0.0
+    factor, chance = _bounded(GROUP * epsilon, sum(_factor(epsilon * at) for at in range(GROUP)) * delta if delta else 0.0)
     return (
         f"For {GROUP} units together (each {unit}: a family, or several records of one person) the factor is at most "
-        f"{_factor(GROUP * epsilon):.3g}{_but(min(spread, 1.0))}."
+        f"{factor:.3g}{_but(chance)}."
     )
 
 

@@ -266,8 +266,18 @@ class PrivacyStatement:
 
     @property
     def odds(self) -> float:
-        """The largest factor by which one unit changes the odds of anything, but for a chance of delta."""
+        """The factor e^epsilon; without delta the largest by which one unit changes the odds of anything."""
         return math.exp(min(self.epsilon, 700.0))  # beyond that no float holds it
+
+    @property
+    def odds_bound(self) -> tuple[float, float]:
+        """The largest factor by which one unit changes the odds of anything, and the chance at most of a larger one.
+
+        Delta bounds sums of probabilities, not each ratio. Let S hold the releases that are over 2 e^epsilon times likelier
+        with the unit: P(S) <= e^epsilon Q(S) + delta <= P(S) / 2 + delta, so P(S) <= 2 delta. Those that are as much less
+        likely have Q(T) <= 2 delta likewise, so P(T) <= delta.
+        """
+        return (2 * self.odds, min(1.0, 3 * self.delta)) if self.delta else (self.odds, 0.0)
 
     @property
     def advantage(self) -> float:
@@ -277,11 +287,12 @@ class PrivacyStatement:
     @property
     def meaning(self) -> str:
         """The meaning of epsilon and delta: odds, bounds on attacks, groups of units."""
-        but = f", but for a chance of at most {self.delta:g}" if self.delta else ""
+        factor, chance = self.odds_bound
+        but = f", but for a chance of at most {chance:g}" if chance else ""
         caught = "; ".join(f"{rate:g}: at most {self.true_positives(rate):.3g}" for rate in FALSE_ALARMS)
         groups = "; ".join(f"{units}: {_parameters(*self.group(units))}" for units in GROUPS)
         return (
-            f"The odds of whatever a reader concludes change by a factor of at most {self.odds:.3g} through {self.unit}{but}. "
+            f"The odds of whatever a reader concludes change by a factor of at most {factor:.3g} through {self.unit}{but}. "
             "Anyone who guesses from the release whether a given unit was in the table, knowing all the others, is right more "
             f"often than by chance by at most {self.advantage:.3g} (true-positive less false-positive rate). True-positive "
             f"rate by false-positive rate: {caught}. For groups of units together: {groups}."
