@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ALONE = { test $$? = 1 && echo "Once more, by itself, what failed beside others:" && \
 	$(BIN)/pytest --last-failed --last-failed-no-failures none -rA --no-header
 
-.PHONY: help setup demo test test-fast test-tenth test-off coverage audit sabotage sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release release-check advisories release-emulate image image-test clean
+.PHONY: help setup demo test test-fast test-tenth test-off coverage audit sabotage fuzz system soak tried sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release release-check advisories release-emulate image image-test clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,18 @@ audit: $(BUILT)  ## Try to refute the privacy of our own mechanisms
 
 sabotage: $(BUILT)  ## Change one privacy-critical line at a time: the tests it names must fail
 	$(BIN)/python tests/sabotage
+
+fuzz: $(BUILT)  ## A million mutated inputs to every reader of what others send: make fuzz N=1000000
+	$(BIN)/python tests/fuzz --inputs $(or $(N),1000000)
+
+system: $(BUILT)  ## Whole-system runs from lists of operations, and kill -9 of agents: make system LISTS=200 KILLS=1000
+	$(BIN)/python tests/system --lists $(or $(LISTS),200) --kills $(or $(KILLS),1000)
+
+soak: $(BUILT)  ## Three agents run back to back: memory, files, handles and threads stay flat: make soak MINUTES=30
+	$(BIN)/python tests/soak --minutes $(or $(MINUTES),30)
+
+tried: $(BUILT)  ## Write docs/what-we-tried.md from the stored results
+	$(BIN)/python tests/tried
 
 sanitize: $(BUILT)  ## Every kernel under the address and undefined-behaviour sanitizers
 	$(BIN)/pytest -m slow tests/crypto/kernels/test_build.py -k sanitizers

@@ -29,6 +29,7 @@ from blindbayes.agent.table_setup import describe_source
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import hash_password
+from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.consoles import NAMES, Answer, Consoles
 from support.postgres import Unavailable, postgres_server
@@ -247,6 +248,21 @@ def test_a_workbook_that_unpacks_to_more_than_the_limit_is_refused_whatever_it_s
     assert upload(office, ada, token, part("file", b"PK nonsense", "bomb.xlsx")).status == 400
     assert upload(office, ada, token, part("file", gzip.compress(b"0" * (8 << 20)), "bomb.csv.gz")).status == 400
     assert files_in(office) == []
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_a_workbook_whose_packed_part_is_damaged_is_refused(tmp_path: Path, method: int) -> None:
+    """The decompressor's own error came through (found by tests/fuzz)."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        archive.writestr("xl/sheet", os.urandom(500))
+    raw = bytearray(packed.getvalue())
+    raw[38 + 4 : 200] = b"\xff" * (200 - 42)
+    upload = data_folder.DataFolder(tmp_path / "data", 1 << 20, 0).begin("rows.xlsx")
+    upload.write(bytes(raw))
+    with pytest.raises(ConfigError, match="not a workbook"):
+        upload.finish()
+    upload.abandon()
 
 
 def test_forms_that_are_none_are_refused_in_short(office: Consoles) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.exceptions import NotFittedError
 
@@ -268,3 +269,17 @@ def test_an_empty_table_makes_no_model() -> None:
     with pytest.raises(DataError, match="no columns"):
         open_source(pd.DataFrame())
     assert NaiveBayes(CODEBOOK).fit(pd.DataFrame(rows())).predict(empty.drop(columns="outcome")).shape == (0,)
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_parquet_file_whose_text_is_not_utf_8_is_refused_and_the_column_named(tmp_path: Path, dictionary: bool) -> None:
+    """Other programs write such files; the cell stood in the exception."""
+    raw = pa.array([b"a", b"b\x86" + TEXT.encode()], pa.binary())
+    broken = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    table = pa.table({"label": ["no", "yes"], "kind": broken})
+    pq.write_table(table, tmp_path / "rows.parquet", use_dictionary=dictionary)
+    book = Codebook("label", ("no", "yes"), (Categorical("kind", ("a", "b")),))
+    for source in (tmp_path / "rows.parquet", table):
+        with pytest.raises(DataError, match="'kind' holds text that is not UTF-8") as caught:
+            NaiveBayes(book).fit(source)
+        assert TEXT not in "".join(traceback.format_exception(caught.value))

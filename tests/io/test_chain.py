@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,15 @@ def test_a_chain_that_is_replaced_is_noticed_even_if_it_is_longer(tmp_path: Path
     made.path.write_bytes(other.path.read_bytes())
     with pytest.raises(LedgerError, match="cut or replaced"):
         made.entries()
+
+
+def test_a_disk_that_fails_under_a_chain_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that began a run on a full disk ended in an OSError (found by tests/system)."""
+    again = Chain(chain(tmp_path).path, FORM)
+
+    def fails(handle: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(LedgerError, match="log: the log cannot be read"):
+        again.entries()

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "blindbayes"
 LIST = Path(__file__).with_name("sabotages.toml")
-SECONDS = 240  # a changed protocol may wait for ever: then nothing was noticed in time
+SECONDS = 900  # a changed protocol may wait for ever: then nothing was noticed in time
 
 
 @dataclass(frozen=True)

@@ -255,13 +255,26 @@ def arrow_column(values: Any, name: str, *, coded: bool = False) -> pa.Array:
     kind = values.type
     if pa.types.is_null(kind):
         return values.cast(pa.string())
-    if pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return values
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return values.cast(pa.large_string())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        if not _is_utf_8(values):
+            raise DataError(
+                f"column {name!r} holds text that is not UTF-8, as other programs write it: export it again as UTF-8"
+            )
+        return values if pa.types.is_string(kind) else values.cast(pa.large_string())
     if pa.types.is_decimal(kind):
         return values.cast(pa.string()).cast(pa.float64())  # Arrow's direct cast is off by a last bit
     raise untyped_column(name)
+
+
+def _is_utf_8(texts: pa.Array) -> bool:
+    """Return True if all texts are UTF-8: files state that they are, and nobody checked."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _converted(values: Any, name: str) -> pa.Array:

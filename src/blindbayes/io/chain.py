@@ -271,8 +271,11 @@ class Chain:
         known, stamp = self._known, _stamp(handle)
         if known.stamp == stamp:
             return known
-        os.fsync(handle)  # a killed writer may have left a line that is not on disk: from here on it counts
-        raw = _read_all(handle)
+        try:
+            os.fsync(handle)  # a killed writer may have left a line that is not on disk: from here on it counts
+            raw = _read_all(handle)
+        except OSError as error:
+            raise LedgerError(f"{self.path.name}: the {self.form.noun} cannot be read ({error.strerror})") from error
         start = raw[: known.end]
         if hashlib.sha256(start).digest() == known.prefix.digest():
             state = self._parse(known, raw)

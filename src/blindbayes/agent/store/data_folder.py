@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import lzma
 import os
 import re
 import shutil
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -174,5 +176,5 @@ def _require_small(path: Path, max_bytes: int) -> None:
                         left -= len(piece)
                         if left < 0:
                             raise TooLarge("the workbook unpacks to more than this site's limit; nothing was stored")
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):
         raise ConfigError("the file is not a workbook that can be read; nothing was stored") from None

@@ -1,0 +1,202 @@
+"""Feed mutated inputs to a target. Every input follows from target, seed and number, so that a finding can be repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blindbayes.errors import BlindbayesError
+from fuzz.targets import Target
+from support.mutations import mutated
+
+CORPUS = Path(__file__).with_name("corpus")
+SECONDS = 8.0  # of CPU time for one input
+MEGABYTES = 600  # that all inputs of a target may add to the peak
+KEPT_BYTES, KEPT_INPUTS = 1500, 12  # of a target's corpus
+_MAX_INPUT = 1 << 18  # mutations that double an input stop there
+OTHER_VALUES = (None, True, -1, 1e308, "", "1e999999999", [], ["x"], {}, {"x": 1}, [[1]], 2**70)
+
+
+class FoundError(AssertionError):
+    """An input that ended in another error, or took too long."""
+
+
+class _TooLongError(BaseException):
+    """CPU time is used up. No handler of the package catches it."""
+
+
+@contextmanager
+def _cpu_limit(seconds: float) -> Iterator[None]:
+    """Raise after this much CPU time of the process: load of the machine does not count."""
+
+    def stop(*_: object) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def folder_of(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name)
+
+
+def corpus(target: Target) -> list[bytes]:
+    """The kept inputs of a target, oldest name first."""
+    folder = CORPUS / folder_of(target.name)
+    return [path.read_bytes() for path in sorted(folder.glob("*"))]
+
+
+@dataclass
+class Fuzzer:
+    """One target, the inputs that it mutates, and what came out."""
+
+    target: Target
+    seed: int = 1
+    inputs: int = 0
+    refused: int = 0
+    cpu_seconds: float = 0.0
+    slowest: float = 0.0
+    ends: set[str] = field(default_factory=set)  # where inputs were refused: functions, innermost last
+    fresh: list[bytes] = field(default_factory=list)  # inputs that came to an end of their own
+
+    def __post_init__(self) -> None:
+        self.pool = [*self.target.seeds, *corpus(self.target)]
+        self._peak = peak_megabytes()
+
+    def run(self, rounds: int) -> None:
+        """Try the next inputs. Raises `FoundError` with the input and how to repeat it."""
+        for _ in range(rounds):
+            raw = self.input(self.inputs)
+            self.inputs += 1
+            self.check(raw)
+        grown = peak_megabytes() - self._peak
+        if grown > MEGABYTES:
+            raise FoundError(f"{self.target.name}: {grown:.0f} MB after input {self.inputs} of seed {self.seed}")
+
+    def input(self, number: int) -> bytes:
+        """The input of that number. It depends on the seeds and the corpus, not on earlier inputs of this run."""
+        rng = random.Random(f"{self.target.name} {self.seed} {number}")
+        raw = rng.choice(self.pool)
+        if number % 3 == 0 and (document := _another_value(raw, rng)) is not None:
+            return document
+        return mutated(raw, rng)[:_MAX_INPUT]
+
+    def check(self, raw: bytes) -> None:
+        start = time.process_time()
+        try:
+            with _cpu_limit(SECONDS):
+                self.target.read(raw)
+            end = ""
+        except BlindbayesError as error:
+            self.refused += 1
+            end = _end(error)
+        except _TooLongError:
+            raise FoundError(self._told(raw, f"took more than {SECONDS:g} s of CPU time")) from None
+        except Exception as problem:
+            raise FoundError(self._told(raw, f"{type(problem).__name__}: {problem}")) from problem
+        taken = time.process_time() - start
+        self.cpu_seconds += taken
+        self.slowest = max(self.slowest, taken)
+        if end not in self.ends:
+            self.ends.add(end)
+            self.fresh.append(raw)
+
+    def _told(self, raw: bytes, what: str) -> str:
+        return f"{self.target.name}, seed {self.seed}, input {self.inputs - 1}: {what}: {raw[:400]!r}"
+
+    def keep(self) -> int:
+        """Write the inputs with ends of their own to the corpus, the shortest; return how many."""
+        folder = CORPUS / folder_of(self.target.name)
+        present = {each.read_bytes() for each in folder.glob("*")} if folder.exists() else set()
+        chosen = [raw for raw in sorted(self.fresh, key=len) if 0 < len(raw) <= KEPT_BYTES and not _names_a_path(raw)]
+        chosen = [raw for raw in chosen if raw not in present and raw not in self.target.seeds]
+        chosen = chosen[: max(0, KEPT_INPUTS - len(present))]
+        if chosen:
+            folder.mkdir(parents=True, exist_ok=True)
+        for raw in chosen:
+            (folder / hashlib.sha256(raw).hexdigest()[:16]).write_bytes(raw)
+        return len(chosen)
+
+
+def minimised(target: Target, raw: bytes, seconds: float = 20.0) -> bytes:
+    """A shorter input on which the target fails in the same way."""
+
+    def failure(candidate: bytes) -> str:
+        try:
+            with _cpu_limit(SECONDS):
+                target.read(candidate)
+        except BlindbayesError:
+            return ""
+        except _TooLongError:
+            return "too long"
+        except Exception as problem:
+            return type(problem).__name__
+        return ""
+
+    wanted, until, size = failure(raw), time.process_time() + seconds, max(1, len(raw) // 2)
+    while wanted and time.process_time() < until:
+        shorter = (raw[:at] + raw[at + size :] for at in range(0, len(raw), size))
+        better = next((each for each in shorter if time.process_time() < until and failure(each) == wanted), None)
+        if better is not None:
+            raw = better
+        elif size == 1:
+            break
+        else:
+            size //= 2
+    return raw
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _end(error: BaseException) -> str:
+    """Where an error came from: the functions of the package, without lines, which move."""
+    frames, names = error.__traceback__, []
+    while frames is not None:
+        code = frames.tb_frame.f_code
+        if "/blindbayes/" in code.co_filename:
+            names.append(code.co_qualname)
+        frames = frames.tb_next
+    return " ".join((type(error).__name__, *names[-4:]))
+
+
+def _names_a_path(raw: bytes) -> bool:
+    return any(mark in raw for mark in (b"/tmp", b"/dev/", b"/work", b"/root", b"/home"))
+
+
+def _another_value(raw: bytes, rng: random.Random) -> bytes | None:
+    """A well-formed JSON document in which one value is not what it should be: what random bytes seldom are."""
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    places: list[tuple[Any, Any]] = []
+    _collect(document, places)
+    if not places:
+        return None
+    inner, name = rng.choice(places)
+    inner[name] = rng.choice(OTHER_VALUES)
+    return json.dumps(document).encode()
+
+
+def _collect(value: Any, places: list[tuple[Any, Any]]) -> None:
+    names = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for name in names:
+        places.append((value, name))
+        _collect(value[name], places)
