@@ -90,6 +90,7 @@ def is_heavy(command: str) -> bool:
     return "reproduce" in command
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("command", [pytest.param(each, marks=pytest.mark.slow) if is_heavy(each) else each for each in RUN])
 def test_commands_end_with_exit_code_0_without_network_and_data(command: str, tmp_path: Path) -> None:
     """`codebook.toml` is the reader's own: the only file that a command may ask for."""
@@ -102,7 +103,7 @@ def test_commands_end_with_exit_code_0_without_network_and_data(command: str, tm
     }
     environment = {name: value for name, value in os.environ.items() if name != "BLINDBAYES_DATA"} | offline
     words = [str(program), *shlex.split(command)[1:]]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1700)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip()
 

@@ -86,8 +86,9 @@ def test_any_number_of_parties_holds_the_tables_that_two_would(k, n):
 
 
 def test_cost_grows_with_cells_by_gates_and_not_by_rounds():
-    def circuit(values, k=3):
-        book = Codebook("y", ("a", "b"), (Categorical("v", tuple(map(str, range(values)))),), max_rows=4000)
+    def circuit(values, k=3, max_rows=4000, features=1):
+        columns = tuple(Categorical(f"v{at}", tuple(map(str, range(values)))) for at in range(features))
+        book = Codebook("y", ("a", "b"), columns, max_rows=max_rows)
         rows = SharedRowsSetup(book, MANY[:k], computes=k)
         return model_circuit(k, rows.layout, rows.plan)
 
@@ -96,6 +97,10 @@ def test_cost_grows_with_cells_by_gates_and_not_by_rounds():
     assert 15 < many.and_count / few.and_count < 25
     assert 1200 < many.and_count / 804 < 1300  # per cell, denominator or prior, with 3 parties
     assert circuit(20, 5).and_count < 1.15 * few.and_count  # masks of two more parties
+    for max_rows, gates in ((1000, 1030), (100_000, 1720), (1_000_000, 1850)):  # as SPEC.md has it
+        recorded = circuit(10, max_rows=max_rows, features=50)
+        assert abs(recorded.and_count / 1102 - gates) < 10
+        assert 60 < recorded.depth < 85  # and a few rounds for setup, triples and outputs
 
 
 def test_a_coalition_of_all_computing_parties_but_one_holds_nothing_of_a_sum():

@@ -9,7 +9,6 @@ memory is its own. Schemes on textbook Paillier are timed for some contributors 
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import pathlib
 from dataclasses import asdict, fields
@@ -28,6 +27,7 @@ from blindbayes_papers.azimian2022.chain_sum.messages import KeyAnnounced, LinkS
 from blindbayes_papers.azimian2022.measure import DATASETS, KEY_SIZES, SCHEMES, Measurement, measure_apart
 from blindbayes_papers.azimian2022.page import page, plot
 from blindbayes_papers.azimian2022.schemes import PrintedChain, Records, first_contributors, subtract_links
+from blindbayes_papers.pages import write_csv
 from blindbayes_papers.primitives.paillier import generate_keypair
 
 
@@ -50,7 +50,7 @@ def load_records(name: str) -> Records:
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
-    """Measure, plot and write the page; returns its path. About four minutes of CPU time, or 40 seconds with `quick`."""
+    """Measure, plot and write the page; return its path."""
     out.mkdir(parents=True, exist_ok=True)
     data = {name: load_records(name) for name in DATASETS}
     made = [
@@ -59,10 +59,8 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
         for name, records in data.items()
         for scheme in SCHEMES
     ]
-    with (out / "measurements.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([*(column.name for column in fields(Measurement)), "scaled_up"])
-        writer.writerows([*asdict(one).values(), one.scaled] for one in made)
+    head = [*(column.name for column in fields(Measurement)), "scaled_up"]
+    write_csv(out / "measurements.csv", head, [[*asdict(one).values(), one.scaled] for one in made])
     pictures = plot(made, out) if importlib.util.find_spec("matplotlib") else []
     path = out / "index.html"
     path.write_text(page(made, data, pictures, attack(data["iris"], 20)), encoding="utf-8")

@@ -8,16 +8,13 @@ import pathlib
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.azimian2022.measure import DATASETS, KEY_SIZES, SCHEMES, Measurement
 from blindbayes_papers.azimian2022.schemes import Records
+from blindbayes_papers.pages import document, images, pyplot, table
 from blindbayes_papers.quotations import quote
 
 
 def plot(made: list[Measurement], out: pathlib.Path) -> list[str]:
     """Figures 9 to 12: time and memory, at each key size."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     names = []
     for number, (bits, what) in enumerate([(bits, what) for bits in KEY_SIZES for what in ("time", "memory")], start=9):
         figure, axes = plt.subplots(figsize=(10, 5.5))
@@ -66,10 +63,6 @@ def _note(one: Measurement) -> str:
 
 
 def page(made: list[Measurement], data: dict[str, Records], pictures: list[str], read: tuple[int, int]) -> str:
-    def table(head: list[str], rows: list[list[str]]) -> str:
-        cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-        return "<table><tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>" + cells + "</table>"
-
     def span(values: list[float], form: str = ".1f") -> str:
         return f"{min(values):{form}} to {max(values):{form}}"
 
@@ -128,7 +121,7 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
         ],
     ]
     saved = [
-        [str(bits), html.escape(SCHEMES[scheme]), html.escape(SCHEMES[against])]
+        [str(bits), SCHEMES[scheme], SCHEMES[against]]
         + [f"{value:.1f}" if value < 99.9 else f"{value:.3f}" for value in savings(bits, scheme, against)]
         for scheme, others in (
             ("printed", ("unpacked", "unpacked_record", "unpacked_present")),
@@ -141,7 +134,7 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
         [
             one.dataset.capitalize(),
             str(one.key_bits),
-            html.escape(SCHEMES[one.scheme]),
+            SCHEMES[one.scheme],
             str(one.encryptions),
             f"{one.contributor_ms:.3f}",
             f"{one.builder_seconds:.3f}",
@@ -162,13 +155,7 @@ def page(made: list[Measurement], data: dict[str, Records], pictures: list[str],
         "memory MB",
         "saved %",
     ]
-    images = "".join(f'<img src="{name}" alt="{name}">' for name in pictures) or "<p>matplotlib is not installed: no plots.</p>"
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Azimian et al. 2022, reproduced</title>
-<style>body{{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}}
-table{{border-collapse:collapse;margin:1em 0}}
-td,th{{border:1px solid #bbb;padding:.3em .6em;text-align:left;vertical-align:top}}img{{max-width:100%}}</style></head><body>
-<h1>Azimian et al. 2022, Figures 9 to 12</h1>
+    body = f"""<h1>Azimian et al. 2022, Figures 9 to 12</h1>
 <p>{html.escape(REFERENCES["azimian2022"])}</p>
 <p>{html.escape(shapes)}. One record per contributor. CPU time of all parties together; every bar in a process of its own.
 {toy}-bit keys protect nothing and stand here because the paper measured them (7.1).</p>
@@ -176,10 +163,10 @@ td,th{{border:1px solid #bbb;padding:.3em .6em;text-align:left;vertical-align:to
 <h2>Time saved, per cent</h2>
 <p>Below zero it costs more.</p>
 {table(["bits", "scheme", "against", *(name.capitalize() for name in DATASETS)], saved)}
-<h2>Figures</h2>{images}
+<h2>Figures</h2>{images(pictures)}
 <h2>All measurements</h2>
 <p>Saved: against one ciphertext per value and label at the same key size. Encryptions of chain_sum are those that the builder
 deals to a contributor.
 Memory: growth of a process that runs the builder and one contributor after the other.</p>
-{table(head, rows)}</body></html>
-"""
+{table(head, rows)}"""
+    return document("Azimian et al. 2022, reproduced", body)

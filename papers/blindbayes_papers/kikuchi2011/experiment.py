@@ -8,7 +8,6 @@ linearly; what was run is in measured.csv and marked in the figure.
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -37,6 +36,7 @@ from blindbayes_papers.kikuchi2011.formulas import (
 )
 from blindbayes_papers.kikuchi2011.measure import Operations
 from blindbayes_papers.kikuchi2011.set_intersection import RISTRETTO, SAFE_PRIME
+from blindbayes_papers.pages import write_csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Costs:
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
-    """Measure, plot and write the page; returns its path. About a minute of CPU time, or 10 seconds with `quick`."""
+    """Measure, plot and write the page; return its path."""
     out.mkdir(parents=True, exist_ok=True)
     coins = Coins.system()
     key = measure.paper_key(coins)
@@ -99,14 +99,14 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
         [{"N": float(whole), **cost(whole)} for whole in fine]
         for cost in (lambda whole: costs.one(whole, sfe1, sfe2), costs.every)
     )
-    _write(
+    write_csv(
         out / "operations.csv",
         ["encryption", "group", "encrypt", "decrypt", "power"],
         [[*names, own.encrypt, own.decrypt, own.power] for names, own in used.items()],
     )
-    _write(out / "comparisons.csv", list(compared[0]), [list(row.values()) for row in compared])
-    _write(out / "measured.csv", ["scheme", "size", "seconds"], costs.points)
-    _write(
+    write_csv(out / "comparisons.csv", list(compared[0]), [list(row.values()) for row in compared])
+    write_csv(out / "measured.csv", ["scheme", "size", "seconds"], costs.points)
+    write_csv(
         out / "scaling.csv",
         [*one[0], *(f"all_{name}" for name in every[0] if name != "N")],
         [[*row.values(), *list(whole.values())[1:]] for row, whole in zip(one[::8], every[::8], strict=True)],
@@ -118,7 +118,7 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
         for attributes in (1, 5, 10)
         for rows in (100, 1000, 10_000)
     }
-    _write(out / "changed.csv", ["attributes", "rows", "changed"], [[*case, share] for case, share in changed.items()])
+    write_csv(out / "changed.csv", ["attributes", "rows", "changed"], [[*case, share] for case, share in changed.items()])
     there = importlib.util.find_spec("matplotlib") is not None
     if there:
         written.draw(out, compared, one, every, costs.points)
@@ -167,10 +167,3 @@ def _costs(key: Any, printed: float, decrypt: float, coins: Coins, quick: bool) 
     joined = last("joined", [(n, measure.joined_seconds(n, VALUES, CLASSES, coins)) for n in joined_sizes])
     smallest = next(seconds for scheme, _, seconds in points if scheme == "joined")
     return Costs(scalar, printed, decrypt, first / size, second / size, prime, point, joined, smallest, tuple(points))
-
-
-def _write(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(head)
-        writer.writerows(rows)

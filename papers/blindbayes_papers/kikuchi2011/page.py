@@ -16,6 +16,7 @@ from blindbayes_papers import REFERENCES
 from blindbayes_papers.kikuchi2011 import formulas as paper
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, error, posterior
 from blindbayes_papers.kikuchi2011.measure import Operations
+from blindbayes_papers.pages import document, pyplot, table
 
 SCHEMES = {
     "scalar_printed": "scalar product, Paillier 1,024 as printed",
@@ -26,12 +27,6 @@ SCHEMES = {
     "joined": "joined_sums: all counts in one run",
 }
 _BY_IDENTIFIER = ("polynomial", "distorted_prime", "distorted", "joined")
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .6rem;border-bottom:1px solid #ccc;text-align:right}"
-    "td:first-child,th:first-child,table.words td{text-align:left}table.words td{vertical-align:top}"
-    "img{max-width:100%}figcaption{color:#555;font-size:.9em}"
-)
 Row = Mapping[str, float]
 
 
@@ -46,11 +41,7 @@ def draw(
     points: Sequence[tuple[str, int, float]],
 ) -> None:
     """Figures 2 and 3, and the posterior."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(7, 4.5))
     for (kind, name), colour in zip((("sums", "SFE1 (sum)"), ("products", "SFE2 (product)")), ("C0", "C1"), strict=True):
         own = [row for row in compared if row["kind"] == kind]
@@ -103,12 +94,10 @@ def draw(
 
 
 def _save(figure: Any, path: pathlib.Path, *, tight: bool = True) -> None:
-    from matplotlib import pyplot as plt
-
     if tight:
         figure.tight_layout()
     figure.savefig(path, dpi=100)
-    plt.close(figure)
+    pyplot().close(figure)
 
 
 # -- the page ------------------------------------------------------------------------------------------------------------------
@@ -138,7 +127,7 @@ def page(
         f"Measured with Python {platform.python_version()} and gmpy2 {gmpy2.version()} on {html.escape(platform.machine())}; "
         "the paper's figures are from Java 6 and Fairplay on a Core 2 Duo of 2.53 GHz.</p>",
         "<h2>Operations (Section 4.1), seconds</h2>",
-        _table(
+        _numbers(
             ["", "t_E, encryption", "t_D, decryption", "t_P, power"],
             [
                 ["paper (4.1), which gives no unit", "1.1", "1.6", "0.15"],
@@ -152,9 +141,9 @@ def page(
             ],
         ),
         "<h2>Table 3: SFE1, 16 bits, seconds</h2>",
-        _table(["", "Alice", "Bob"], [["paper", "0.80", "0.82"], ["ours", f"{wide['alice']:.2g}", f"{wide['bob']:.2g}"]]),
+        _numbers(["", "Alice", "Bob"], [["paper", "0.80", "0.82"], ["ours", f"{wide['alice']:.2g}", f"{wide['bob']:.2g}"]]),
         "<h2>Table 4: comparison at 10 bits, seconds</h2>",
-        _table(
+        _numbers(
             ["circuit", "fit, the paper", "seconds, the paper", "ours", "AND gates"],
             [
                 ["SFE1 (addition)", "0.97 + 0.106 x", "2.03", f"{sfe1:.2g}", str(many["and_gates"])],
@@ -169,13 +158,13 @@ def page(
         "<h2>The binomial error of a thinned size</h2>",
         "<p>Standard deviation of the estimate s_A n_B / s_B around the true size z, p = s_B / n_B. Bob draws p anew in each "
         "run, so that products over attributes carry several of these errors.</p>",
-        _table(
+        _numbers(
             ["z", *(f"p = {keep}" for keep in (0.1, 0.5, 0.9))],
             [[f"{size:,}", *(f"+-{error(size, keep):.1f}" for keep in (0.1, 0.5, 0.9))] for size in (10, 100, 1000, 10_000)],
         ),
         "<p>How often the class changes by it: two classes of the same size, an instance whose values have random frequencies "
         "(drawn from Beta(2, 2)) in both, thinned sizes against true ones.</p>",
-        _table(
+        _numbers(
             ["attributes", *(f"{rows:,} rows per class" for rows in sorted({rows for _, rows in changed}))],
             [
                 [str(many), *(f"{share:.1%}" for (own, _), share in sorted(changed.items()) if own == many)]
@@ -190,7 +179,7 @@ def page(
         ),
         "<h2>Crossover N*</h2>",
         "<p>N* = (SFE2 - SFE1 - t_D) / (t_E - 2 t_P alpha), alpha = n / N = 0.03.</p>",
-        _table(["", "N*"], [[name, _star(crossing)] for name, crossing in stars]),
+        _numbers(["", "N*"], [[name, _star(crossing)] for name, crossing in stars]),
         "<p>The paper's N* hangs on its unit. With circuits of milliseconds the distorted intersection is ahead from the first "
         "rows on wherever an encryption costs more than 2 alpha powers; against encryption with tables, which has no "
         "counterpart for powers of hashed elements in the paper's group, it never is.</p>",
@@ -204,9 +193,9 @@ def page(
             pictures,
         ),
         "<h3>One count and one comparison</h3>",
-        _table(["N", *SCHEMES.values()], [_scaled(row) for row in one]),
+        _numbers(["N", *SCHEMES.values()], [_scaled(row) for row in one]),
         f"<h3>All {counts} counts</h3>",
-        _table(["N", *SCHEMES.values()], [_scaled(row) for row in every]),
+        _numbers(["N", *SCHEMES.values()], [_scaled(row) for row in every]),
         "<p>measured.csv has what was run and at which sizes; all else is scaled linearly.</p>",
         "<h2>Where the paper does not fit</h2>",
         "<ul><li>Table 5 prints T_3 = t_P n + n log n + SFE2, the text T_2 = 2 t_P n + ...; both parties together raise "
@@ -222,11 +211,7 @@ def page(
         "<li>r_i from Z_q (Algorithm 3, step 3) lets Legendre symbols show s_B / n_B; "
         "here r_i is a uniform element of the group.</li></ul>",
     ]
-    return (
-        f"<!doctype html><meta charset=utf-8><title>Kikuchi et al. 2011</title><style>{_STYLE}</style>\n"
-        + "\n".join(parts)
-        + "\n"
-    )
+    return document("Kikuchi et al. 2011", "\n".join(parts))
 
 
 def _schemes() -> str:
@@ -251,7 +236,7 @@ def _schemes() -> str:
         ["Alice learns", "nothing", "the size, for every (value, class)", left, "nothing but the padded sizes"],
     ]
     head = ["", "scalar product", "polynomials", "distorted intersection", "joined_sums"]
-    return _table(head, rows, words=True)
+    return table(head, rows)
 
 
 def _scaled(row: Row) -> list[str]:
@@ -273,9 +258,5 @@ def _figure(name: str, words: str, pictures: bool) -> str:
     return f'<figure><img src="{name}" alt="{html.escape(words)}"><figcaption>{html.escape(words)}</figcaption></figure>'
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> str:
-    lines = [
-        f"<table{' class=words' if words else ''}><tr>" + "".join(f"<th>{html.escape(cell)}</th>" for cell in head) + "</tr>"
-    ]
-    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "\n".join([*lines, "</table>"])
+def _numbers(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return table(head, rows, "numbers")

@@ -11,11 +11,11 @@ about three hours.
 
 from __future__ import annotations
 
-import csv
 import pathlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from blindbayes_papers.pages import write_csv
 from blindbayes_papers.vaidya2008 import measure
 from blindbayes_papers.vaidya2008.measure import KEY_SIZES, Figure, line
 from blindbayes_papers.vaidya2008.page import page
@@ -99,7 +99,7 @@ HEADS = {
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False, long: bool = False) -> pathlib.Path:
-    """Measure and write the page; returns its path. About ten minutes of CPU time, or half a minute with `quick`."""
+    """Measure and write the page; return its path."""
     return write(out, tables(KEY_SIZES, quick=quick, long=long))
 
 
@@ -117,22 +117,12 @@ def write(out: pathlib.Path, made: dict[int, list[Row]]) -> pathlib.Path:
     """CSV files and the page."""
     out.mkdir(parents=True, exist_ok=True)
     for number, rows in made.items():
-        with (out / f"table{number}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            head = (
-                "key_bits",
-                *HEADS[number],
-                "paper_estimate_s",
-                "paper_protocol_s",
-                "how",
-                "run_at_bits",
-                "ours_s",
-                "ours_how",
-            )
-            writer.writerow((*head, "only_multiplications_s"))
-            for row in rows:
-                figures = (row.paper, row.theirs.seconds, row.theirs.how, row.run_bits, row.ours.seconds, row.ours.how)
-                writer.writerow((row.key_bits, *row.asked, *figures, row.only_multiplications))
+        head = ("key_bits", *HEADS[number], "paper_estimate_s", "paper_protocol_s", "how", "run_at_bits", "ours_s", "ours_how")
+        lines = []
+        for row in rows:
+            figures = (row.paper, row.theirs.seconds, row.theirs.how, row.run_bits, row.ours.seconds, row.ours.how)
+            lines.append((row.key_bits, *row.asked, *figures, row.only_multiplications))
+        write_csv(out / f"table{number}.csv", (*head, "only_multiplications_s"), lines)
     path = out / "index.html"
     path.write_text(page(made), encoding="utf-8")
     return path

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import gmpy2
 
 from blindbayes_papers import REFERENCES
+from blindbayes_papers.pages import document, table
 from blindbayes_papers.vaidya2008.measure import Figure
 from blindbayes_papers.vaidya2008.scalar_product.logarithm import key_bits as least_key_bits
 
@@ -26,18 +27,11 @@ TITLES = {
         "shared_argmax, transfers ready",
     ),
 }
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .6rem;border-bottom:1px solid #ccc;text-align:right}"
-    "td.note,th:last-child{text-align:left;color:#555;font-size:.85em}"
-)
 
 
 def page(made: dict[int, list[Row]]) -> str:
     """The whole page."""
     parts = [
-        "<!doctype html><meta charset=utf-8><title>Vaidya et al. 2008</title>",
-        f"<style>{_STYLE}</style>",
         "<h1>Vaidya, Kantarcioglu and Clifton 2008: its tables, measured</h1>",
         f"<p>{html.escape(REFERENCES['vaidya2008'])}</p>",
         "<p>The paper <em>estimates</em> its tables by counting operations (sections 4.5.2 and 5.5.2; Pentium D 830, "
@@ -52,7 +46,7 @@ def page(made: dict[int, list[Row]]) -> str:
         parts.append(_table(number, rows))
     parts.append(_claims(made))
     parts.append(_remarks(made))
-    return "\n".join(parts) + "\n"
+    return document("Vaidya et al. 2008", "\n".join(parts))
 
 
 def _table(number: int, rows: Sequence[Row]) -> str:
@@ -73,7 +67,7 @@ def _table(number: int, rows: Sequence[Row]) -> str:
         body = "".join(f"<td>{cell}</td>" for cell in cells)
         lines.append(f"<tr>{body}<td class=note>{html.escape(_note(row))}</td></tr>")
     heads = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    return f"<h2>{html.escape(title)}</h2><table><tr>{heads}</tr>{''.join(lines)}</table>"
+    return f"<h2>{html.escape(title)}</h2><table class=numbers><tr>{heads}</tr>{''.join(lines)}</table>"
 
 
 def _note(row: Row) -> str:
@@ -170,8 +164,7 @@ def _claims(made: dict[int, list[Row]]) -> str:
             "Naive Bayes multiplies the probabilities of values given the class; Equation 5 is the other conditional",
         ),
     ]
-    body = "".join("<tr>" + "".join(f"<td class=note>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<h2>The paper's claims</h2><table><tr><th>claim<th>the paper<th>here<th>why</tr>{body}</table>"
+    return "<h2>The paper's claims</h2>" + table(["claim", "the paper", "here", "why"], rows)
 
 
 def _remarks(made: dict[int, list[Row]]) -> str:

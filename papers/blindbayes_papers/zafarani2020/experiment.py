@@ -6,7 +6,6 @@ published methods are drawn at the epsilon those methods *claim*: two of them do
 
 from __future__ import annotations
 
-import csv
 import html
 import importlib.util
 import itertools
@@ -15,8 +14,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +23,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.datasets import local_path
+from blindbayes_papers.pages import document, images, pyplot, table, write_csv, write_records
 from blindbayes_papers.zafarani2020.data import STATES, Rows, load_rows, synthetic_census
 from blindbayes_papers.zafarani2020.losses import true_losses
 from blindbayes_papers.zafarani2020.methods import (
@@ -243,7 +242,7 @@ def timings() -> list[tuple[str, int, float]]:
 
 
 def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
-    """Measure, plot and write the page; returns its path. About twenty minutes of CPU time, or half a minute with `quick`."""
+    """Measure, plot and write the page; return its path."""
     out.mkdir(parents=True, exist_ok=True)
     iterations = 1 if quick else 5
     points: list[Point] = []
@@ -263,21 +262,13 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
         _log.info("comparison: %s", dataset)
         comparisons += compare(load_rows(dataset), 5 if quick else 20)
     timed = timings()
-    _write(out / "figures.csv", Point, points)
-    _write(out / "comparison.csv", Comparison, comparisons)
-    with (out / "timings.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("method", "n", "cpu_seconds"), *timed])
+    write_records(out / "figures.csv", points)
+    write_records(out / "comparison.csv", comparisons)
+    write_csv(out / "timings.csv", ("method", "n", "cpu_seconds"), timed)
     pictures = plot(points, out) if importlib.util.find_spec("matplotlib") else []
     page = out / "index.html"
     page.write_text(_page(points, comparisons, timed, pictures, quick, left_out), encoding="utf-8")
     return page
-
-
-def _write(path: pathlib.Path, kind: type[Any], rows: Sequence[Any]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [column.name for column in fields(kind)])
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
 
 
 _STYLES = {
@@ -294,11 +285,7 @@ _STYLES = {
 
 def plot(points: Sequence[Point], out: pathlib.Path) -> list[str]:
     """One picture per figure, in the paper's form: accuracy over epsilon with error bars over the iterations."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     names = []
     for name in sorted({point.figure for point in points}, key=int):
         chosen = [point for point in points if point.figure == name]
@@ -337,11 +324,6 @@ def plot(points: Sequence[Point], out: pathlib.Path) -> list[str]:
         plt.close(drawing)
         names.append(path)
     return names
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in head)}</tr>{cells}</table>"
 
 
 def _claims(points: Sequence[Point]) -> list[list[str]]:
@@ -412,7 +394,6 @@ def _page(
 ) -> str:
     worse = [row for row in comparisons if row.verdict == "worse"]
     better = [row for row in comparisons if row.verdict == "better"]
-    images = "".join(f'<img src="{name}" alt="{name}">' for name in pictures) or "<p>Install matplotlib for the pictures.</p>"
     datasets = list(dict.fromkeys(row.dataset for row in comparisons))
     accuracy_rows = []
     for dataset in datasets:
@@ -429,12 +410,7 @@ def _page(
         [point.figure, point.dataset, point.method, f"{point.epsilon:g}", f"{point.accuracy:.3f}", f"{point.deviation:.3f}"]
         for point in points
     ]
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Zafarani and Clifton 2020, regenerated</title>
-<style>body{{font:15px/1.45 sans-serif;max-width:1080px;margin:2em auto;padding:0 1em}}
-table{{border-collapse:collapse;font-size:13px;margin:1em 0}}td,th{{border:1px solid #ccc;padding:3px 7px;text-align:left}}
-img{{width:49%}}</style></head><body>
-<h1>Differentially private Naive Bayes using smooth sensitivity</h1>
+    body = f"""<h1>Differentially private Naive Bayes using smooth sensitivity</h1>
 <p>{html.escape(REFERENCES["zafarani2020"])}</p>
 <p>Accuracy against total epsilon, five times ten-fold with the spread over iterations as error bars, in the form of the paper's
 figures.{short} Bounds of numbers are declared from public knowledge, not read from the data, and are the same for every method.
@@ -445,24 +421,23 @@ held to the bounds and deviations to at least .05% of the range, a step that its
 <code>expected_rows</code>; its noise has no seed, so its points differ a little from run to run. Seeds has 70 rows of each of
 three classes: the largest class of a training part is the rarest of the test part, so its majority line lies below a third.</p>
 <h2>The paper and here</h2>
-{_table(["claim", "the paper", "here", "why"], claims)}
+{table(["claim", "the paper", "here", "why"], claims)}
 <h2>Table 1 of the paper</h2>
-{_table(["dataset", "records, the paper", "attributes, the paper", "classes, the paper", "here"], _TABLE_1)}
+{table(["dataset", "records, the paper", "attributes, the paper", "classes, the paper", "here"], _TABLE_1)}
 <h2>What is wrong in print</h2>
 <p>The privacy loss of its steps, computed: how many times the epsilon' that a step claims. Besides, replacing a record touches
 two classes (histograms then have L1 sensitivity 2), and the interval [L, U] and empty classes are left undefined. Lines 20 to
 23 of Algorithm 1 stand inside the loop over attributes: the class counts are released once per attribute and charged once, so
 their loss is up to the number of attributes times what is claimed; S in line 21 is not defined.</p>
-{_table(["error", "where", "claimed epsilon'", "true loss / claimed"], loss_rows)}
-<h2>Figures</h2>{images}
+{table(["error", "where", "claimed epsilon'", "true loss / claimed"], loss_rows)}
+<h2>Figures</h2>{images(pictures)}
 <h2>PrivateNaiveBayes against the best joint release of others</h2>
 <p>Each cell: ours / the best of Laplace, K-norm and Gaussian histograms with 4, 8, 16 or 32 bins and Gaussian sums, chosen
 <i>in hindsight</i> for that cell by a run with other noise, on the same 70/30 splits.
 + and -: better or worse by more than two paired standard errors.
 Better in {len(better)}, worse in {len(worse)} of {len(comparisons)}.</p>
-{_table(["dataset", "privacy", *(f"{epsilon:g}" for epsilon in EPSILONS)], accuracy_rows)}
+{table(["dataset", "privacy", *(f"{epsilon:g}" for epsilon in EPSILONS)], accuracy_rows)}
 <h2>Smooth sensitivity of the variance</h2>
-{_table(["method", "n", "CPU seconds"], [(name, f"{count:,}", f"{seconds:.4f}") for name, count, seconds in timed])}
-<h2>All points</h2>{_table(["figure", "table", "method", "epsilon", "accuracy", "spread"], figure_rows)}
-</body></html>
-"""
+{table(["method", "n", "CPU seconds"], [(name, f"{count:,}", f"{seconds:.4f}") for name, count, seconds in timed])}
+<h2>All points</h2>{table(["figure", "table", "method", "epsilon", "accuracy", "spread"], figure_rows)}"""
+    return document("Zafarani and Clifton 2020, regenerated", body, "img{width:49%}")

@@ -13,6 +13,7 @@ from blindbayes.crypto.sodium import rbcl
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 
 POINT_BYTES = 32
+ORDER = 2**252 + 27742317777372353535851937790883648493
 IDENTITY = bytes(POINT_BYTES)
 
 

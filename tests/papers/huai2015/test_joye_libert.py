@@ -12,9 +12,10 @@ import pytest
 
 from blindbayes.crypto import ristretto
 from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ristretto import ORDER
 from blindbayes.errors import BlindbayesError, ConfigError, IntegrityError, PeerProtocolError
 from blindbayes_papers.huai2015.primitives.joye_libert import DEFAULT_BITS, JoyeLibert, deal_modulus
-from blindbayes_papers.huai2015.primitives.ristretto_sum import MAX_BOUND, ORDER, Cells, RistrettoSum
+from blindbayes_papers.huai2015.primitives.ristretto_sum import MAX_BOUND, Cells, RistrettoSum
 
 TOY = 512
 LABEL = b"round 1"

@@ -16,6 +16,7 @@ from blindbayes import Codebook
 from blindbayes.codebook import Categorical
 from blindbayes.crypto import ristretto
 from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ristretto import ORDER
 from blindbayes.errors import PeerProtocolError
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Send
@@ -25,7 +26,7 @@ from blindbayes_papers.huai2015.oblivious_sum import proof
 from blindbayes_papers.huai2015.oblivious_sum.messages import CiphertextsSent
 from blindbayes_papers.huai2015.oblivious_sum.proof import BIT_BYTES, LINK_BYTES, Rule, TableProof
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER
-from blindbayes_papers.huai2015.primitives.ristretto_sum import ORDER, RistrettoSum, times, times_base
+from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum, times, times_base
 from support.sums import names
 
 SCHEME = RistrettoSum(1000)

@@ -13,12 +13,13 @@ import pytest
 
 from blindbayes.crypto import ristretto
 from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ristretto import ORDER
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.memory import Outcome, Replace, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.kikuchi2011.set_intersection import SAFE_PRIME, alice, bob, proof
 from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice, PowerProved
-from blindbayes_papers.kikuchi2011.set_intersection.proof import ORDER, PowerStatement, public_of
+from blindbayes_papers.kikuchi2011.set_intersection.proof import PowerStatement, public_of
 from support.two_party import coins
 
 SPEC = Path(proof.__file__).with_name("SPEC.md")

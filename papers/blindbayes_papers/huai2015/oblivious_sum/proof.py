@@ -17,9 +17,10 @@ from typing import TypeVar
 from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.crypto import ristretto
 from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ristretto import ORDER
 from blindbayes.errors import DataError, PeerProtocolError
 from blindbayes.statistics.layout import CellGroup, Layout
-from blindbayes_papers.huai2015.primitives.ristretto_sum import ORDER, RistrettoSum, times, times_base
+from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum, times, times_base
 
 T = TypeVar("T")
 BIT_BYTES = 160  # a commitment and four scalars

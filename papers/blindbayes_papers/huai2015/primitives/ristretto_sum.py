@@ -17,10 +17,10 @@ from functools import lru_cache
 from blindbayes.crypto import ristretto
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.prg import expand_bytes
+from blindbayes.crypto.ristretto import ORDER
 from blindbayes.crypto.sodium import rbcl
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 
-ORDER = 2**252 + 27742317777372353535851937790883648493
 MAX_BOUND = 1 << 36
 """Totals beyond +-this are refused beforehand: a table of 2^19 points and as many steps for each cell."""
 

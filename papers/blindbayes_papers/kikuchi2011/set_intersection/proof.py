@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from blindbayes.crypto import ristretto
 from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.ristretto import ORDER
 from blindbayes.errors import PeerProtocolError
 
-ORDER = 2**252 + 27742317777372353535851937790883648493
 ROUNDS = 128
 SCALAR_BYTES = 32
 PROOF_BYTES = ROUNDS // 8 + ROUNDS * SCALAR_BYTES

@@ -1,0 +1,62 @@
+"""Pages, CSV files and pictures of the papers' experiments."""
+
+from __future__ import annotations
+
+import csv
+import html
+import pathlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;margin:1rem 0}"
+    "td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:left;vertical-align:top}"
+    "table.numbers td,table.numbers th{text-align:right}table.numbers :is(td,th):is(:first-child,.note){text-align:left}"
+    ".note,figcaption{color:#555;font-size:.9em}img{max-width:100%}"
+)
+
+
+def document(title: str, body: str, style: str = "") -> str:
+    """Return a whole page."""
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}{style}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}</body></html>\n'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
+    """Return a table of texts; kind "numbers" aligns them to the right."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>\n"
+
+    start = f'<table class="{kind}">' if kind else "<table>"
+    return start + row(head, "th") + "".join(row(cells, "td") for cells in rows) + "</table>"
+
+
+def images(names: Sequence[str]) -> str:
+    """Return the pictures, or what to install for them."""
+    return "".join(f'<img src="{name}" alt="{name}">' for name in names) or "<p>Install matplotlib for the pictures.</p>"
+
+
+def write_csv(path: pathlib.Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([head, *rows])
+
+
+def write_records(path: pathlib.Path, records: Sequence[Any]) -> None:
+    """Write dataclass instances of one kind, a column per field; no file for an empty list."""
+    rows = [asdict(record) for record in records]
+    if rows:
+        write_csv(path, list(rows[0]), [list(row.values()) for row in rows])
+
+
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, set to draw into files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
