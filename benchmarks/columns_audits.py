@@ -37,7 +37,7 @@ def table(rows: int, seed: int) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Print one line per rate and kind of audit: what is added, over the share of dummies."""
+    """Print one line per rate, without and with noise in the shares: what is added, over the share of dummies."""
     parser = Options(__doc__)
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -49,7 +49,7 @@ def main() -> None:
     held = [feature.name for feature in FEATURES if feature.name != "own"]
     training, asked = table(2000, 1), table(options.rows, 2)
     parts = {"bank": asked[["own"]], "clinic": asked[held]}
-    print(f"{'audit':<12} {'rate':>5} {'CPU':>8} {'bytes':>8}   dummies over instances: r / (1 - r)")
+    print(f"{'shares':<12} {'rate':>5} {'CPU':>8} {'bytes':>8}   dummies over instances: r / (1 - r)")
     sizes: list[int] = []
     run = memory.run_in_memory
 
@@ -59,7 +59,7 @@ def main() -> None:
         return outcome
 
     setattr(memory, "run_in_memory", counted)  # noqa: B010
-    for epsilon, kind in ((None, "references"), (6.0, "opened cells")):
+    for epsilon, kind in ((None, "exact"), (6.0, "with noise")):
         rates = [0.0, *map(float, options.rates.split(","))]
         models = []
         for rate in rates:

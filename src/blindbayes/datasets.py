@@ -133,7 +133,7 @@ def _addresses(ids: Ints, style: int, wrong: npt.NDArray[np.bool_], letters: np.
 
 
 def bank_telecom(rows: int = 20_000, *, overlap: float = 0.18, seed: int = 2011) -> Synthetic:
-    """A bank that knows who defaulted, and a telecom with other columns; `overlap` of the bank's customers are shared.
+    """Return a bank that knows who defaulted, and a telecom with other columns; `overlap` of the bank's customers are shared.
 
     Identifiers are e-mail addresses. Both companies write some in capitals or with blanks around, which normalisation
     repairs; in 2% of the telecom's, a letter is dropped, doubled or swapped with the next, which nothing repairs: those rows

@@ -66,9 +66,8 @@ class IntegrityError(ProtocolError):
     code = 7
     text = "an integrity check failed"
 
-    def __init__(self, *, party: str | None = None, suspects: Sequence[str] = (), evidence: bytes | None = None) -> None:
+    def __init__(self, *, party: str | None = None, suspects: Sequence[str] = ()) -> None:
         super().__init__(self.text, party=party, suspects=suspects)
-        self.evidence = evidence  # what the accused party signed; sites store it for others to verify
 
 
 class UndisclosedError(IntegrityError):

@@ -32,7 +32,6 @@ from blindbayes.protocols.private_join.sums import roles as joined_sums
 from blindbayes.protocols.private_join.sums.inputs import Entries, class_places
 from blindbayes.protocols.shared_inference import references
 from blindbayes.protocols.shared_inference import roles as shared_argmax
-from blindbayes.protocols.shared_inference.audit import Committed, Pledge
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, compare
 from blindbayes.protocols.shared_inference.query import Labelled
 from blindbayes.protocols.shared_training import class_sums, shared_model
@@ -276,13 +275,13 @@ def argmax(
         def attribute_holder(holder: str) -> Role[Any]:
             own, receiver = {name: setup.theirs[name] for name in setup.shared[holder]}, anew(setup.links[holder][1])
             values = draw_block(with_classes(classes), setup.rows, str(data(holder).bits(32))).columns
-            pledge = None
+            kept = None
             if rate:
                 given = setup.plan, own, setup.shared[holder], receiver, coins.derive("r" + holder)
-                kept = yield from references.ask_references(runs[holder], "class", *given)
-                pledge = Pledge.from_committed(Committed(b"", b"", b"", b"", b"", kept), setup.plan, own, setup.shared[holder])
+                stored = yield from references.ask_references(runs[holder], "class", *given)
+                kept = references.restore(stored, setup.plan, own, setup.shared[holder])
             share = shared_model.score(own, values, setup.plan, setup.rows)
-            given = query, share, values, receiver, coins.derive(holder), pledge
+            given = query, share, values, receiver, coins.derive(holder), kept
             return (yield from shared_argmax.attribute_holder(runs[holder], *given))
 
         return {"class": class_holder(), **{holder: attribute_holder(holder) for holder in holders}}

@@ -1,8 +1,7 @@
-"""Noise in the shares and audited look-ups through agents: both ledgers pay, roots are signed, an edit leaves evidence."""
+"""Noise in the shares and audited look-ups through agents: both ledgers pay, an edited share is caught."""
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from blindbayes.agent.approvals.summary import require_study
 from blindbayes.cli.commands.study_init import make_study
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto import limbs as lm
-from blindbayes.crypto.signatures import verify
 from blindbayes.errors import IntegrityError, PrivacyError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.study.file import Limits, Privacy
@@ -74,7 +72,7 @@ def test_noise_in_shares_is_paid_by_both_ledgers_once(tmp_path: Path) -> None:
     bounded(test)
 
 
-def test_an_edited_share_is_caught_between_sites_and_leaves_evidence(tmp_path: Path) -> None:
+def test_an_edited_share_is_caught_between_sites(tmp_path: Path) -> None:
     split = declared()
 
     async def test() -> None:
@@ -83,10 +81,8 @@ def test_an_edited_share_is_caught_between_sites_and_leaves_evidence(tmp_path: P
             study = split.study(office.net, privacy=Privacy(epsilon=3.0), options=options)
             model = await train(office, study)
             kept = shares(office.net, model)
-            for mine, other in (("hospital", "insurer"), ("insurer", "hospital")):
-                found = kept[mine].committed[other]
-                assert found["theirs"] == kept[other].committed[mine]["root"]
-                assert len(found["their_signature"]) == 64
+            assert set(kept["insurer"].references) == {"hospital"}
+            assert kept["hospital"].references == {}  # nothing is looked up for the class holder
             asked = split.ask(tmp_path, split.frame[:40])
             assert errors(await predict(office, study, model, asked)) == {"hospital": None, "insurer": None}
             path = office.net.sites["hospital"].home.folder / "shares" / f"{model}.share"
@@ -95,13 +91,6 @@ def test_an_edited_share_is_caught_between_sites_and_leaves_evidence(tmp_path: P
             assert isinstance(runs["insurer"].error, IntegrityError)
             assert runs["insurer"].error.party == "hospital"
             assert not (office.net.sites["insurer"].home.folder / "releases" / runs["insurer"].run_id).exists()
-            raw = (office.net.sites["insurer"].home.folder / "runs" / runs["insurer"].run_id / "evidence").read_bytes()
-            facts = msgspec.msgpack.decode(raw)
-            assert (facts["accused"], facts["accuser"]) == ("hospital", "insurer")
-            identity = bytes.fromhex(study.party("hospital").identity)
-            verify(identity, facts["signed"][0], facts["promised"]["signature"])
-            verify(identity, facts["signed"][1], facts["opened"]["signature"])
-            assert sha256(facts["answers"]).digest() == facts["opened"]["answered"]  # the accused signed its answers
 
     bounded(test)
 
@@ -111,7 +100,7 @@ def edit(path: Path) -> None:
     share = ModelShare.load(path)
     table = share.tables["insurer"]["smokes"]
     table[0, 1:, :] = lm.add(
-        table[0, 1:, :], np.full_like(table[0, 1:, :], 12345) * np.arange(1, 3, dtype=np.uint64)[:, None, None]
+        table[0, 1:, :], np.full_like(table[0, 1:, :], 1 << 30) * np.arange(1, 3, dtype=np.uint64)[:, None, None]
     )
     path.unlink()
     share.path = None

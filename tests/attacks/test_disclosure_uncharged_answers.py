@@ -1,4 +1,4 @@
-"""Audits without noise open classes of instances that the asking party names: the query budget pays for each of them.
+"""Audits open classes of instances that the asking party names: the query budget pays for each of them.
 
 Before, 64 references per party and training were free, and a party that deviated read 64 people's classes with `queries = 1`;
 so were dummies, in place of which it asked about others.
@@ -71,10 +71,14 @@ def test_a_batch_is_charged_for_what_could_be_asked_in_place_of_dummies(kind: st
     assert charged.pop() >= count + askers * dummies
 
 
-def test_with_noise_in_the_shares_audits_open_no_class_and_cost_none() -> None:
-    model = simulate("aligned", 25, 0.2, epsilon=8.0).model
+def test_with_noise_in_the_shares_references_are_charged_alike() -> None:
+    with pytest.raises(PrivacyError, match=f"classes of {references.COUNT} reference instances"):
+        simulate("aligned", references.COUNT - 1, 0.2, epsilon=8.0)
+    model = simulate("aligned", 500, 0.2, epsilon=8.0).model
     model.predict({"clinic": pd.DataFrame({"w": ["0"] * 25}), "gym": pd.DataFrame({"u": ["0"] * 25, "v": ["1"] * 25})})
-    assert {share.spent for share in model.shares.values()} == {25}
+    charged = {share.spent for share in model.shares.values()}
+    assert len(charged) == 1
+    assert charged.pop() >= references.COUNT + 25 + math.ceil(25 * 0.2 / 0.8)
 
 
 def test_trainings_of_a_study_share_one_budget(tmp_path: Path) -> None:

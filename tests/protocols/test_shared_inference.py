@@ -12,8 +12,8 @@ from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError, ProtocolError
 from blindbayes.protocols.memory import Drop, Duplicate, Replace, Tamper, local_runs, run_in_memory
-from blindbayes.protocols.shared_inference import audit as argmax_audit
 from blindbayes.protocols.shared_inference import query as argmax_query
+from blindbayes.protocols.shared_inference import references
 from blindbayes.protocols.shared_inference.messages import (
     ArgmaxGarbled,
     ClassesTold,
@@ -141,13 +141,13 @@ def test_more_holders_hand_their_shares_to_the_first():
 def test_what_a_coalition_learns_of_another_holder(monkeypatch):
     """SPEC: the class holder and the first holder together get another holder's part of the scores; either alone, noise."""
     setup = Setup(MIXED, 40, holders=("first", "second"))
-    served, genuine = {}, argmax_audit.serve
+    served, genuine = {}, references.serve
 
     def watched(query, holder, *rest):
         served[holder] = yield from genuine(query, holder, *rest)
         return served[holder]
 
-    monkeypatch.setattr(argmax_audit, "serve", watched)
+    monkeypatch.setattr(references, "serve", watched)
     outcome = setup.run(keep=Keep.FRAMES)
     frame = next(e.frame for e in outcome.transcript.entries if e.kind is ScoresHanded)
     handed = decode(frame, ScoresHanded).shares.reshape(40, -1, setup.plan.limbs)

@@ -444,8 +444,6 @@ class Agent:
         home.audit.append("ended", run=run.run_id, study=study, state=state, why=str(error))
         if run.ends_approval(error) and home.approvals.stored(study) is not None:
             home.approvals.revoke(study, why=f"run {run.run_id}: {error}")
-        if isinstance(error, IntegrityError) and error.evidence is not None:
-            home.runs.keep_evidence(run.run_id, error.evidence)
 
     def _fail_here(self, run: AgentRun, error: BlindbayesError) -> None:
         """End a run whose roles ended well, but whose result is wrong or cannot be stored: only staff here are informed."""

@@ -358,7 +358,7 @@ def require_answers(queries: int | None, count: int, charged: int = 0) -> None:
     if count and queries is not None and charged + count > queries:
         raise PrivacyError(
             f"with audit_rate this training opens the classes of {count} reference instances, which are charged like others, "
-            f"and {max(queries - charged, 0)} of {queries} queries are left: agree on more queries, or set epsilon"
+            f"and {max(queries - charged, 0)} of {queries} queries are left: agree on more queries"
         )
 
 

@@ -173,7 +173,7 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_log_prob_(self) -> dict[str, FloatArray]:
-        """ln P(value | class) per categorical, binned or text feature, shaped (classes, values or words)."""
+        """Logarithm of P(value | class) per categorical, binned or text feature, shaped (classes, values or words)."""
         terms = self._parameters().terms.items()
         return {name: term.log_prob for name, term in terms if isinstance(term, Histogram | Words)}
 

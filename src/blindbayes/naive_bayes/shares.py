@@ -58,7 +58,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sums: dict[str, _Array]
     local: dict[str, Any] | None
     queries: int | None
-    committed: dict[str, dict[str, bytes]] = {}  # per other party: commitments to both shares of the tables
+    references: dict[str, bytes] = {}  # per other party: the instances by which its answers are audited
 
 
 class KeptShare(ABC):
@@ -242,7 +242,7 @@ class ModelShare(KeptShare):
     sums: dict[str, U64Array] = field(repr=False)  # per other party: shares of the class-conditional sums
     local: Mapping[str, Any] | None = field(repr=False)  # statistics of own columns, by name, if the class is known
     queries: int | None = None
-    committed: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict, repr=False)  # to both shares of the tables
+    references: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # per other party: for audits of its answers
     path: Path | None = None
     _spent: int = 0
     _destroyed: bool = False
@@ -253,19 +253,15 @@ class ModelShare(KeptShare):
         tables = {other: {name: item.array() for name, item in own.items()} for other, own in record.tables.items()}
         sums = {other: item.array() for other, item in record.sums.items()}
         return cls(
-            record.study, record.party, record.public, tables, sums, record.local, record.queries, record.committed, Path(path)
+            record.study, record.party, record.public, tables, sums, record.local, record.queries, record.references, Path(path)
         )
 
     def body(self) -> bytes:
         tables = {other: {name: _Array.pack(item) for name, item in own.items()} for other, own in self.tables.items()}
         sums = {other: _Array.pack(item) for other, item in self.sums.items()}
         local = None if self.local is None else dict(self.local)
-        committed = {other: dict(own) for other, own in self.committed.items()}
-        return msgspec.msgpack.encode(
-            _Record(
-                "blindbayes.share/1", self.study, self.party, dict(self.public), tables, sums, local, self.queries, committed
-            )
-        )
+        own = dict(self.public), tables, sums, local, self.queries, dict(self.references)
+        return msgspec.msgpack.encode(_Record("blindbayes.share/1", self.study, self.party, *own))
 
     def wipe(self) -> None:
         for own in (*self.tables.values(), self.sums):

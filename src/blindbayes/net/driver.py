@@ -92,10 +92,10 @@ class RoleHooks:
         """Authorise the run and charge for it."""
 
     def before_send(self, kinds: Sequence[str]) -> None:
-        """Called before messages of these kinds can leave."""
+        """Run before messages of these kinds can leave."""
 
     def on_message(self, message: Message) -> None:
-        """Called for every message that the role receives."""
+        """Run for every message that the role receives."""
 
     def host(self, party: str) -> str:
         """Return the site that hosts a party."""

@@ -138,8 +138,7 @@ def classification(
     batches = -(-count // batch)
     each = sum(_batch(columns.query(min(count, batch), compare_all=compare_all, tally=tally)).values())
     own = _features(columns.plan, columns.coded(columns.class_holder)) * (count + batches) * 2
-    opened = sum(_features(columns.plan, columns.coded(name)) for name in columns.owners) * 64 if columns.audit_rate else 0
-    return _SLACK * (batches * (each + opened) + own) + _SMALL
+    return _SLACK * (batches * each + own) + _SMALL
 
 
 def hidden(scoring: JoinedScoresSetup) -> int:

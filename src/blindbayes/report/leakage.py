@@ -29,7 +29,6 @@ LABEL_WORDS = {
     "class": "the class of each requested instance",
     "class_totals": "how many instances have each true and each predicted class",
     "audited_classes": "the classes of instances that it made up, against which later answers are checked",
-    "audited_cells": "the cells of the model, with differential privacy noise, that its dummies touched",
     "vectors": "every contributor's own statistics, in clear",
     "noisy_overlap": "an estimate of how many identifiers joined, with differential privacy noise of both parties",
     "enough_overlap": "whether at least the agreed number of identifiers joined (one bit)",

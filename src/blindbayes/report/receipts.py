@@ -61,8 +61,11 @@ def receipts_text(
     received: Mapping[str, bytes],
     left_out: Collection[str] | None = None,
 ) -> bytes:
-    """Return `receipts.json` with the receipts, as the roles sent them, that are well formed, signed by their roles and for
-    the result that leaves out these contributors; None: the site learned none."""
+    """Return `receipts.json`; None: the site learned none.
+
+    It has the receipts, as the roles sent them, that are well formed, signed by their roles and for the result that leaves out
+    these contributors.
+    """
     entries = {}
     for role, raw in sorted(received.items()):
         try:

@@ -337,7 +337,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"study file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
 
     def to_toml(self) -> str:
-        """The study as TOML, with a comment to each setting that people decide on."""
+        """Return the study as TOML, with a comment to each setting that people decide on."""
         return self._toml
 
     @cached_property

@@ -214,7 +214,7 @@ SETTINGS = {
         "minimum of `options.audit_rate`",
         "shares",
         "The share of dummies among look-ups and comparisons. They catch a party that answers from other tables than those "
-        "it signed, or compares otherwise",
+        "of training, or compares otherwise",
     ),
     "site.policy.max_overlap_bits_per_day": Setting(
         "how often in 24 hours another site may learn whether at least `min_overlap` identifiers match, or which; 0 for never",

@@ -132,8 +132,10 @@ class Loopback:
         addresses: Mapping[str, str] | None = None,
         reached: Mapping[str, str] | None = None,
     ) -> None:
-        """Make the sites. `rows` maps each to its data source (path or URL), or to None; `addresses` are those that they listen
-        on, and `reached` those for the others, if a proxy stands between."""
+        """Make the sites. `rows` maps each to its data source (path or URL), or to None.
+
+        `addresses` are those that they listen on, and `reached` those for the others, if a proxy stands between.
+        """
         self.folder = folder
         self.sites: dict[str, LoopbackSite] = {}
         for name, source in rows.items():

@@ -78,10 +78,6 @@ class RunFolders:
         folder = make_private_folder(self.folder(run_id))
         write_whole(folder / "outcome.json", json.dumps(outcome, sort_keys=True).encode())
 
-    def keep_evidence(self, run_id: str, evidence: bytes) -> None:
-        """Store what another site signed, and what contradicts it."""
-        write_whole(make_private_folder(self.folder(run_id)) / "evidence", evidence)
-
     def keep_request(self, run_id: str, request: msgspec.Struct) -> None:
         """Store what staff asked for, in case the run is resumed."""
         write_whole(make_private_folder(self.folder(run_id)) / "request.json", msgspec.json.encode(request))

@@ -87,7 +87,7 @@ def _belongs(path: Path, folder: Path) -> bool:
     inner = path.relative_to(folder)
     if path.is_symlink() or not path.is_file() or inner.name.startswith(".") or str(inner) in _LEFT_OUT:
         return False
-    return inner.parts[0] != "runs" or inner.name in ("outcome.json", "evidence")
+    return inner.parts[0] != "runs" or inner.name == "outcome.json"
 
 
 def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = None) -> int:

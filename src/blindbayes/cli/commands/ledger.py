@@ -22,7 +22,7 @@ _PATH = click.argument("path", type=click.Path(dir_okay=False))
 
 @click.group(name="ledger")
 def command() -> None:
-    """The record of privacy spent: append-only, hash-chained, charged before every release.
+    """Keep the record of privacy spent: append-only, hash-chained, charged before every release.
 
     Example:
       blindbayes ledger init ledger.jsonl --epsilon 2

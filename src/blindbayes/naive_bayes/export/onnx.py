@@ -101,7 +101,7 @@ class _Graph:
 def _feature_term(
     graph: _Graph, feature: Feature, term: Histogram | Gaussian, markers: tuple[str, ...], source: str, at: int
 ) -> str:
-    """ln P(value | class) of one feature, shaped (rows, classes)."""
+    """Add the logarithm of P(value | class) of one feature, shaped (rows, classes)."""
     if isinstance(feature, Categorical):
         codes = graph.node(
             "LabelEncoder",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -34,9 +34,14 @@ from blindbayes.protocols.private_join.sums import roles as joined_sums
 from blindbayes.protocols.private_join.sums.inputs import Entries, class_places
 from blindbayes.protocols.private_join.sums.roles import JoinedSumsSetup
 from blindbayes.protocols.shared_inference import roles as shared_argmax
-from blindbayes.protocols.shared_inference.audit import Committed, Pledge, commit_tables, look_up_audited, serve_audited
 from blindbayes.protocols.shared_inference.query import Labelled, SharedArgmaxSetup
-from blindbayes.protocols.shared_inference.references import answer_references, ask_references
+from blindbayes.protocols.shared_inference.references import (
+    answer_references,
+    ask_references,
+    look_up_audited,
+    restore,
+    serve_audited,
+)
 from blindbayes.protocols.shared_training import shared_model
 from blindbayes.protocols.shared_training.class_sums import RowLayout
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained, any_counts, fixed_point, training_name
@@ -347,7 +352,7 @@ def train_class_holder(
             sums = share
         trained.sums[name], trained.tables[name] = sums, tables
         if join.audit_rate:
-            trained.committed[name] = yield from _commit(run, join, name, tables, Links(*both), coins)
+            trained.references |= yield from _refer(run, join, name, tables, Links(*both), coins)
     if join.guard.acts:  # exact sums, put together, would be what the guard keeps back
         trained.sums.clear()
     return trained
@@ -397,27 +402,25 @@ def train_attribute_holder(
     class_sums = {} if join.guard.acts else {other: sums}
     trained = Joined({other: tables}, class_sums, {}, ot_receiver, training_name(run), back_keeper=ot_sender, overlaps=overlaps)
     if join.audit_rate:
-        trained.committed[other] = yield from _commit(run, join, other, tables, Links(ot_sender, ot_receiver), coins)
+        trained.references |= yield from _refer(run, join, other, tables, Links(ot_sender, ot_receiver), coins)
     return trained
 
 
-def _commit(run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], links: Links, coins: Coins) -> Role[Committed]:
-    """Commit to the shares of the tables that the other looks up in, as the last step of training with audits."""
+def _refer(
+    run: Run, join: JoinSetup, other: str, tables: Mapping[str, Limbs], links: Links, coins: Coins
+) -> Role[dict[str, bytes]]:
+    """Ask for and answer reference instances, as the last step of training with audits."""
     plan, holder = join.columns.plan, join.class_holder
     attributes = join.owners[other if run.me == holder else run.me]
     own = join.owners[holder] if join.inner else ()  # the class holder's features, if the other has shares of their tables
     answered, asked = (attributes, own) if run.me == holder else (own, attributes)
-    committed_tables = {name: tables[name] for name in answered or attributes}
-    committed = yield from commit_tables(run, other, committed_tables, coins)
-    if join.guard.noise_bits:
-        return committed
+    references = {}
     for asks in (run.me != holder, run.me == holder):  # the attribute holder first
         if asks and asked:
-            references = yield from ask_references(run, other, plan, tables, asked, links.ot_receiver, coins)
-            committed = replace(committed, references=references)
+            references[other] = yield from ask_references(run, other, plan, tables, asked, links.ot_receiver, coins)
         elif not asks and answered:
             yield from answer_references(run, other, plan, tables, answered, links.ot_sender, coins)
-    return committed
+    return references
 
 
 def require_noise(noise: Mapping[str, int] | None, other: str) -> int:
@@ -453,7 +456,7 @@ def predict(
     columns: Mapping[str, IntArray],
     links: Links,
     coins: Coins,
-    committed: Committed | None = None,
+    references: bytes = b"",
 ) -> Role[IntArray | None]:
     """Run the role of either party: both parties' tables are in shares, so each looks up in the other's.
 
@@ -462,7 +465,7 @@ def predict(
     is_holder = run.me == join.class_holder
     other = join.holders[0] if is_holder else join.class_holder
     own, theirs = ({name: tables[name] for name in join.owners[party]} for party in (run.me, other))
-    pledge = None if committed is None else Pledge.from_committed(committed, query.plan, tables, tuple(own))
+    kept = restore(references, query.plan, tables, tuple(own)) if references else None
     prior = tables[join.codebook.target][0, 1]
     scores = shared_model.score(own, columns, query.plan, query.count)
     scores = lm.add(scores, np.broadcast_to(prior[None], scores.shape))
@@ -474,17 +477,16 @@ def predict(
         hash_ = TweakedHash(session)
         if is_holder:
             stream = links.ot_receiver.session(session)
-            own_scores = yield from look_up_audited(run, back, columns, pledge, hash_, stream, coins)
+            own_scores = yield from look_up_audited(run, back, columns, kept, hash_, stream, coins)
         else:
             answers = links.ot_sender.session(session)
-            own_scores = yield from serve_audited(run, back, other, theirs, committed, hash_, answers, coins)
+            own_scores = yield from serve_audited(run, back, other, theirs, hash_, answers)
         scores = lm.add(scores, own_scores)
     if not is_holder:
-        return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, pledge))
-    mine = {} if committed is None else {other: committed}
+        return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, kept))
     senders, labels = {other: links.ot_sender}, columns.get(join.codebook.target)
     entered = scores if labels is None else Labelled(scores, labels)
-    return (yield from shared_argmax.class_holder(run, query, entered, {other: theirs}, senders, coins, mine))
+    return (yield from shared_argmax.class_holder(run, query, entered, {other: theirs}, senders, coins))
 
 
 def _backwards(join: JoinSetup, query: SharedArgmaxSetup) -> SharedArgmaxSetup:

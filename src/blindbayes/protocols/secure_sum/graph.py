@@ -1,5 +1,8 @@
-"""Who masks with whom: the complete graph, or a random k-regular one with k from Bell et al. (CCS 2020), Theorem 3.10 and
-Section 3.5, with the tails of the hypergeometric law computed rather than bounded."""
+"""Who masks with whom: the complete graph, or a random k-regular one.
+
+k is that of Bell et al. (CCS 2020), Theorem 3.10 and Section 3.5, with the tails of the hypergeometric law computed rather than
+bounded.
+"""
 
 from __future__ import annotations
 

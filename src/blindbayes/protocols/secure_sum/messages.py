@@ -1,5 +1,8 @@
-"""Messages of the masked sum. Lists of equal-sized items travel as one byte string, in the order of the receiver's
-(or sender's) neighbours in roster order, so that a message is a few objects however many neighbours there are."""
+"""Messages of the masked sum.
+
+Lists of equal-sized items travel as one byte string, in the order of the receiver's (or sender's) neighbours in roster order,
+so that a message is a few objects however many neighbours there are.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from blindbayes.wire import ClearMessage, EncryptedMessage, KeyMessage, MaskedMe
 
 
 class KeysAdvertised(KeyMessage, frozen=True):
-    """Step 1: a contributor's commitments to its run key and to the seed of its own mask, and a fresh public key,
-    signed."""
+    """Step 1: a contributor's commitments to its run key and to its own mask's seed, and a fresh public key, signed."""
 
     commitments: bytes
     public: bytes
@@ -28,8 +30,10 @@ class KeysListed(KeyMessage, frozen=True):
 
 
 class SharesDealt(EncryptedMessage, frozen=True):
-    """Step 3: for each neighbour, sealed to it, its shares of the sender's two secrets; the secret of the mask with it, sealed
-    under the run key; and a check of that secret."""
+    """Step 3: for each neighbour, sealed to it, its shares of the sender's two secrets.
+
+    With them the secret of the mask with that neighbour, sealed under the run key, and a check of that secret.
+    """
 
     boxes: bytes
     secrets: bytes
@@ -51,8 +55,10 @@ class MaskedVectorSent(MaskedMessage, frozen=True):
 
 
 class SurvivorsNamed(ClearMessage, frozen=True):
-    """Step 6: one bit per contributor in roster order: whose masked vector was accepted; and the hash of all keys of the first
-    set. Both signed by the server."""
+    """Step 6: one bit per contributor in roster order, set if its masked vector was accepted.
+
+    With it the hash of all keys of the first set. Both are signed by the server.
+    """
 
     survivors: bytes
     roster: bytes

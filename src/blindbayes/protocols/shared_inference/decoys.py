@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +31,6 @@ from blindbayes.protocols.shared_training.shared_model.tables import Tables
 from blindbayes.wire import U64Array
 
 Codes = npt.NDArray[np.int64]
-
-
-def _asked(query: SharedArgmaxSetup) -> SharedArgmaxSetup:
-    """Return what is looked up at all places: nothing if the shares have noise, since look-ups have dummies then."""
-    wide = query.widened(query.decoys)
-    return replace(wide, shared={}) if query.opens_cells else wide
 
 
 def _groups(query: SharedArgmaxSetup) -> tuple[Codes, Codes]:
@@ -88,7 +82,7 @@ def offer_places(
     whole = np.zeros((len(number), *shares.shape[1:]), dtype=np.uint64)
     whole[number > 0] = shares
     gate = OutputGate.offering(whole.copy())
-    looked = yield from serve(_asked(query), query.holders[0], tables, _hash(hash_), stream, gate)
+    looked = yield from serve(query.widened(query.decoys), query.holders[0], tables, _hash(hash_), stream, gate)
     placed = _moved(query, gate.scores, lm.subtract(whole, gate.scores))
     return lm.add(looked, placed), np.concatenate(gate.transfers)
 
@@ -181,7 +175,7 @@ def place_decoys(
     total[instances], total[places] = shares, made.shares
     mixed = among(made.columns, places, columns, instances)
     gate = OutputGate.choosing(_choices(number, decoys[group]), plan)
-    looked = yield from look_up(_asked(query), mixed, me, _hash(hash_), stream, gate)
+    looked = yield from look_up(query.widened(query.decoys), mixed, me, _hash(hash_), stream, gate)
     moved = _moved(query, gate.scores, lm.subtract(np.zeros_like(gate.scores), gate.scores))
     total = lm.add(lm.add(total, looked), moved)
     return Placed(total, instances, decoys, places, made.classes, np.concatenate(gate.transfers))

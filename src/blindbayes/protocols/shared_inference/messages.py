@@ -5,10 +5,8 @@ from __future__ import annotations
 from blindbayes.wire import (
     ClearMessage,
     EncryptedMessage,
-    KeyMessage,
     Marked,
     MaskedMessage,
-    NoisyMessage,
     ShareMessage,
     U64Array,
 )
@@ -69,60 +67,10 @@ class TotalsShared(Marked, ShareMessage, frozen=True):
     shares: U64Array
 
 
-class TablesCommitted(KeyMessage, frozen=True):
-    """In training: the root over the sender's share of the tables, signed for this study, run and pair."""
-
-    root: bytes
-    signature: bytes
-
-
-class DummiesCommitted(Marked, KeyMessage, frozen=True):
-    """A hash of the attribute holder's part of the coins by which dummy instances are drawn."""
-
-    digest: bytes
-
-
-class DummiesSeeded(Marked, ClearMessage, frozen=True):
-    """The class holder's part of those coins."""
-
-    seed: bytes
-
-
-class SharesCommitted(Marked, KeyMessage, frozen=True):
-    """Commitments to the class holder's share of the sums of each looked-up instance, dummies included.
-
-    Signed, together with the questions.
-    """
-
-    digests: U64Array
-    signature: bytes
-
-
-class DummiesRevealed(Marked, ClearMessage, frozen=True):
-    """The attribute holder's part of the coins: from now on both know which instances were dummies, and their values."""
-
-    seed: bytes
-
-
 class DummiesPlaced(Marked, ClearMessage, frozen=True):
     """The places of reference instances among the look-ups: now the class holder knows the places, never the values."""
 
     places: U64Array
-
-
-class DummiesOpened(Marked, NoisyMessage, frozen=True):
-    """The class holder's shares of the dummies' sums, and the table entries that they touch, with proofs.
-
-    Signed, with a hash of what it answered to the dummies.
-    """
-
-    shares: U64Array
-    salts: bytes
-    entries: U64Array
-    entry_salts: bytes
-    paths: bytes
-    answered: bytes
-    signature: bytes
 
 
 class DecoysTold(Marked, ClearMessage, frozen=True):

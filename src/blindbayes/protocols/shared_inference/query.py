@@ -73,11 +73,6 @@ class SharedArgmaxSetup:
         return math.ceil(self.count * self.audit_rate / (1 - self.audit_rate))
 
     @property
-    def opens_cells(self) -> bool:
-        """True if dummies are audited by opening what they touch, where noise makes that safe."""
-        return self.plan.guard.noise_bits > 0
-
-    @property
     def apart(self) -> int:
         """Number of instances that share one decoy in the comparison."""
         return max(1, math.floor(1 / self.audit_rate) - 1)

@@ -1,4 +1,4 @@
-"""Reference instances audit look-ups without opening any entry of a table. See SPEC.md, "Audits".
+"""Reference instances audit look-ups without opening any entry of a table: see SPEC.md, "Audits".
 
 In training, before there is any instance, a party asks for the classes of some random instances, each with random scores added.
 Later it asks them again, at places among its look-ups that it alone knows: a class that differs from before shows that the
@@ -19,7 +19,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.ot.softspoken import ChooserStream, OtReceiver, OtSender, SenderStream
 from blindbayes.crypto.tweaks import TweakedHash
-from blindbayes.errors import DataError, IntegrityError, PeerProtocolError
+from blindbayes.errors import DataError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE
 from blindbayes.protocols.shared_inference.comparing import evaluate, garble
@@ -116,43 +116,56 @@ def _apart(query: SharedArgmaxSetup, chooser: str, hash_: TweakedHash) -> tuple[
     return setup, TweakedHash(hashlib.sha256(b"blindbayes reference dummies" + hash_.session).digest())
 
 
-def answer_dummies(
-    run: Run, query: SharedArgmaxSetup, chooser: str, shares: Limbs, hash_: TweakedHash, stream: SenderStream
+def serve_audited(
+    run: Run, query: SharedArgmaxSetup, holder: str, tables: Tables, hash_: TweakedHash, stream: SenderStream
 ) -> Role[Limbs]:
-    """Learn which look-ups were dummies (not their values), compare those; return the shares of the others.
+    """Run the class holder's side of `serve`, with reference instances among those of the batch.
 
-    All look-ups are answered before.
+    Once all look-ups are answered it learns which were references (not their values), and compares those alone. Return the
+    shares of the others.
     """
-    reply = yield from receive_marked(chooser, DummiesPlaced, hash_.session, 0)
+    if not query.dummies or not query.shared.get(holder, ()):
+        return (yield from serve(query, holder, tables, hash_, stream))
+    shares = yield from serve(query.widened(query.dummies), holder, tables, hash_, stream)
+    reply = yield from receive_marked(holder, DummiesPlaced, hash_.session, 0)
     places = reply.places.astype(np.int64)
     if places.shape != (query.dummies,) or (reply.places >= np.uint64(len(shares))).any() or (np.diff(places) <= 0).any():
-        raise PeerProtocolError("the places of dummies do not fit the query", party=chooser)
-    setup, fresh = _apart(query, chooser, hash_)
-    yield from garble(setup, np.ascontiguousarray(shares[places]), fresh, stream, run.me)
+        raise PeerProtocolError("the places of dummies do not fit the query", party=holder)
+    setup, fresh_hash = _apart(query, holder, hash_)
+    yield from garble(setup, np.ascontiguousarray(shares[places]), fresh_hash, stream, run.me)
     return np.delete(shares, places, axis=0)
 
 
-def look_up_references(
+def look_up_audited(
     run: Run,
     query: SharedArgmaxSetup,
     columns: Mapping[str, Codes],
-    references: Decoys,
+    references: Decoys | None,
     hash_: TweakedHash,
     stream: ChooserStream,
     coins: Coins,
 ) -> Role[Limbs]:
-    """Look up with references among the instances, reveal their places, compare and check their classes.
+    """Run the attribute holder's side of `look_up`: reveal the places of references, compare them and check their classes.
 
-    Return the shares of the instances.
+    Return the shares of the instances. Raise `IntegrityError` if a class differs from that of training.
     """
+    if not query.dummies or not query.shared.get(run.me, ()):
+        return (yield from look_up(query, columns, run.me, hash_, stream))
     server = query.class_holder
     places, others = draw_places(query.count, query.dummies, coins)
-    picked = references.pick(query.dummies, coins)
+    picked = pick(references, query.dummies, coins)
     mixed = among(picked.columns, places, columns, others)
     shares = yield from look_up(query.widened(query.dummies), mixed, run.me, hash_, stream)
     yield Send(server, DummiesPlaced(mark(hash_.session, DummiesPlaced, 0), places.astype(np.uint64)))
-    setup, fresh = _apart(query, run.me, hash_)
-    classes = yield from evaluate(setup, lm.add(shares[places], picked.shares), fresh, stream, run.me)
+    setup, fresh_hash = _apart(query, run.me, hash_)
+    classes = yield from evaluate(setup, lm.add(shares[places], picked.shares), fresh_hash, stream, run.me)
     if classes is None or not np.array_equal(classes, picked.classes):
         raise IntegrityError(party=server)
     return np.ascontiguousarray(shares[others])
+
+
+def pick(references: Decoys | None, count: int, coins: Coins) -> Decoys:
+    """Return any of the references, `count` times."""
+    if references is None:
+        raise LocalProtocolError("an audit needs the references that training left for it")
+    return references.pick(count, coins)

@@ -20,19 +20,12 @@ from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocols.joint_circuit import Mesh
-from blindbayes.protocols.shared_inference.audit import (
-    Committed,
-    Pledge,
-    look_up_audited,
-    offer_audited,
-    place_audited,
-    serve_audited,
-)
 from blindbayes.protocols.shared_inference.compare_all import UNREADABLE, compare
 from blindbayes.protocols.shared_inference.comparing import Classes, evaluate, garble
-from blindbayes.protocols.shared_inference.decoys import Placed
+from blindbayes.protocols.shared_inference.decoys import Decoys, Placed, fresh, offer_places, place_decoys
 from blindbayes.protocols.shared_inference.messages import ClassesTold, ScoresBlinded, ScoresHanded
 from blindbayes.protocols.shared_inference.query import Labelled, PendingLookup, SharedArgmaxSetup, ask, hear
+from blindbayes.protocols.shared_inference.references import look_up_audited, pick, serve_audited
 from blindbayes.protocols.shared_inference.tally import require_totals
 from blindbayes.protocols.shared_training.shared_model.tables import Tables
 from blindbayes.protocols.two_party.transfer.roles import agree, agree_all
@@ -49,14 +42,12 @@ def class_holder(
     tables: Mapping[str, Tables],
     ot_senders: Mapping[str, OtSender],
     coins: Coins,
-    commitments: Mapping[str, Committed] | None = None,
     mesh: Mesh | None = None,
 ) -> Role[Classes | None]:
     """Run the garbler, or one part among equals where all parties compare.
 
     `local` is its own part of the scores, (count, K - 1, limbs), for a tally with the instances' classes; `tables` are, per
-    holder, its shares of tables; `commitments` are, per holder, those to the tables, where look-ups are audited; `mesh` are the
-    transfers for comparing together.
+    holder, its shares of tables; `mesh` are the transfers for comparing together.
     """
     local, labels = (local.scores, local.labels) if isinstance(local, Labelled) else (local, None)
     _require_scores(local, query)
@@ -70,18 +61,16 @@ def class_holder(
     streams = {name: ot_senders[name].session(session) for name, session in sessions.items()}
     if query.compare_all:
         for name in sessions:
-            committed, their = (commitments or {}).get(name), tables.get(name, {})
-            served = serve_audited(run, query, name, their, committed, hashes[name], streams[name], coins)
+            served = serve_audited(run, query, name, tables.get(name, {}), hashes[name], streams[name])
             total = lm.add(total, (yield from served))
         return (yield from _compare_all(run, query, total, mesh, coins))
     checked_by = None
     for name in reversed(query.holders):  # the first one last: with decoys among its look-ups stand all other shares
-        committed, their = (commitments or {}).get(name), tables.get(name, {})
+        their = tables.get(name, {})
         if name == first and query.decoys:
-            offered = offer_audited(run, query, total, their, committed, hashes[name], streams[name], coins)
-            total, checked_by = yield from offered
+            total, checked_by = yield from offer_places(query, total, their, hashes[name], streams[name])
         else:
-            served = serve_audited(run, query, name, their, committed, hashes[name], streams[name], coins)
+            served = serve_audited(run, query, name, their, hashes[name], streams[name])
             total = lm.add(total, (yield from served))
         if query.blinds(name):
             total = lm.subtract(total, (yield from _hear_blinds(query, name, sessions[name])))
@@ -100,19 +89,19 @@ def attribute_holder(
     columns: Mapping[str, npt.NDArray[np.int64]],
     ot_receiver: OtReceiver,
     coins: Coins,
-    pledge: Pledge | None = None,
+    references: Decoys | None = None,
     mesh: Mesh | None = None,
 ) -> Role[Classes | None]:
     """Run an attribute holder.
 
-    `local` is what it knows of the scores (its share tables at its values, and its own tables); `pledge` is what training left
-    for audits; `mesh` are the transfers for comparing together.
+    `local` is what it knows of the scores (its share tables at its values, and its own tables); `references` are what training
+    left for audits; `mesh` are the transfers for comparing together.
     """
     _require_scores(local, query)
     sender = query.class_holder
     if query.compare_all:
         session = yield from agree(run, sender, _STEP, query.facts(), coins)  # step 1
-        looked = look_up_audited(run, query, columns, pledge, TweakedHash(session), ot_receiver.session(session), coins)
+        looked = look_up_audited(run, query, columns, references, TweakedHash(session), ot_receiver.session(session), coins)
         return (yield from _compare_all(run, query, lm.add(local, (yield from looked)), mesh, coins))
     first = query.holders[0]
     handings = dict.fromkeys(query.holders[1:] if run.me == first else (first,), "shared_argmax handing")
@@ -120,7 +109,7 @@ def attribute_holder(
     session = sessions[sender]
     hash_, stream = TweakedHash(session), ot_receiver.session(session)
     if run.me != first:
-        total = lm.add(local, (yield from look_up_audited(run, query, columns, pledge, hash_, stream, coins)))
+        total = lm.add(local, (yield from look_up_audited(run, query, columns, references, hash_, stream, coins)))
         if query.blinds(run.me):
             blinds = coins.words(total.size)
             total = lm.add(total, blinds.reshape(total.shape))
@@ -150,7 +139,8 @@ def attribute_holder(
         total = lm.add(total, handed.shares.reshape(total.shape))
     placed: Limbs | Placed = total
     if query.decoys:
-        placed = yield from place_audited(run, query, total, columns, pledge, hash_, stream, coins)
+        decoys = pick(references, query.decoys, coins) if query.shared.get(run.me, ()) else fresh(query, coins)
+        placed = yield from place_decoys(query, total, columns, decoys, hash_, stream, coins)
     classes = yield from evaluate(query, placed, hash_, stream, run.me, later)
     return (yield from open_value(_label(query), classes)) if run.me in query.learners else None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -27,9 +27,8 @@ from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.joint_circuit import Mesh
 from blindbayes.protocols.shared_inference import roles as shared_argmax
-from blindbayes.protocols.shared_inference.audit import Committed, Pledge, commit_tables
 from blindbayes.protocols.shared_inference.query import Labelled, SharedArgmaxSetup
-from blindbayes.protocols.shared_inference.references import answer_references, ask_references
+from blindbayes.protocols.shared_inference.references import answer_references, ask_references, restore
 from blindbayes.protocols.shared_training import class_sums, shared_model
 from blindbayes.protocols.shared_training.class_sums import ClassSumsSetup, Coded, RowLayout
 from blindbayes.protocols.shared_training.shared_model import NO_GUARD, Guard, Noise, ScoreLayout
@@ -63,7 +62,7 @@ class ColumnsSetup:
     alpha: float = 1.0
     training: str = ""  # which run made the shares, once they are made: shares of two runs do not fit together
     guard: Guard = NO_GUARD  # noise and least cells; with one, every feature of the codebook is optional
-    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons; tables are committed to in training
+    audit_rate: float = 0.0  # share of dummies among look-ups and comparisons
     weights: tuple[float, ...] = ()  # of the classes, where they do not weigh alike
 
     def __post_init__(self) -> None:
@@ -159,7 +158,7 @@ class Trained:
     ot_senders: dict[str, OtSender] = field(repr=False)  # transfers ready for prediction: the class holder's side
     ot_receiver: OtReceiver | None = field(default=None, repr=False)  # an attribute holder's side
     training: str = ""  # the name of this run, the same for all its parties
-    committed: dict[str, Committed] = field(default_factory=dict, repr=False)  # per other party, where look-ups are audited
+    references: dict[str, bytes] = field(default_factory=dict, repr=False)  # per other party, where look-ups are audited
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -198,10 +197,8 @@ def train_class_holder(
                 noise,
             )
             if columns.audit_rate:
-                trained.committed[name] = yield from commit_tables(run, name, trained.tables[name], coins)
-                if not columns.guard.noise_bits:
-                    features, ot_sender = columns.shared(name), trained.ot_senders[name]
-                    yield from answer_references(run, name, columns.plan, trained.tables[name], features, ot_sender, coins)
+                features, ot_sender = columns.shared(name), trained.ot_senders[name]
+                yield from answer_references(run, name, columns.plan, trained.tables[name], features, ot_sender, coins)
         else:
             trained.ot_senders[name] = yield from transfer.ot_sender(run, name, coins)
     return trained
@@ -224,13 +221,11 @@ def train_attribute_holder(
         run, other, share, (layout, columns.plan), (ot_sender, ot_receiver), coins, noise
     )
     sums = {} if columns.guard.acts else {other: share}  # exact sums, put together, would be what the guard keeps back
-    committed = {}
+    references = {}
     if columns.audit_rate:
-        committed[other] = yield from commit_tables(run, other, tables, coins)
-        if not columns.guard.noise_bits:
-            references = yield from ask_references(run, other, columns.plan, tables, columns.shared(run.me), ot_receiver, coins)
-            committed[other] = replace(committed[other], references=references)
-    return Trained({other: tables}, sums, {}, ot_receiver, training_name(run), committed)
+        asked = ask_references(run, other, columns.plan, tables, columns.shared(run.me), ot_receiver, coins)
+        references[other] = yield from asked
+    return Trained({other: tables}, sums, {}, ot_receiver, training_name(run), references)
 
 
 def any_counts(columns: ColumnsSetup) -> IntArray:
@@ -271,7 +266,6 @@ def predict_class_holder(
     ot_senders: Mapping[str, OtSender],
     coins: Coins,
     mesh: Mesh | None = None,
-    committed: Mapping[str, Committed] | None = None,
 ) -> Role[IntArray | None]:
     """Run the class holder's role. `local` is the prior and its own features, (rows, K), in clear to itself."""
     scores: Limbs | Labelled
@@ -279,7 +273,7 @@ def predict_class_holder(
         scores = Labelled(fixed_point(local.scores, query.plan), local.labels)
     else:
         scores = fixed_point(local, query.plan)
-    return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, committed, mesh))
+    return (yield from shared_argmax.class_holder(run, query, scores, tables, ot_senders, coins, mesh))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +292,15 @@ def predict_attribute_holder(
     ot_receiver: OtReceiver,
     coins: Coins,
     mesh: Mesh | None = None,
-    committed: Committed | None = None,
+    references: bytes = b"",
 ) -> Role[IntArray | None]:
     """Run an attribute holder's role, with shares of tables, or with local scores if it knows the classes.
 
-    `committed` is what training left for audits.
+    `references` are what training left for audits.
     """
     plan, columns, local = query.plan, instances.columns, instances.scores
-    pledge = None if committed is None else Pledge.from_committed(committed, plan, tables, query.shared.get(run.me, ()))
+    kept = restore(references, plan, tables, query.shared.get(run.me, ())) if references else None
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, pledge, mesh))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, kept, mesh))

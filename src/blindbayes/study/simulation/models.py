@@ -142,7 +142,7 @@ class JointModel:
         return about_columns(self.columns, sha256)
 
     def combine(self) -> estimators.NaiveBayes:
-        """Simulation only: join the shares in one place and return the plain model they stand for."""
+        """Join the shares in one place and return the plain model they stand for. For simulation only."""
         plain = estimators.NaiveBayes.from_statistics(self.statistics(), alpha=self.columns.alpha)
         weights = dict(zip(self.columns.codebook.classes, self.columns.weights, strict=False))
         return plain.with_priors(class_weight=weights) if weights else plain
@@ -154,7 +154,7 @@ class JointModel:
             )
 
     def statistics(self) -> Statistics:
-        """Simulation only: return the exact statistics that the shares of sums stand for."""
+        """Return the exact statistics that the shares of sums stand for. For simulation only."""
         self._require_sums()
         columns, book = self.columns, self.columns.codebook
         for share in self.shares.values():
@@ -255,7 +255,7 @@ class JoinedModel(HiddenScores):
         return plan.tie_bound + 4 * ln_error(plan.fraction)  # the priors are fixed-point logarithms too
 
     def statistics(self) -> Statistics:
-        """Simulation only: return the exact statistics of the join that the shares stand for."""
+        """Return the exact statistics of the join that the shares stand for. For simulation only."""
         self._require_sums()
         for share in self.shares.values():
             share.require_alive()
@@ -320,7 +320,7 @@ class RowModel(JointModel):
         return self._ask(sources, coins, to=asker)
 
     def statistics(self) -> Statistics:
-        """Simulation only: return the exact statistics of everybody's rows."""
+        """Return the exact statistics of everybody's rows. For simulation only."""
         for share in self.shares.values():
             share.require_alive()
         sums = [words for share in self.shares.values() for words in share.sums.values()]

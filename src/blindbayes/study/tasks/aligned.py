@@ -17,7 +17,7 @@ from blindbayes.protocols.shared_training import columns as roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study, learner_of
-from blindbayes.study.tasks.audits import ScoringParams, asks_references, describe_audits, kept_commitments
+from blindbayes.study.tasks.audits import ScoringParams, asks_references, describe_audits
 from blindbayes.study.tasks.checked_table import CheckedTable
 from blindbayes.study.tasks.columns import (
     class_counts_of,
@@ -123,9 +123,8 @@ class AlignedTask(ShareTask[Trained]):
 
     def share(self, trained: Trained) -> ModelShare:
         public, queries = replace(self.setup, training=trained.training).to_dict(), self.study.options.get("queries")
-        committed = kept_commitments(trained)
         sha256 = self.agreement.sha256
-        return ModelShare(sha256, self._party, public, trained.tables, trained.sums, self._local, queries, committed)
+        return ModelShare(sha256, self._party, public, trained.tables, trained.sums, self._local, queries, trained.references)
 
     # -- for people ----------------------------------------------------------------------------------------------------
 

@@ -1,24 +1,20 @@
-"""Audits of studies over columns: the share of made-up look-ups and comparisons, the stored commitments, the promise."""
+"""Audits of studies over columns: the share of made-up look-ups and comparisons, their charge, the promise."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 
-from blindbayes.errors import ConfigError, DataError
-from blindbayes.naive_bayes.shares import ModelShare
+from blindbayes.errors import ConfigError
 from blindbayes.protocols.private_join.joined import JoinSetup
-from blindbayes.protocols.shared_inference.audit import Committed
 from blindbayes.protocols.shared_inference.query import MAX_DUMMIES, SharedArgmaxSetup
 from blindbayes.protocols.shared_inference.references import COUNT
-from blindbayes.protocols.shared_training.columns import ColumnsSetup, Trained
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.traits import CompareAll, Queries
-
-_FIELDS = ("secret", "root", "signature", "theirs", "their_signature", "references")
 
 
 class ScoringParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,25 +34,9 @@ def require_audit(study: Study) -> None:
         raise ConfigError(f"the option audit_rate is the share of dummies among look-ups, 0 to {MAX_DUMMIES:g}")
 
 
-def kept_commitments(trained: Trained) -> dict[str, dict[str, bytes]]:
-    """Return what a share file stores of the commitments."""
-    return {other: {name: getattr(own, name) for name in _FIELDS} for other, own in trained.committed.items()}
-
-
-def commitments_of(share: ModelShare) -> dict[str, Committed]:
-    """Read the commitments from a share file."""
-    return {other: _committed(own) for other, own in share.committed.items()}
-
-
-def _committed(own: Mapping[str, bytes]) -> Committed:
-    if set(own) != set(_FIELDS):
-        raise DataError("the share file holds no whole commitment to the tables")
-    return Committed(*(own[name] for name in _FIELDS))
-
-
 def asks_references(columns: ColumnsSetup) -> bool:
     """Return True if training opens classes of instances that attribute holders made up (audited_classes)."""
-    return columns.audit_rate > 0 and not columns.guard.noise_bits and any(map(columns.shared, columns.holders))
+    return columns.audit_rate > 0 and any(map(columns.shared, columns.holders))
 
 
 def _askers(agreed: ColumnsSetup | JoinSetup) -> int:
@@ -84,33 +64,24 @@ def describe_audits(columns: ColumnsSetup, *, compare_all: bool = False) -> list
     rate = columns.audit_rate
     if not rate:
         return []
-    noisy = columns.guard.noise_bits > 0
     widest = max(
         (columns.plan.features[name].entries for party in columns.holders for name in columns.shared(party)), default=2
     )
-    seen = 1.0 if noisy else 1 - 1 / len(columns.codebook.classes)
-    how = (
-        "dummies with random values; what they touch is opened afterwards and must be what was committed to. The cells of the "
-        "model that they touch are known to the party that asked: with noise in the shares they say no more of any training "
-        "record than epsilon allows, but the model is no secret from it."
-        if noisy
-        else "instances whose class the asking party learned in training, asked again; no cell of a table is opened. A change "
-        f"that turns the class into a value changes the class of {seen:.0%} of them. Each asking party learned the class of "
-        f"{COUNT} instances of its own making in training (audited_classes). One that deviates chooses these, and asks others "
-        "in place of dummies: the query budget is charged for all of them."
-    )
+    seen = 1 - 1 / len(columns.codebook.classes)
     compared = (
         "Comparisons, which all parties make together, are not audited: a party that deviates there flips classes and learns "
         "nothing."
         if compare_all
-        else f"In the comparison at least {rate:.1%} of the places hold decoys, "
-        f"{'with made-up scores' if noisy else 'the same instances that it looked up'}, at places that only the evaluating "
-        "party knows: a class holder that garbles another comparison, or enters other shares than it was left with, "
-        "for m instances so that a decoy's class changes with probability q, is caught in the same way."
+        else f"In the comparison at least {rate:.1%} of the places hold decoys, the same instances that it looked up, at "
+        "places that only the evaluating party knows: a class holder that garbles another comparison, or enters other shares "
+        "than it was left with, for m instances so that a decoy's class changes with probability q, is caught in the same way."
     )
     return [
-        f"Both parties committed to their shares of the tables, each root signed. At least {rate:.1%} of what is looked up in "
-        f"a classification are {how} The answering party cannot tell them from instances until it has answered. If it answers "
+        f"At least {rate:.1%} of what is looked up in a classification are instances whose class the asking party learned in "
+        f"training, asked again; no cell of a table is opened. A change that turns the class into a value changes the class of "
+        f"{seen:.0%} of them. Each asking party learned the class of {COUNT} instances of its own making in training "
+        "(audited_classes). One that deviates chooses these, and asks others in place of dummies: the query budget is charged "
+        "for all of them. The answering party cannot tell them from instances until it has answered. If it answers "
         "m instances out of other tables, and the change shows at a share q of dummies, it is caught, before any class of the "
         f"batch comes out, with probability at least 1 - (1 - {rate:g} q)^m: for 100 instances "
         f"{caught(rate, 100, seen / 2):.1%} if half of a column's values show it, {caught(rate, 100, seen / widest):.1%} for a "

@@ -29,7 +29,7 @@ from blindbayes.protocols.shared_training import columns as column_roles
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
-from blindbayes.study.tasks.audits import answers, commitments_of
+from blindbayes.study.tasks.audits import answers
 from blindbayes.study.tasks.checked_table import CheckedTable
 from blindbayes.study.tasks.columns import class_counts_of, columns_of, local_parameters, require_held
 from blindbayes.study.tasks.result import SHARES_CONCLUSIONS
@@ -209,16 +209,16 @@ class ColumnScoring(ArgmaxScoring[Transfers]):
         query = self._query(block.rows)
         local, tables = self._local_scores(block), self.share.tables
         if local is not None and self.party == self.columns.class_holder:
-            mine, ot_senders = commitments_of(self.share), links.ot_senders
             play = column_roles.predict_class_holder
             entered = Labelled(local, block.known_labels) if self._tally else local
-            return (yield from play(run, query, entered, tables, ot_senders, coins, links.mesh, mine))
+            return (yield from play(run, query, entered, tables, links.ot_senders, coins, links.mesh))
         if links.ot_receiver is None:
             raise LocalProtocolError("an attribute holder has planted its transfers")
-        own, committed = tables.get(self.columns.class_holder, {}), commitments_of(self.share).get(self.columns.class_holder)
+        other = self.columns.class_holder
+        own, references = tables.get(other, {}), self.share.references.get(other, b"")
         answer = column_roles.predict_attribute_holder
         part = column_roles.Instances(block.columns, local)
-        return (yield from answer(run, query, own, part, links.ot_receiver, coins, links.mesh, committed))
+        return (yield from answer(run, query, own, part, links.ot_receiver, coins, links.mesh, references))
 
     def _local_scores(self, block: CodedRows) -> npt.NDArray[np.float64] | None:
         """Return the scores that a party that knows the class of its rows computes alone; None for another."""
@@ -263,11 +263,11 @@ class JoinedScoring(ArgmaxScoring[Links]):
 
     def _batch(self, run: Run, block: CodedRows, links: Links, coins: Coins) -> Role[Classes | None]:
         query = self._query(block.rows)
-        tables, committed = self.share.tables[self._other], commitments_of(self.share).get(self._other)
+        tables, references = self.share.tables[self._other], self.share.references.get(self._other, b"")
         columns = dict(block.columns)
         if self._tally and block.labels is not None:
             columns[self.join.codebook.target] = block.labels
-        return (yield from joined_roles.predict(run, self.join, query, tables, columns, links, coins, committed))
+        return (yield from joined_roles.predict(run, self.join, query, tables, columns, links, coins, references))
 
 
 @dataclass(frozen=True)

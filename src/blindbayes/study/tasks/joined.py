@@ -32,7 +32,7 @@ from blindbayes.protocols.private_join.sums.roles import MAX_BOUND, MIN_BOUND
 from blindbayes.protocols.registry import U64Array
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import JoinStudy, Study, join_study, learner_of
-from blindbayes.study.tasks.audits import ScoringParams, describe_audits, kept_commitments
+from blindbayes.study.tasks.audits import ScoringParams, describe_audits
 from blindbayes.study.tasks.columns import (
     count_local,
     describe_coalitions,
@@ -330,8 +330,8 @@ class JoinedTask(ShareTask[Joined]):
     def share(self, trained: Joined) -> ModelShare:
         public, sha256 = replace(self.setup, training=trained.training).to_dict(), self.agreement.sha256
         local = trained.local if self.setup.guard.acts else self._local
-        queries, committed = params_of(self.study).queries, kept_commitments(trained)
-        return ModelShare(sha256, self._party, public, trained.tables, trained.sums, local, queries, committed)
+        queries = params_of(self.study).queries
+        return ModelShare(sha256, self._party, public, trained.tables, trained.sums, local, queries, trained.references)
 
     def prediction(self, site: AnsweringSite, run_id: str, request: Request) -> PredictionTask:
         if request.to is not None and request.rows is None:

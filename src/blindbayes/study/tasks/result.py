@@ -150,7 +150,7 @@ class Result(RunResult):
         return {"included": list(self.included)}
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
-        """Reports and the model, with its card, explanation and plots."""
+        """Return reports and the model, with its card, explanation and plots."""
         record = self.model._record()
         promise = (
             PrivacyStatement.from_dict(record.privacy["statement"])
@@ -186,7 +186,7 @@ class JointResult(RunResult):
         return {"included": list(self.included)}
 
     def save(self, folder: str | os.PathLike[str], **options: Any) -> Path:
-        """The release, and one share file per party."""
+        """Return the release, and one share file per party."""
         where = super().save(folder, **options)
         for name, share in self.model.shares.items():
             share.save(where / f"{name}.share")
@@ -203,7 +203,7 @@ class Prediction(ContributorResult):
     evaluation: Evaluation | None = field(default=None, repr=False)  # where totals alone were opened, for a learner
 
     def files(self, deployment: Deployment | None = None) -> dict[str, bytes]:
-        """The reports, and the classes or their totals for a learner."""
+        """Return the reports, and the classes or their totals for a learner."""
         made = super().files()
         if self.evaluation is not None:
             made["evaluation.json"] = (json.dumps(self.evaluation.to_dict(), indent=2, allow_nan=False) + "\n").encode()
@@ -268,7 +268,7 @@ def report_run(
     about: About | None = None,
     opened: Mapping[str, Sequence[str]] | None = None,
 ) -> LeakReport:
-    """The leak report of a run, from what its driver recorded."""
+    """Return the leak report of a run, from what its driver recorded."""
     seen, labels = outcome.transcript, outcome.opened if opened is None else opened
     return leak_report(protocols, contributors, seen.received, labels, seen.entries, follows, seen.traffic, about)
 

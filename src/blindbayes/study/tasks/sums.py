@@ -53,7 +53,7 @@ EXACT = (
 
 
 class SumTask(CountingTask):
-    """This site's vector goes into a sum, or the site hosts a role of the protocol that adds the vectors up."""
+    """A run in which the site's vector goes into a sum, or it hosts a role of the protocol that adds the vectors up."""
 
     partitions = ("rows",)
     supports = frozenset(set(Support) - {Support.LABEL_EPSILON, Support.DROPOUT, Support.SLOW_COURIER})

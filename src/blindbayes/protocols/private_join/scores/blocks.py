@@ -76,7 +76,7 @@ class BinBlock:
 
     @property
     def equal_share(self) -> U64Array:
-        """This party's XOR share of "the identifier is shared": the colour of its label."""
+        """XOR share of "the identifier is shared": the colour of its label."""
         colours: U64Array = self.equal[:, 0] & _ONE
         return colours
 

@@ -31,8 +31,10 @@ class CodesChosen(Marked, MaskedMessage, frozen=True):
 
 
 class CodesCompared(Marked, MaskedMessage, frozen=True):
-    """Garbled comparisons of a block of bins, the scorer's table entries under the labels of their outcomes, and corrections
-    of the transfers by which it chooses in the helper's tables."""
+    """Garbled comparisons of a block of bins, with the scorer's table entries under the labels of their outcomes.
+
+    The corrections are of the transfers by which it chooses in the helper's tables.
+    """
 
     tables: U64Array
     entries: U64Array

@@ -131,7 +131,7 @@ class JoinedScoresSetup:
         return list(cut(self.bins, common_block(list(self.shapes.values()))))
 
     def own_query(self, count: int) -> SharedArgmaxSetup:
-        """The look-ups of the scorer's own features, in the one helper's shares."""
+        """Return the look-ups of the scorer's own features, in the one helper's shares."""
         plan = self.join.columns.plan
         return SharedArgmaxSetup(plan, count, self.helpers[0], (self.to,), {self.to: self.own}, (self.to,))
 
