@@ -4,7 +4,7 @@ All parties run in this process, on made-up rows of the codebook, with keys of t
 rounds times latency, bytes over bandwidth.
 
 python benchmarks/protocol_costs.py
-python benchmarks/protocol_costs.py --codebook codebook.toml --parties 10 --protocol reference --protocol masked_sum
+python benchmarks/protocol_costs.py --codebook codebook.toml --parties 10 --protocol masked_sum
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
         "--protocol",
         action="append",
         choices=[*registry.known(), *COLUMNS],
-        help="only this protocol; may be repeated. `reference` is the baseline that protects nothing",
+        help="only this protocol; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
@@ -57,14 +57,10 @@ def main() -> None:
         codebook = msgspec.structs.replace(hospitals(rows=100).codebook, variance_floor=0.01)
     else:
         codebook = Codebook.from_toml(given.codebook)
-    measured("reference", codebook, 3, 100, 1)  # a warm-up: what is loaded once is no protocol's cost
+    measured("masked_sum", codebook, 3, 100, 1)  # a warm-up: what is loaded once is no protocol's cost
     lines: list[dict[str, Any]] = []
     for name in given.protocol or (*registry.known(), *COLUMNS):
         lines += measured(name, codebook, given.parties, given.rows, given.instances)
-    base = next((line["cpu_seconds"] for line in lines if line["protocol"] == "reference"), None)
-    for line in lines:
-        if base and line["protocol"] in registry.known() and "cpu_seconds" in line:
-            line["times_reference"] = round(line["cpu_seconds"] / base, 1)
     if given.json:
         about = {"codebook": codebook.sha256, "kernels": kernels.describe(), "rows": given.rows}
         print(json.dumps({**about, "measured": lines}, indent=2))
@@ -159,15 +155,15 @@ def as_table(codebook: Codebook, block: CodedRows) -> pa.Table:
 
 def show(lines: list[dict[str, Any]], rows: int) -> None:
     print(f"Made-up rows, {rows:,} per site, all parties in this process. {kernels.describe()}")
-    form = "{:22} {:>14} {:>9} {:>9} {:>9} {:>7} {:>11}"
-    print(form.format("protocol", "computes", "CPU s", "slowest", "x plain", "rounds", "KB"))
+    form = "{:22} {:>14} {:>9} {:>9} {:>7} {:>11}"
+    print(form.format("protocol", "computes", "CPU s", "slowest", "rounds", "KB"))
     for line in lines:
         if "why" in line:
             print(f"{line['protocol']} was not measured: {line['why']}")
             continue
         seconds, slowest = f"{line['cpu_seconds']:.3f}", f"{line['slowest_party_seconds']:.3f}"
-        ratio, size = line.get("times_reference", ""), f"{line['bytes'] / 1000:,.1f}"
-        print(form.format(line["protocol"], line["what"], seconds, slowest, ratio, line["rounds"], size))
+        size = f"{line['bytes'] / 1000:,.1f}"
+        print(form.format(line["protocol"], line["what"], seconds, slowest, line["rounds"], size))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from support import programs
 from support.papers import offer_papers
+from support.reference import offer_reference
 from support.repeat import drawn_from
 
 MEMORY = Path("/dev/shm")
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["BLINDBAYES_DATA"] = str(beside)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every agent that a test starts would compile the package again
     sys.dont_write_bytecode = False
+    offer_reference()
     offer_papers(Path(config.rootpath) / ".pytest_cache" / "papers")
     if in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

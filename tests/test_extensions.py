@@ -79,7 +79,7 @@ def test_without_them_the_command_says_so_and_everything_else_works(capsys: pyte
     assert not {*PAPER_ONLY, "set_intersection"} & set(protocols())
     for kind in ("rows", "columns"):
         assert tasks.known(kind)
-    with pytest.raises(ConfigError, match="there is no protocol 'nonsense'; known: reference,"):
+    with pytest.raises(ConfigError, match="there is no protocol 'nonsense'; known: masked_sum,"):
         RowStudy(BOOK, protocol="nonsense")
 
 

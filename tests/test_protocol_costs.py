@@ -41,7 +41,6 @@ def test_every_protocol_is_measured_with_the_demo_codebook(costs: Callable[..., 
         for line in found[name]:
             assert all(line[name] > 0 for name in ("bytes", "rounds", "cpu_seconds")), line
     assert len(found["class_sums"]) == 2  # training and classes
-    assert found["reference"][0]["times_reference"] == 1.0
 
 
 def test_a_codebook_without_variance_floor_is_measured_for_rows_only(costs: Callable[..., Measured], tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_what_follows_changes_with_the_number_of_parties_and_with_noise() -> Non
     large = " ".join(follows_from_sum("masked_sum", setting(200, 180, noisy=True), 200))
     assert "sums over parts of the other contributors" in large
     assert "neighbourhood" not in five
-    assert "protects nothing" in follows_from_sum("reference", setting(3), 3)[0]
+    assert "claims to protect nothing" in follows_from_sum("reference", setting(3), 3)[0]
 
 
 BOOK = Codebook(

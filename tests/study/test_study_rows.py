@@ -20,11 +20,11 @@ from blindbayes.data import count, count_table
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocols.memory import Drop, Replace, Vanish
-from blindbayes.protocols.reference.messages import VectorShown
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics.feasible import require_feasible
 from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes.wire.transcript import Keep
+from support.reference.messages import VectorShown
 from support.studies import make_study
 from support.sums import SEED
 

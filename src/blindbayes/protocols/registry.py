@@ -42,10 +42,7 @@ from blindbayes.protocols.core import Role, Run
 from blindbayes.wire import MAX_FRAME_BYTES
 from blindbayes.wire import U64Array as U64Array
 
-ROWS = {
-    "reference": "blindbayes.protocols.reference",
-    "masked_sum": "blindbayes.protocols.secure_sum",
-}
+ROWS = {"masked_sum": "blindbayes.protocols.secure_sum"}
 FRAME_OVERHEAD = 4096  # bytes of a message besides its vector
 
 

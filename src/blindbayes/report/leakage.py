@@ -245,7 +245,7 @@ def follows_from_sum(protocol: str, setting: SumSetup, included: int) -> tuple[s
 def coalition_sentences(protocol: str, coalition: Coalition | None, contributors: int) -> tuple[str, ...]:
     """Describe the coalitions that a protocol for rows withstands."""
     if coalition is None:
-        return (f"The protocol {protocol} protects nothing: its collector sees every contributor's statistics.",)
+        return (f"The protocol {protocol} claims to protect nothing: assume that others see every contributor's statistics.",)
     lines = []
     if coalition.active < coalition.passive:
         lines.append(

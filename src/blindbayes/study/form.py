@@ -102,11 +102,11 @@ def _field(section: str, field: msgspec.structs.FieldInfo, sentence: str, kind: 
 
 
 def protocols_of(kind: str) -> tuple[str, ...]:
-    """Return the protocols of this distribution for a kind of study; those that protect nothing are left out."""
+    """Return the protocols of this distribution for a kind of study, without those that a policy must allow by name."""
     study = KINDS[kind]
-    known = (name for name in tasks.own_names() if study.partition in tasks.task_class(name).partitions)
-    same = (name for name in known if study.partition == "rows" or tasks.task_class(name).aligned == study.aligned)
-    return tuple(name for name in same if name != "reference")
+    offered = {name: tasks.task_class(name) for name in tasks.own_names()}
+    fitting = {name: task for name, task in offered.items() if study.partition in task.partitions and not task.restricted}
+    return tuple(name for name, task in fitting.items() if study.partition == "rows" or task.aligned == study.aligned)
 
 
 def fields_of(kind: str, protocol: str | None = None) -> dict[str, Field]:

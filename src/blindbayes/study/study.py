@@ -177,8 +177,7 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     codebook : Codebook
     protocol : str, default="masked_sum"
         "masked_sum" opens the sum of the parties' statistics; "private_ratio" opens nothing and leaves a model in shares of
-        two parties, or of as many as its option `computing` says; "reference" protects nothing. The papers' distribution adds
-        others.
+        two parties, or of as many as its option `computing` says. The papers' distribution adds others.
     options : mapping
         Options of the protocol, as its page lists them.
     privacy : Privacy

@@ -178,8 +178,6 @@ class SumTask(CountingTask):
             f"Protocol {self.name}; {size} contributors, {included} of them in the sum; quorum {setting.quorum_size}.",
             f"Opened: {setting.label}. Who learned it stands in the leak report.",
         ]
-        if self.restricted:
-            lines.append(f"The protocol `{self.name}` shows every party's vector to the collector: it protects nothing.")
         if plan is not None:
             return self._noisy_result(plan, total, outcome, base, lines, report, known)
         statistics, model = self._exact(total, base)

@@ -7,9 +7,9 @@ import numpy as np
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all, send_all
-from blindbayes.protocols.reference.messages import TotalShown, VectorShown
 from blindbayes.protocols.registry import Smallest, SumProtocol, SumSetup, Total, require_options, require_vector
 from blindbayes.wire import U64Array
+from support.reference.messages import TotalShown, VectorShown
 
 COLLECTOR = "collector"
 
