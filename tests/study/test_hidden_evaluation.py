@@ -10,7 +10,7 @@ from sklearn import metrics
 
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.protocols.link_bytes import hidden as link_limit
-from blindbayes.study.tasks.scoring import hidden_scoring, open_keyed
+from blindbayes.study.tasks.scoring import HiddenScoring, open_keyed
 from study.test_hidden_scoring import BOOK, draw, in_clear, make
 
 TEST = draw(260, 150, seed=7, duplicates=3)
@@ -53,7 +53,7 @@ def test_a_helper_sees_the_same_whatever_the_classes_are(trained: Any) -> None:
 
 def test_traffic_stays_below_the_limit_of_a_link(trained: Any) -> None:
     model = trained["left"]
-    part = hidden_scoring(model.shares["bank"], open_keyed(model.shares["bank"], TEST["bank"]), "bank", tally=True)
+    part = HiddenScoring(model.shares["bank"], open_keyed(model.shares["bank"], TEST["bank"]), "bank", tally=True)
     assert model.evaluate(TEST, to="bank").cost.bytes < link_limit(part.hidden)
 
 

@@ -15,7 +15,7 @@ from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.study.simulation.models import JoinedModel, LeftJoinedModel
 from blindbayes.study.tasks.classify import scoring
-from blindbayes.study.tasks.scoring import hidden_scoring, open_keyed
+from blindbayes.study.tasks.scoring import HiddenScoring, open_keyed
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
 from support.two_party import coins
@@ -267,7 +267,7 @@ def test_shares_from_files_score_alike_and_each_part_alone(trained, how, kind, t
     loaded = kind.load(files)
     wanted = model.score(frames, to="telecom").labels
     assert (loaded.score(frames, to="telecom").labels == wanted).all()
-    parts = {name: hidden_scoring(share, open_keyed(share, frames[name]), "telecom") for name, share in loaded.shares.items()}
+    parts = {name: HiddenScoring(share, open_keyed(share, frames[name]), "telecom") for name, share in loaded.shares.items()}
     runs = local_runs(tuple(files), study=model.shares["bank"].study, coins=coins("parts"))
     outcome = run_in_memory({name: part.role(runs[name], coins(name)) for name, part in parts.items()})
     assert (model.classes_[outcome.outputs["telecom"]] == wanted).all()
@@ -289,7 +289,7 @@ def test_shares_of_two_trainings_of_one_study_do_not_mix(how, tmp_path):
         type(first).load({name: tmp_path / name for name in shares})
     asked = {
         name: [
-            hidden_scoring(share, open_keyed(share, frames[name]), "bank"),
+            HiddenScoring(share, open_keyed(share, frames[name]), "bank"),
             scoring(share, open_keyed(share, frames[name])),
         ]
         for name, share in shares.items()
@@ -306,7 +306,7 @@ def test_a_part_knows_whether_its_table_changed(trained):
     share, frames = trained["inner"].shares["telecom"], draw(50, 20)
 
     def digest(frame, key=b"k", scope="everybody"):
-        return hidden_scoring(share, open_keyed(share, frame), "bank", scope).digest(key)
+        return HiddenScoring(share, open_keyed(share, frame), "bank", scope).digest(key)
 
     frame = frames["telecom"]
     other_id = frame.set_column(0, "id", pa.array(["new", *frame["id"].to_pylist()[1:]]))
@@ -356,7 +356,7 @@ def test_classes_go_to_whom_the_study_names_alone():
 
 def test_a_run_of_another_study_is_refused(trained):
     share, frames = trained["inner"].shares["bank"], draw(60, 30)
-    part = hidden_scoring(share, open_keyed(share, frames["bank"]), "bank")
+    part = HiddenScoring(share, open_keyed(share, frames["bank"]), "bank")
     run = local_runs(("bank", "telecom"), study="1" * 64, coins=coins("other"))["bank"]
     with pytest.raises(LocalProtocolError, match="another study"):
         next(part.role(run, coins("bank")))
@@ -390,7 +390,7 @@ def test_canary_identifiers_never_stand_in_a_frame(trained, monkeypatch):
     assert len(whole) > 10**6
     assert b"canary" not in whole
     for name, share in trained["inner"].shares.items():
-        part = hidden_scoring(share, open_keyed(share, frames[name]), "bank", "shared")
+        part = HiddenScoring(share, open_keyed(share, frames[name]), "bank", "shared")
         for digest in part._digests:
             assert digest[:6] not in whole
 

@@ -31,7 +31,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import learner_of
 from blindbayes.study.tasks.classify import RowsAsked, RowScoring, Scoring, asked_of, scoring
 from blindbayes.study.tasks.result import JointResult, Prediction, about_run, column_report, csv_of, leakage_of
-from blindbayes.study.tasks.scoring import hidden_scoring
+from blindbayes.study.tasks.scoring import HiddenScoring
 from blindbayes.study.tasks.task import AnsweringSite, BatchColumns, StudyTask, Task
 from blindbayes.study.tasks.traits import ModelForm
 
@@ -144,7 +144,7 @@ class PredictionTask(Task):
         if request.scope == "shared":
             self.site.require_matches_revealed()
         compare_all, tally = terms.compare_all, request.evaluate
-        return hidden_scoring(share, rows, request.to, request.scope, compare_all=compare_all, tally=tally)
+        return HiddenScoring(share, rows, request.to, request.scope, compare_all=compare_all, tally=tally)
 
     def _read_scoring(self) -> Scoring:
         if self._scoring is None:

@@ -62,6 +62,11 @@ class HiddenScoring(Scoring):
         compare_all: bool = False,
         tally: bool = False,
     ) -> None:
+        if share.public.get("audit_rate"):
+            raise ConfigError(
+                "over a hidden join the answering party knows which places hold people, so it would recognise dummies; this "
+                "study asks for audits: bring the same instances in one order"
+            )
         share.require_alive()
         self.share, self.party, self._tally = share, share.party, tally
         self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, compare_all, tally)
@@ -225,26 +230,8 @@ def _labels(source: ColumnSource) -> IntArray:
     return np.concatenate([block.known_labels for block in source.blocks(training=True)])
 
 
-def hidden_scoring(
-    share: ModelShare,
-    source: ColumnSource,
-    to: str,
-    scope: Scope = "everybody",
-    *,
-    compare_all: bool = False,
-    tally: bool = False,
-) -> HiddenScoring:
-    """Return a party's side of scoring everybody that `to` knows, from its share alone. `open_keyed` opens its table."""
-    if share.public.get("audit_rate"):
-        raise ConfigError(
-            "over a hidden join the answering party knows which places hold people, so it would recognise dummies; this "
-            "study asks for audits: bring the same instances in one order"
-        )
-    return HiddenScoring(share, source, to, scope, compare_all=compare_all, tally=tally)
-
-
 def open_keyed(share: ModelShare, source: Any) -> ColumnSource:
-    """Open a party's table with its identifiers, for `hidden_scoring`."""
+    """Open a party's table with its identifiers, for `HiddenScoring`."""
     join = JoinSetup.from_dict(share.public)
     names = tuple(part.column for part in recipe_of(join.codebook, join.key or None).parts)
     return open_columns(source, join.columns.codebook, ignore=names)
