@@ -19,6 +19,7 @@ from blindbayes.protocols import link_bytes
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.private_join.scores.roles import JoinedScoresSetup
 from blindbayes.study.simulation import driver as simulated
+from blindbayes.study.tasks.public import setup_of
 from support.column_sites import office_of, pair
 from support.sites import bounded
 from support.studies import make_columns_study
@@ -84,7 +85,8 @@ def test_what_honest_parties_send_lies_below_the_bound_and_not_far(form: str, mo
     asked = table(features, classes, 70, seed=2)
     result.model.classify({name: asked[[each for each in own if each != "y"]] for name, own in held.items()})
     public = result.model.shares["p0"].public
-    join = JoinSetup.from_dict(public) if "join" in public else None
+    setup = setup_of(public)
+    join = setup if isinstance(setup, JoinSetup) else None
     bounds = [
         link_bytes.training(result.model.columns) if join is None else link_bytes.joined_training(join),
         link_bytes.classification(

@@ -38,11 +38,12 @@ from blindbayes.io.files import read_folder, write_folder
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.net.identity import Card, Identity
 from blindbayes.net.journal import Begun, Decided, Journal, code_version
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.report.checksums import seal_files
 from blindbayes.study.file import Privacy, StudyFile
 from blindbayes.study.roster import Change, Party
-from blindbayes.study.tasks.columns import columns_of
 from blindbayes.study.tasks.prediction import Request
+from blindbayes.study.tasks.public import columns_of, public_of
 from blindbayes.testing.loopback import Loopback
 from fuzz.targets import Target
 from support.releases import DATA, release_of, released_sites
@@ -83,8 +84,7 @@ class Readers:
         )
         audit = AuditLog(folder / "audit.log")
         audit.append("approved", study="ab" * 32, runs=1)
-        share = {"codebook": BOOK.canonical().decode(), "owners": {"a": ["smoker"], "b": ["age"]}, "labelled": ["a"]}
-        share |= {"rows": 10, "alpha": 1.0, "training": "x"}
+        share = public_of(ColumnsSetup(BOOK, 10, {"a": ("smoker",), "b": ("age",)}, ("a",), training="x"))
         ModelShare("ab" * 32, "a", share, {}, {}, None, 10).save(folder / "a.share")
         self.good: dict[str, bytes] = {
             "codebook": BOOK.to_toml().encode(),

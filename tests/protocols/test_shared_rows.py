@@ -16,10 +16,12 @@ from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
 from blindbayes.protocols.shared_rows.joint import model_circuit
 from blindbayes.protocols.shared_rows.messages import MaskSent, VectorMasked
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, classify, connect, train
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.protocols.shared_training.shared_model import plain_tables
 from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled
 from blindbayes.statistics import Layout, count_block
 from blindbayes.statistics.parameters import estimate
+from blindbayes.study.tasks.public import public_of, rows_of
 from blindbayes.wire.transcript import Keep
 from support.oracles import near_tie
 from support.shared_rows import MIXED, NAMES, mixed
@@ -169,9 +171,9 @@ def test_what_a_model_in_shares_refuses():
         with pytest.raises(ConfigError, match="2 to 4 can compute"):
             SharedRowsSetup(MIXED, NAMES, computes=computes)
     rows = SharedRowsSetup(MIXED, NAMES, computes=3)
-    assert SharedRowsSetup.from_dict(rows.to_dict()) == rows
+    assert rows_of(public_of(rows)) == rows
     with pytest.raises(ConfigError, match="several parties"):
-        SharedRowsSetup.from_dict({"codebook": ""})
+        rows_of(public_of(ColumnsSetup(MIXED, 3, {"a": tuple(MIXED.names), "b": ()}, ("b",))))
     with pytest.raises(LocalProtocolError):
         run_in_memory(
             {"first": train(local_runs(NAMES, coins=coins("run"))["first"], rows, np.zeros(3, dtype=np.uint64), coins("x"))}

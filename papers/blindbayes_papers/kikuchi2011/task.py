@@ -32,6 +32,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study, join_study, learner_of
 from blindbayes.study.tasks.columns import count_local, holdings_of, keyed_digest, require_held, require_learner
 from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.public import public_of
 from blindbayes.study.tasks.result import SHARES_TOGETHER
 from blindbayes.study.tasks.scoring import whole_tables
 from blindbayes.study.tasks.shared import ShareTask
@@ -162,7 +163,7 @@ class IntersectionTask(ShareTask[LogTables]):
         arrays: list[npt.NDArray[Any]] = [np.frombuffer(b"".join(self.items), dtype=np.uint8)]
         arrays += [self.codes[name] for name in sorted(self.codes)]
         arrays += [] if self.labels is None else [self.labels]
-        return keyed_digest(key, repr((sorted(self.codes), self.setup.to_dict())).encode(), arrays)
+        return keyed_digest(key, repr((sorted(self.codes), public_of(self.setup))).encode(), arrays)
 
     def role(self, name: str, run: Run, coins: Coins) -> Role[LogTables]:
         """Run with every attribute holder in turn, or with the class holder."""
@@ -194,7 +195,7 @@ class IntersectionTask(ShareTask[LogTables]):
 
     def share(self, trained: LogTables) -> ModelShare:
         """Return the logarithms that follow from what the party learned; they are not uniform."""
-        public, queries = replace(self.setup, training=trained.training).to_dict(), self.study.options.get("queries")
+        public, queries = public_of(replace(self.setup, training=trained.training)), self.study.options.get("queries")
         return ModelShare(self.agreement.sha256, self.party, public, trained.tables, {}, self.local, queries)
 
     def joint_model(self, shares: Mapping[str, KeptShare]) -> JointModel:

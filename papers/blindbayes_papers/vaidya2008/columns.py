@@ -37,8 +37,9 @@ from blindbayes.study.simulation.models import JointModel
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.aligned import AlignedTask
 from blindbayes.study.tasks.classify import Scoring
-from blindbayes.study.tasks.columns import columns_of, count_local, require_held, whole_block
+from blindbayes.study.tasks.columns import count_local, require_held, whole_block
 from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request
+from blindbayes.study.tasks.public import columns_of, public_of
 from blindbayes.study.tasks.result import SHARES_TOGETHER
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import AnsweringSite, LocalSite
@@ -255,7 +256,7 @@ class PrintedColumnsTask(ShareTask[tuple[Channel, HeldShare]]):
         return channel, (yield from route.train_attribute_holder(channel, attributes, self._values))
 
     def share(self, trained: tuple[Channel, HeldShare]) -> PrintedShare:
-        (channel, parameters), facts = trained, self.setup.to_dict()
+        (channel, parameters), facts = trained, public_of(self.setup)
         keys, queries = (channel.private, channel.public), self.study.options.get("queries")
         return PrintedShare(self.agreement.sha256, self._party, facts, self.terms, parameters, *keys, self._local, queries)
 

@@ -27,7 +27,6 @@ from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.io.untrusted import read_json_table, well_formed
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.private_join.sums import counts as on_counts
 from blindbayes.protocols.private_join.sums import roles as joined_sums
@@ -210,47 +209,7 @@ class JoinSetup:
             self.overlap_epsilon,
             self.training,
         )
-        weighed = (self.weights,) if self.weights else ()
-        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, *weighed)).encode()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.columns.to_dict(),
-            "join": {
-                "codebook": self.codebook.canonical().decode(),
-                "bounds": dict(self.bounds),
-                "inner": self.inner,
-                "duplicates": self.duplicates,
-                "most": self.max_multiplicity,
-                "min_overlap": self.min_overlap,
-                "key": list(self.key),
-                "overlap_epsilon": self.overlap_epsilon,
-            },
-        }
-
-    @classmethod
-    @well_formed("the share file")
-    def from_dict(cls, public: Mapping[str, Any]) -> JoinSetup:
-        facts = public.get("join")
-        if facts is None:
-            raise ConfigError("the share is not of a study whose identifiers do not line up")
-        return cls(
-            Codebook.from_dict(read_json_table(facts["codebook"], "the codebook of a share")),
-            {party: tuple(names) for party, names in public["owners"].items()},
-            public["labelled"][0],
-            facts["bounds"],
-            facts["inner"],
-            facts["duplicates"],
-            facts["most"],
-            facts["min_overlap"],
-            public["alpha"],
-            tuple(facts.get("key", ())),
-            facts.get("overlap_epsilon"),
-            public["training"],
-            Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD,
-            float(public.get("audit_rate", 0.0)),
-            tuple(map(float, public.get("weights", ()))),
-        )
+        return repr((self.codebook.sha256, *parts, *rest, self.guard, self.audit_rate, self.weights)).encode()
 
 
 @dataclass(slots=True)

@@ -59,8 +59,8 @@ class SharedArgmaxSetup:
     def facts(self) -> bytes:
         """Return the bytes that all must agree on."""
         shared = [(name, self.shared.get(name, ())) for name in self.holders]
-        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners), self.compare_all, self.audit_rate)
-        return self.plan.facts() + repr((*parts, *(["tally"] if self.tally else []))).encode()
+        parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners))
+        return self.plan.facts() + repr((*parts, self.compare_all, self.audit_rate, self.tally)).encode()
 
     @property
     def readers(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +20,6 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.tweaks import TweakedHash
 from blindbayes.errors import ConfigError, LocalProtocolError
-from blindbayes.io.untrusted import read_json_table, well_formed
 from blindbayes.protocols import joint_circuit
 from blindbayes.protocols.core import Role, Run, open_value
 from blindbayes.protocols.joint_circuit import Mesh
@@ -120,19 +118,6 @@ class SharedRowsSetup:
     def look_up(self, count: int, asker: str, server: str) -> SharedArgmaxSetup:
         """Return the public facts of one party's look-ups in another's tables."""
         return SharedArgmaxSetup(self.plan, count, server, (asker,), {asker: tuple(self.codebook.names)}, (asker,))
-
-    def to_dict(self) -> dict[str, Any]:
-        book = self.codebook.canonical().decode()
-        facts = {"rows_of": list(self.parties), "codebook": book, "alpha": self.alpha, "training": self.training}
-        return facts | {"computes": self.computes}
-
-    @classmethod
-    @well_formed("the share file")
-    def from_dict(cls, public: Mapping[str, Any]) -> SharedRowsSetup:
-        if "rows_of" not in public:
-            raise ConfigError("the share is not of a model of rows that several parties hold")
-        book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
-        return cls(book, tuple(public["rows_of"]), public["alpha"], public["training"], public.get("computes", 2))
 
     def facts(self) -> bytes:
         """Return the bytes that all parties must agree on."""

@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -134,19 +133,6 @@ class ColumnsSetup:
         shared = {name: self.shared(name) for name in holders}
         facts = self.plan, count, self.class_holder, holders, shared, learners, compare_all, self.audit_rate
         return SharedArgmaxSetup(*facts, tally=tally)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "codebook": self.codebook.canonical().decode(),
-            "rows": self.rows,
-            "owners": {party: list(names) for party, names in self.owners.items()},
-            "labelled": list(self.labelled),
-            "alpha": self.alpha,
-            "training": self.training,
-            **({"guard": self.guard.to_dict()} if self.guard.acts else {}),
-            **({"audit_rate": self.audit_rate} if self.audit_rate else {}),
-            **({"weights": list(self.weights)} if self.weights else {}),
-        }
 
 
 @dataclass(slots=True)

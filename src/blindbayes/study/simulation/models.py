@@ -30,8 +30,9 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.simulation.driver import run_tasks
 from blindbayes.study.simulation.site import MemorySite
 from blindbayes.study.study import learner_of
-from blindbayes.study.tasks.columns import class_counts_of, columns_of
+from blindbayes.study.tasks.columns import class_counts_of
 from blindbayes.study.tasks.prediction import PredictionTask, PredictionTerms, Request, prediction_run
+from blindbayes.study.tasks.public import columns_of, join_of_share, rows_of, setup_of
 from blindbayes.study.tasks.result import Prediction, about_columns
 from blindbayes.study.tasks.scoring import open_keyed
 
@@ -243,7 +244,7 @@ class JoinedModel(HiddenScores):
     def _read_public(self, public: Mapping[str, Any]) -> None:
         if self.compare_all:
             raise ConfigError("a model over an inner join has two parties, who compare together anyway")
-        self.join = JoinSetup.from_dict(public)
+        self.join = join_of_share(public)
         if not self.join.inner:
             raise ConfigError("the share files are not of a study over an inner join")
         self.columns = self.join.columns
@@ -274,7 +275,7 @@ class LeftJoinedModel(HiddenScores):
     """A model over a left join: the class holder knows its own part, what the others' columns add exists only as shares."""
 
     def _read_public(self, public: Mapping[str, Any]) -> None:
-        self.columns = JoinSetup.from_dict(public).columns
+        self.columns = join_of_share(public).columns
         self.columns.query(1, self.reveal_to)  # a wrong name is noticed here
 
     def _layout(self, party: str) -> RowLayout:
@@ -288,7 +289,7 @@ class RowModel(JointModel):
     """
 
     def _read_public(self, public: Mapping[str, Any]) -> None:
-        self.rows = SharedRowsSetup.from_dict(public)
+        self.rows = rows_of(public)
 
     @classmethod
     def load(cls, files: Mapping[str, str | os.PathLike[str]], reveal_to: str = "all", *, compare_all: bool = False) -> Self:
@@ -332,11 +333,11 @@ class RowModel(JointModel):
 
 def joint_model(agreement: Agreement, shares: Mapping[str, Any]) -> JointModel:
     """Return the model that training left in shares."""
-    study, public = agreement.study, next(iter(shares.values())).public
-    if "rows_of" in public:
+    study, setup = agreement.study, setup_of(next(iter(shares.values())).public)
+    if isinstance(setup, SharedRowsSetup):
         return RowModel(shares, agreement=agreement)
     compare_all = bool(study.options.get("compare_all", False))
     kind: type[JointModel] = JointModel
-    if "join" in public:
-        kind = JoinedModel if JoinSetup.from_dict(public).inner else LeftJoinedModel
+    if isinstance(setup, JoinSetup):
+        kind = JoinedModel if setup.inner else LeftJoinedModel
     return kind(shares, learner_of(study), compare_all=compare_all, agreement=agreement)

@@ -30,6 +30,7 @@ from blindbayes.study.tasks.columns import (
 )
 from blindbayes.study.tasks.guards import counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.study.tasks.labels import require_randomised
+from blindbayes.study.tasks.public import public_of
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import LocalSite
 from blindbayes.study.tasks.traits import Support
@@ -122,7 +123,7 @@ class AlignedTask(ShareTask[Trained]):
         return (yield from roles.train_class_holder(run, columns, counts, table.labels, coins, tables))
 
     def share(self, trained: Trained) -> ModelShare:
-        public, queries = replace(self.setup, training=trained.training).to_dict(), self.study.options.get("queries")
+        public, queries = public_of(replace(self.setup, training=trained.training)), self.study.options.get("queries")
         sha256 = self.agreement.sha256
         return ModelShare(sha256, self._party, public, trained.tables, trained.sums, self._local, queries, trained.references)
 

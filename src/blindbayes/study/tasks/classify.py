@@ -31,7 +31,8 @@ from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import CodedRows
 from blindbayes.study.tasks.audits import answers
 from blindbayes.study.tasks.checked_table import CheckedTable
-from blindbayes.study.tasks.columns import class_counts_of, columns_of, local_parameters, require_held
+from blindbayes.study.tasks.columns import class_counts_of, local_parameters, require_held
+from blindbayes.study.tasks.public import columns_of, public_of, setup_of
 from blindbayes.study.tasks.result import SHARES_CONCLUSIONS
 from blindbayes.study.tasks.task import BatchColumns
 
@@ -189,10 +190,8 @@ class ColumnScoring(ArgmaxScoring[Transfers]):
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Transfers]]:
         holder, links = self.columns.class_holder, Transfers()
-        facts = json.dumps(
-            [self.columns.to_dict(), self.count, self._reveal_to, self._compare_all, *([self._tally] if self._tally else [])],
-            sort_keys=True,
-        ).encode()
+        asked = [public_of(self.columns), self.count, self._reveal_to, self._compare_all, self._tally]
+        facts = json.dumps(asked, sort_keys=True).encode()
         others = [name for name in (holder, *self.columns.holders) if name != self.party]
         sessions = yield from transfer.agree_all(run, dict.fromkeys(others, "classification"), facts, coins)
         part = transfer.standing(run, sessions, "transfers")
@@ -256,7 +255,7 @@ class JoinedScoring(ArgmaxScoring[Links]):
         return link_bytes.classification(self.columns, self.count, tally=self._tally, batch=BATCH)
 
     def _connect(self, run: Run, coins: Coins) -> Role[tuple[Mapping[str, bytes], Links]]:
-        facts = self.join.facts() + repr((self.count, self._reveal_to, *(["tally"] if self._tally else []))).encode()
+        facts = self.join.facts() + repr((self.count, self._reveal_to, self._tally)).encode()
         sessions = yield from transfer.agree_all(run, {self._other: "classification"}, facts, coins)
         part = transfer.standing(run, sessions, "transfers")
         return sessions, (yield from joined_roles.connect(part, self._other, coins))
@@ -310,21 +309,21 @@ class RowScoring(LinedUpScoring[Mesh]):
 
 def asked_of(public: Mapping[str, Any], to: str | None) -> BatchColumns:
     """Return who brings what to a classification, from the public facts of a share."""
-    if "rows_of" not in public:
-        return columns_of(public)
+    setup = setup_of(public)
+    if not isinstance(setup, SharedRowsSetup):
+        return setup.columns if isinstance(setup, JoinSetup) else setup
     if to is None:
         raise ConfigError(
             "say with --to whose instances they are: that site names its table, the others their number (--count)"
         )
-    return RowsAsked(SharedRowsSetup.from_dict(public), to)
+    return RowsAsked(setup, to)
 
 
 def scoring(
     share: ModelShare, source: ColumnSource | int, reveal_to: str = "all", *, compare_all: bool = False, tally: bool = False
 ) -> ColumnScoring | JoinedScoring:
     """Return a party's side, from its share alone; a party without columns brings the number of instances."""
-    join = JoinSetup.from_dict(share.public) if "join" in share.public else None
-    columns = columns_of(share.public)
+    setup, columns = setup_of(share.public), columns_of(share.public)
     if tally and compare_all:
         raise ConfigError("with compare_all every class is opened as a whole: no evaluation opens totals alone")
     labelled = not isinstance(source, int) and source.labelled
@@ -332,8 +331,8 @@ def scoring(
         raise DataError(f"for an evaluation {columns.class_holder} alone brings the class of each instance")
     if tally and not isinstance(source, int) and source.rows > BATCH:
         raise ConfigError(f"an evaluation opens its totals once: bring at most {BATCH:,} instances")
-    if join is None or not join.inner:
+    if not isinstance(setup, JoinSetup) or not setup.inner:
         return ColumnScoring(share, columns, source, reveal_to, compare_all=compare_all, tally=tally)
     if compare_all:
         raise ConfigError("a model over an inner join has two parties, who compare together anyway")
-    return JoinedScoring(share, join, source, reveal_to, tally=tally)
+    return JoinedScoring(share, setup, source, reveal_to, tally=tally)

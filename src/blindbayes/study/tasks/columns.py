@@ -14,9 +14,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import recipe_of
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
-from blindbayes.io.untrusted import read_json_table, well_formed
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
-from blindbayes.protocols.shared_training.shared_model import NO_GUARD, Guard
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.statistics.parameters import Parameters, estimate
 from blindbayes.study.agreement import Agreement, Holdings
@@ -148,25 +146,6 @@ def keyed_digest(key: bytes, facts: bytes, arrays: list[npt.NDArray[Any]]) -> by
         digest.update(repr((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
-
-
-@well_formed("the share file")
-def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
-    """Read what is public about a study from a share file."""
-    book = Codebook.from_dict(read_json_table(public["codebook"], "the codebook of a share"))
-    owners = {party: tuple(names) for party, names in public["owners"].items()}
-    guard = Guard.from_dict(public["guard"]) if "guard" in public else NO_GUARD
-    return ColumnsSetup(
-        book,
-        public["rows"],
-        owners,
-        tuple(public["labelled"]),
-        public["alpha"],
-        public["training"],
-        guard,
-        float(public.get("audit_rate", 0.0)),
-        tuple(map(float, public.get("weights", ()))),
-    )
 
 
 def class_counts_of(local: Mapping[str, Any] | None) -> npt.NDArray[np.int64]:

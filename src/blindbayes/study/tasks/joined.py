@@ -46,6 +46,7 @@ from blindbayes.study.tasks.columns import (
 from blindbayes.study.tasks.guards import counted, describe_guard, guard_local, guarded, noise_of
 from blindbayes.study.tasks.labels import require_randomised
 from blindbayes.study.tasks.prediction import PredictionTask, Request
+from blindbayes.study.tasks.public import public_of
 from blindbayes.study.tasks.shared import ShareTask
 from blindbayes.study.tasks.task import UNIT, AnsweringSite, LocalSite, StudyTask
 from blindbayes.study.tasks.traits import Support
@@ -328,7 +329,7 @@ class JoinedTask(ShareTask[Joined]):
         return (yield from train(run, join, first, self._second, coins, overlap_noises, own_noise))
 
     def share(self, trained: Joined) -> ModelShare:
-        public, sha256 = replace(self.setup, training=trained.training).to_dict(), self.agreement.sha256
+        public, sha256 = public_of(replace(self.setup, training=trained.training)), self.agreement.sha256
         local = trained.local if self.setup.guard.acts else self._local
         queries = params_of(self.study).queries
         return ModelShare(sha256, self._party, public, trained.tables, trained.sums, local, queries, trained.references)

@@ -135,7 +135,7 @@ class PredictionTask(Task):
             return RowScoring(share, self._columns, rows)
         if request.to is None:
             return scoring(share, rows, terms.reveal_to, compare_all=terms.compare_all, tally=request.evaluate)
-        if "join" not in share.public or isinstance(rows, int):
+        if share.public.get("kind") != "join" or isinstance(rows, int):
             raise ConfigError("--to is for studies whose rows are matched by an identifier; leave it out")
         if request.to not in terms.about.parties:
             raise ConfigError(f"{request.to!r} is no party of the study: name one whose people are scored")

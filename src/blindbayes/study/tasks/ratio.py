@@ -27,6 +27,7 @@ from blindbayes.statistics import Statistics
 from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.prediction import SharedModelTask
+from blindbayes.study.tasks.public import public_of
 from blindbayes.study.tasks.result import ContributorResult, RunResult, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import require_party_rows
 from blindbayes.study.tasks.task import Computation, CountingTask
@@ -170,7 +171,7 @@ class SharedRatioTask(RatioTask, SharedModelTask):
         trained, name = outputs[self.site.name], self.site.name
         if not isinstance(trained, SharedTables):
             raise LocalProtocolError("training returns shares of tables", party=name)
-        facts = {**replace(self.rows, training=trained.training).to_dict(), "run": self.run_id}
+        facts = {**public_of(replace(self.rows, training=trained.training)), "run": self.run_id}
         queries = self.study.options.get("queries")
         tables, sums = ({}, {}) if trained.sums is None else ({"model": trained.tables}, {"model": trained.sums})
         share = ModelShare(self.agreement.sha256, name, facts, tables, sums, None, queries)

@@ -21,7 +21,6 @@ from blindbayes.errors import ConfigError, DataError, LocalProtocolError
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
-from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.private_join.scores import roles as joined_scores
 from blindbayes.protocols.private_join.scores.roles import NONE, HelperInput, JoinedScoresSetup, Scope, ScorerInput
 from blindbayes.protocols.private_join.sums.inputs import merge
@@ -39,6 +38,7 @@ from blindbayes.study.tasks.columns import (
     require_held,
     whole_block,
 )
+from blindbayes.study.tasks.public import join_of_share
 
 IntArray = npt.NDArray[np.int64]
 
@@ -69,7 +69,7 @@ class HiddenScoring(Scoring):
             )
         share.require_alive()
         self.share, self.party, self._tally = share, share.party, tally
-        self.hidden = JoinedScoresSetup(JoinSetup.from_dict(share.public), to, scope, compare_all, tally)
+        self.hidden = JoinedScoresSetup(join_of_share(share.public), to, scope, compare_all, tally)
         self.count = self.hidden.charged  # whatever the scorer's number of identifiers, which nobody else may know
         join = self.hidden.join
         require_held(join.columns, self.party, source)
@@ -92,7 +92,7 @@ class HiddenScoring(Scoring):
         return len(self._places) + len(self._nameless)
 
     def digest(self, key: bytes) -> bytes:
-        asked = (self.hidden.to, self.hidden.scope, sorted(self._columns), *(["tally"] if self._tally else []))
+        asked = (self.hidden.to, self.hidden.scope, sorted(self._columns), self._tally)
         facts = self.hidden.join.facts() + repr(asked).encode()
         arrays = [
             *([] if self._labels is None else [self._labels]),
@@ -232,7 +232,7 @@ def _labels(source: ColumnSource) -> IntArray:
 
 def open_keyed(share: ModelShare, source: Any) -> ColumnSource:
     """Open a party's table with its identifiers, for `HiddenScoring`."""
-    join = JoinSetup.from_dict(share.public)
+    join = join_of_share(share.public)
     names = tuple(part.column for part in recipe_of(join.codebook, join.key or None).parts)
     return open_columns(source, join.columns.codebook, ignore=names)
 

@@ -113,7 +113,7 @@ class JoinedScoresSetup:
 
     @cached_property
     def shapes(self) -> dict[str, LookupSetup]:
-        agreed = (self.to, self.scope, self.compare_all, *(["tally"] if self.tally else []))
+        agreed = (self.to, self.scope, self.compare_all, self.tally)
         join, facts = self.join, self.join.facts() + repr(agreed).encode()
         shapes = {}
         for name in self.helpers:

@@ -21,7 +21,7 @@ more than the plain classifier's own floating point is off).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -151,16 +151,6 @@ class Guard:
     def count_bits(self, rows: int) -> int:
         """Return the bits of a counter of at most `rows` rows, raised where it has noise."""
         return (rows + (2 << self.noise_bits) - 1 if self.noise_bits else rows).bit_length()
-
-    def to_dict(self) -> dict[str, Any]:
-        odds = {"odds": list(self.odds)} if self.randomised else {}
-        return {"min_cell": self.min_cell, "noise_bits": self.noise_bits, "floors": dict(self.floors), **odds}
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Guard:
-        true_odds, other = plain.get("odds", (1, 0))
-        floors = tuple(sorted(plain["floors"].items()))
-        return cls(int(plain["min_cell"]), int(plain["noise_bits"]), floors, (int(true_odds), int(other)))
 
 
 NO_GUARD = Guard()
