@@ -245,7 +245,7 @@ class FolderSite:
     def require_matches_revealed(self) -> None:
         require_matches_revealed(self.home.config.policy)
 
-    def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
+    def require_queries(self, share: KeptShare, run_id: str, count: int) -> None:
         share.require_budget(count, run_id, known=self.home.history.classified(share.study, but=run_id))
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:

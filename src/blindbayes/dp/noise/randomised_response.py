@@ -77,7 +77,7 @@ class RandomisedLabels:
 
     @property
     def whole(self) -> int:
-        """a + (K - 1) b: what the weights of all classes add up to."""
+        """The sum a + (K - 1) b: what the weights of all classes add up to."""
         return self.keep + (self.classes - 1) * self.other
 
     @property

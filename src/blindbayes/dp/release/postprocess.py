@@ -51,7 +51,7 @@ class ClassSizes:
 
     @property
     def log_prior(self) -> Floats:
-        """ln P(class)."""
+        """Logarithms of P(class)."""
         return np.asarray(np.log(self.rows / self.rows.sum()))
 
 

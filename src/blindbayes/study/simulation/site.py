@@ -136,7 +136,7 @@ class MemorySite:
     def require_matches_revealed(self) -> None:
         require_matches_revealed(self.policy)
 
-    def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
+    def require_queries(self, share: KeptShare, run_id: str, count: int) -> None:
         share.require_budget(count, run_id)
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:

@@ -114,7 +114,7 @@ class PredictionTask(Task):
         self._columns = columns = asked_of(share.public, request.to)
         rows = self.site.instances(request, columns)
         self._scoring = part = self.scoring(share, rows)
-        self.site.require_queries(share, request.model, self._run_id, part.charged)
+        self.site.require_queries(share, self._run_id, part.charged)
         self._digest = part.digest(self.site.key)
         if request.keep:
             self._beside = self.site.beside(request.keep, rows if isinstance(rows, int) else rows.rows)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
@@ -34,10 +34,6 @@ from blindbayes.study.tasks.result import (
     leakage_of,
 )
 from blindbayes.study.tasks.task import UNIT, Computation
-
-if TYPE_CHECKING:
-    pass
-
 
 T = TypeVar("T")
 

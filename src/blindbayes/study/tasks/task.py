@@ -169,7 +169,7 @@ class AnsweringSite(Protocol):
     def require_matches_revealed(self) -> None:
         """Raise unless its policy lets another site learn whom they share."""
 
-    def require_queries(self, share: KeptShare, model: str, run_id: str, count: int) -> None:
+    def require_queries(self, share: KeptShare, run_id: str, count: int) -> None:
         """Raise what `charge_queries` would raise."""
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
