@@ -424,7 +424,7 @@ def predict(
     is_holder = run.me == join.class_holder
     other = join.holders[0] if is_holder else join.class_holder
     own, theirs = ({name: tables[name] for name in join.owners[party]} for party in (run.me, other))
-    kept = restore(references, query.plan, tables, tuple(own)) if references else None
+    own_references = restore(references, query.plan, tables, tuple(own)) if references else None
     prior = tables[join.codebook.target][0, 1]
     scores = shared_model.score(own, columns, query.plan, query.count)
     scores = lm.add(scores, np.broadcast_to(prior[None], scores.shape))
@@ -436,13 +436,15 @@ def predict(
         hash_ = TweakedHash(session)
         if is_holder:
             stream = links.ot_receiver.session(session)
-            own_scores = yield from look_up_audited(run, back, columns, kept, hash_, stream, coins)
+            own_scores = yield from look_up_audited(run, back, columns, own_references, hash_, stream, coins)
         else:
             answers = links.ot_sender.session(session)
             own_scores = yield from serve_audited(run, back, other, theirs, hash_, answers)
         scores = lm.add(scores, own_scores)
     if not is_holder:
-        return (yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, kept))
+        return (
+            yield from shared_argmax.attribute_holder(run, query, scores, columns, links.ot_receiver, coins, own_references)
+        )
     senders, labels = {other: links.ot_sender}, columns.get(join.codebook.target)
     entered = scores if labels is None else Labelled(scores, labels)
     return (yield from shared_argmax.class_holder(run, query, entered, {other: theirs}, senders, coins))

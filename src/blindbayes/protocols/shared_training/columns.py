@@ -285,8 +285,8 @@ def predict_attribute_holder(
     `references` are what training left for audits.
     """
     plan, columns, local = query.plan, instances.columns, instances.scores
-    kept = restore(references, plan, tables, query.shared.get(run.me, ())) if references else None
+    own_references = restore(references, plan, tables, query.shared.get(run.me, ())) if references else None
     scores = shared_model.score(tables, columns, plan, query.count)
     if local is not None:
         scores = lm.add(scores, fixed_point(local, plan))
-    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, kept, mesh))
+    return (yield from shared_argmax.attribute_holder(run, query, scores, columns, ot_receiver, coins, own_references, mesh))
