@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +202,69 @@ def test_a_data_dictionary_becomes_a_codebook_and_a_wrong_one_is_refused(office:
     for wrong in ({"source": "dictionary", "text": text}, {"source": "file", "text": "no [ codebook"}, {"source": "file"}):
         answer = office.ask("north", "POST", "/api/write", {"title": "x", **wrong})
         assert answer.status == 400
+
+
+DICTIONARIES = Path(__file__).parents[1] / "codebook" / "dictionaries"
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "features"),
+    [
+        ("redcap/api_metadata.csv", "--target response\n--bound psa=0:1000 --precision psa=0.1", ["grade", "psa"]),
+        ("frictionless/package.json", "--table observations --target rain", ["station", "temperature"]),
+        ("csvw/inherited.json", "--target status", ["count one", "count two"]),
+        ("ddi/household.xml", "--target TENURE --bound INCOME=0:50000 --unit 'INCOME=EUR a year'", ["ROOMS", "INCOME"]),
+        ("sdmx/lists.json", "--column decimals=CL_DECIMALS --column status=CL_CONF_STATUS --target status", ["decimals"]),
+    ],
+)
+def test_a_dictionary_that_the_organisation_has_is_imported_and_its_questions_are_answered(
+    office: Consoles, name: str, answers: str, features: list[str]
+) -> None:
+    given = {"source": "dictionary", "format": name.partition("/")[0], "text": (DICTIONARIES / name).read_text()}
+    asked = office.ask("north", "POST", "/api/write", {"title": "x", **given})
+    assert asked.status == 400
+    assert "--" in asked.json["message"]
+    shown = office.ask("north", "GET", f"/api/write/{begin(office, **given, answers=answers)}").json
+    assert shown["features"] == features
+    made = Codebook.from_dict(tomllib.loads(shown["codebook"]))
+    assert made.origin is not None
+    assert made.origin.sha256 == hashlib.sha256((DICTIONARIES / name).read_bytes()).hexdigest()
+    assert made.provenance == "data dictionary"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"answers": "bound psa=0:1"}, "as the questions show them"),
+        ({"answers": "--bound"}, "as the questions show them"),
+        ({"answers": "--bound 'psa"}, "a quote without its end"),
+        ({"answers": "--keep " + "x" * 20_000}, "at most 20,000"),
+        ({"answers": "--bounds psa=0:1"}, "--bounds answers no question"),
+        ({"answers": "--bound psa=0"}, "psa=LOW:HIGH"),
+        ({"format": "spss"}, "codebook import spss"),
+        ({"format": "pickle"}, "is not a format"),
+        ({"format": "ddi"}, "not valid XML"),
+    ],
+)
+def test_answers_and_formats_that_are_none_are_refused(office: Consoles, fields: dict[str, str], message: str) -> None:
+    text = (DICTIONARIES / "redcap" / "api_metadata.csv").read_text()
+    given = {"title": "x", "source": "dictionary", "format": "redcap", "text": text, "target": "response", **fields}
+    answer = office.ask("north", "POST", "/api/write", given)
+    assert answer.status == 400
+    assert message in answer.json["message"]
+
+
+def test_the_page_shows_the_questions_of_a_dictionary_and_keeps_the_answers(office: Consoles) -> None:
+    ada = office.sign_in("north")
+    text = (DICTIONARIES / "redcap" / "api_metadata.csv").read_text()
+    given = {"csrf": csrf_of(office, ada), "title": "Stay", "source": "dictionary", "format": "redcap", "text": text}
+    answer = office.ask(
+        "north", "POST", "/write", urlencode({**given, "answers": "--unit psa=ng/ml"}), headers=ada, token=False
+    )
+    assert answer.status == 400
+    assert "write these lines under Answers" in answer.text
+    for piece in ("--bound psa=0:HIGH", "--target NAME", '<option value="redcap" selected>', ">--unit psa=ng/ml</textarea>"):
+        assert piece in answer.text, piece
 
 
 def test_a_study_that_cannot_be_begun_keeps_what_was_typed(office: Consoles) -> None:

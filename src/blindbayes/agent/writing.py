@@ -5,8 +5,6 @@ A draft holds the texts of a form and a codebook. Nothing of it leaves the site 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +16,7 @@ import msgspec
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.store.inbox import store_study
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
+from blindbayes.codebook.importers import answers_in, import_codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import make_private_folder, write_whole
@@ -94,13 +93,12 @@ def read_codebook(text: str) -> Codebook:
     return Codebook.from_dict(read_toml(text, "the codebook", wide=True))
 
 
-def codebook_from_dictionary(text: str, target: str) -> str:
-    """Return the codebook file of a data dictionary in CSV."""
-    try:
-        rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True))
-    except csv.Error:
-        raise ConfigError("the data dictionary is not a CSV file with the headings name, kind, values, low, high") from None
-    return Codebook.from_dictionary(rows, target).to_toml()
+def codebook_from_dictionary(text: str, format: str, target: str, answers: str) -> tuple[str, tuple[str, ...]]:
+    """Return the codebook file of a data dictionary, and notes; `answers` are flags, as its questions show them."""
+    given = {**answers_in(answers), **({"target": target} if target else {})}
+    made = import_codebook(format, text.encode(), given)
+    notes = [f"{name} was left out: {why}" for name, why in made.left_out.items()]
+    return made.codebook.to_toml(), (*notes, *(each.text for each in made.open))
 
 
 def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, ...]]:

@@ -108,6 +108,7 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
     (r"derive numbers from dates by a map \(--map\)", "read dates as a part of them there"),
     (r"a map \(--map\) makes numbers of dates", "dates are read there as a part of them, such as the year"),
     (r"\[missing\] lists markers", "and the texts that mean no value"),
+    (r"add these flags, with", "write these lines under Answers, with"),
     (r"Add a marker to missing in the codebook", "Add a marker to 'Texts that mean no value' on the page Table"),
     (r"encoding='latin-1' \(--encoding latin-1 on the command line\)", "choose it on the page Table, for example latin-1"),
     (r"delimiter=';' \(--delimiter ';' on the command line\)", "choose the separator on the page Table"),

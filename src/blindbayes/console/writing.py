@@ -39,6 +39,14 @@ _FIRST = {  # what most studies set; the rest is behind a fold
     ),
 }
 _PLACED = {"title", "kind", "codebook", "public", "parties", "without_rows", "holds", "columns__labelled", "protocol", "hosts"}
+_FORMATS = {
+    "dictionary": "CSV with name, kind, values, low, high",
+    "redcap": "REDCap data dictionary (CSV)",
+    "frictionless": "Frictionless Table Schema or Data Package (JSON)",
+    "csvw": "CSV on the Web metadata (JSON)",
+    "ddi": "DDI-Codebook (XML)",
+    "sdmx": "SDMX structure message (XML or JSON)",
+}
 _MAX_LISTED = 150  # features with a field of their own
 _MAX_TEXT = 2000
 
@@ -64,6 +72,7 @@ def start(context: Context) -> dict[str, Any]:
     return {
         "drafts": drafts,
         "kinds": KIND_SENTENCES,
+        "formats": _FORMATS,
         "has_table": home.config.rows is not None,
         "pinned": sorted(home.peers()),
     }
@@ -71,7 +80,8 @@ def start(context: Context) -> dict[str, Any]:
 
 async def start_again(context: Context, fields: dict[str, Any]) -> dict[str, Any]:
     """The facts of `start` with what was typed, for the form of a study that could not be begun."""
-    given = {name: str(fields[name])[:200] for name in ("title", "kind", "source", "target") if name in fields}
+    limits = {**dict.fromkeys(("title", "kind", "source", "format", "target"), 200), "answers": 20_000}
+    given = {name: str(fields[name])[:limit] for name, limit in limits.items() if name in fields}
     return {**await asyncio.to_thread(start, context), "given": given}
 
 
@@ -82,7 +92,9 @@ class NewStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["rows", "columns", "join"] = "rows"
     source: writing.Source = "file"
     text: str = ""
+    format: str = "dictionary"
     target: str = ""
+    answers: str = ""
 
 
 async def begin(context: Context, request: NewStudy) -> dict[str, Any]:
@@ -90,7 +102,7 @@ async def begin(context: Context, request: NewStudy) -> dict[str, Any]:
     home = context.agent.home
     who = home.people.require("run", context.who)
     notes: tuple[str, ...] = ()
-    if request.source != "file" and not request.target.strip():
+    if request.source == "table" and not request.target.strip():
         raise ConfigError("name the class column: what the model predicts")
     if request.source == "table":
         home.people.require("check", context.who)  # the draft holds values from rows
@@ -99,7 +111,8 @@ async def begin(context: Context, request: NewStudy) -> dict[str, Any]:
     elif not request.text.strip():
         raise ConfigError("choose the file of the codebook or of the data dictionary")
     elif request.source == "dictionary":
-        book = await asyncio.to_thread(writing.codebook_from_dictionary, request.text, request.target.strip())
+        given = request.text, request.format, request.target.strip(), request.answers
+        book, notes = await asyncio.to_thread(writing.codebook_from_dictionary, *given)
     else:
         book = request.text
         await asyncio.to_thread(writing.read_codebook, book)

@@ -16,7 +16,7 @@ from blindbayes.cli import print_json
 from blindbayes.cli.options import IGNORE_EXTRA, JSON, OMOP, open_data, open_rows, print_result, table_options
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
-from blindbayes.codebook.importers import EXPORTS, FORMATS, import_codebook
+from blindbayes.codebook.importers import EXPORTS, FORMATS, answers_of, import_codebook
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import write_whole
 
@@ -165,44 +165,22 @@ def _next_command(data: str, out: str, left_out: Collection[str], reading: Mappi
     return shlex.join([*words, "--out", "model.json"])
 
 
-class _Pair(click.ParamType[tuple[str, str]]):
-    """NAME=ANSWER. A name may contain `=` if its answer does not."""
-
-    def __init__(self, answer: str) -> None:
-        self.name = f"NAME={answer}"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        name, equals, answer = value.rpartition("=") if self.name != "NAME=A|B" else value.partition("=")
-        if not equals or not name or not answer:
-            self.fail(f"write {self.name}, for example {_EXAMPLES[self.name]}", param, ctx)
-        return name, answer
-
-
-_EXAMPLES = {
-    "NAME=LOW:HIGH": "age=0:120",
-    "NAME=STEP": "height=0.1",
-    "NAME=UNIT": "height=cm",
-    "NAME=A|B": "'ward=north|south'",
-    "NAME=LIST": "sex=CL_SEX",
-}
-
-
 @command.command("import")
 @click.argument("format", type=click.Choice(list(FORMATS)))
 @click.argument("dictionary", type=click.Path(dir_okay=False))
 @click.option("--target", help="The class column.")
-@click.option("--bound", "bounds", type=_Pair("LOW:HIGH"), multiple=True, help="Public bounds of a number: age=0:120.")
-@click.option("--precision", type=_Pair("STEP"), multiple=True, help="Step of a number's grid: height=0.1.")
-@click.option("--unit", "units", type=_Pair("UNIT"), multiple=True, help="Unit of a number: height=cm.")
-@click.option("--values", type=_Pair("A|B"), multiple=True, help="Closed list of a column's values: 'ward=north|south'.")
+@click.option("--bound", metavar="NAME=LOW:HIGH", multiple=True, help="Public bounds of a number: age=0:120.")
+@click.option("--precision", metavar="NAME=STEP", multiple=True, help="Step of a number's grid: height=0.1.")
+@click.option("--unit", metavar="NAME=UNIT", multiple=True, help="Unit of a number: height=cm.")
+@click.option("--values", metavar="NAME=A|B", multiple=True, help="Closed list of a column's values: 'ward=north|south'.")
 @click.option("--keep", multiple=True, help="Column to take in although it is an identifier or text.")
 @click.option("--drop", multiple=True, help="Column to leave out.")
 @click.option("--missing", multiple=True, help="Text that stands for a missing value in every column; may be repeated.")
 @click.option("--table", help="Table of a dictionary that describes several.")
-@click.option("--column", "columns", type=_Pair("LIST"), multiple=True, help="SDMX: column that holds a code list: sex=CL_SEX.")
+@click.option("--column", metavar="NAME=LIST", multiple=True, help="SDMX: column that holds a code list: sex=CL_SEX.")
 @click.option("--max-rows", type=int, help=f"Maximum number of rows of a table. [default: {DEFAULT_MAX_ROWS}]")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write to this file instead of printing.")
-def import_(format: str, dictionary: str, out: str | None, **answers: Any) -> None:
+def import_(format: str, dictionary: str, out: str | None, max_rows: int | None, **flags: Any) -> None:
     """Make a codebook from a data dictionary that you already have.
 
     Formats:
@@ -221,11 +199,8 @@ def import_(format: str, dictionary: str, out: str | None, **answers: Any) -> No
       blindbayes codebook import redcap dictionary.csv --target outcome --bound age=0:120 --out codebook.toml
       blindbayes codebook import dictionary columns.csv --target class --out codebook.toml
     """
-    given = {name: dict(answers[name]) for name in ("precision", "units", "values", "columns", "bounds")}
-    given["bounds"] = {name: _bounds(name, text) for name, text in given["bounds"].items()}
-    given["precision"] = {name: _number(f"--precision {name}", text) for name, text in given["precision"].items()}
-    given["values"] = {name: text.split("|") for name, text in given["values"].items()}
-    made = import_codebook(format, dictionary, {**answers, **given})
+    given = [(flag, text) for flag, texts in flags.items() for text in ([texts] if isinstance(texts, str) else texts or ())]
+    made = import_codebook(format, dictionary, {**answers_of(given), "max_rows": max_rows})
     _write(made.codebook, out)
     screen = Screen(stderr=True)
     if out is not None and made.left_out:
@@ -241,20 +216,6 @@ def import_(format: str, dictionary: str, out: str | None, **answers: Any) -> No
         screen.line(
             f"Next: blindbayes codebook check {shlex.quote(out)} --data TABLE" + " --ignore-extra" * bool(made.left_out)
         )
-
-
-def _bounds(name: str, text: str) -> tuple[float, float]:
-    low, colon, high = text.partition(":")
-    if not colon:
-        raise ConfigError(f"--bound {name}: write {name}=LOW:HIGH, for example {name}=0:120")
-    return _number(f"--bound {name}", low), _number(f"--bound {name}", high)
-
-
-def _number(flag: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{flag}: {text!r} is not a number") from None
 
 
 @command.command("export")

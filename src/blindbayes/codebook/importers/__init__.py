@@ -17,11 +17,32 @@ from typing import Any
 from blindbayes.codebook.codebook import Codebook, Origin
 from blindbayes.codebook.importers import csvw, ddi, frictionless, plain, redcap, sdmx, spss
 from blindbayes.codebook.importers.neutral import MAX_FILE, Choose, Dictionary, File
-from blindbayes.codebook.importers.questions import Answers, Imported, OpenQuestions, Question, imported, read_features
+from blindbayes.codebook.importers.questions import (
+    Answers,
+    Imported,
+    OpenQuestions,
+    Question,
+    answers_in,
+    answers_of,
+    imported,
+    read_features,
+)
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import read_limited, shown
 
-__all__ = ["EXPORTS", "FORMATS", "Answers", "Choose", "Imported", "OpenQuestions", "Question", "exported", "import_codebook"]
+__all__ = [
+    "EXPORTS",
+    "FORMATS",
+    "Answers",
+    "Choose",
+    "Imported",
+    "OpenQuestions",
+    "Question",
+    "answers_in",
+    "answers_of",
+    "exported",
+    "import_codebook",
+]
 
 FORMATS: dict[str, Callable[[File], Dictionary] | None] = {
     "redcap": redcap.read,
@@ -36,7 +57,7 @@ EXPORTS: dict[str, ModuleType] = {"frictionless": frictionless, "csvw": csvw}
 
 
 def import_codebook(format: str, source: Any, answers: Answers | Mapping[str, Any] | None = None) -> Imported:
-    """Make a codebook from a dictionary file, or from rows of a dictionary.
+    """Make a codebook from a dictionary: a path, the bytes of a file, or rows of blindbayes's own format.
 
     Raises `OpenQuestions` or `Choose` for what a person must say first.
     """
@@ -45,25 +66,30 @@ def import_codebook(format: str, source: Any, answers: Answers | Mapping[str, An
         raise ConfigError(f"{unknown[0]!r} is not an answer; known: {', '.join(Answers.__annotations__)}")
     if format not in FORMATS:
         raise ConfigError(f"{shown(format)!r} is not a format of dictionaries; known: {', '.join(FORMATS)}")
-    if not isinstance(source, str | os.PathLike):
+    if not isinstance(source, str | os.PathLike | bytes):
         rows = ((f"row {number}", row) for number, row in enumerate(source, start=1))
         return imported(plain.read_rows(rows, File("data dictionary", b"")), given, None)
-    path = Path(source)
-    what = f"data dictionary {os.fspath(source)!r}"
     reader = FORMATS[format]
-    try:
-        raw = read_limited(path, MAX_FILE if reader is not None else 0)
-    except FileNotFoundError:
-        raise ConfigError(f"{what} does not exist") from None
-    except OSError as cause:
-        raise ConfigError(f"{what} cannot be read ({type(cause).__name__})") from None
+    what = "the data dictionary" if isinstance(source, bytes) else f"data dictionary {os.fspath(source)!r}"
+    if isinstance(source, bytes) and reader is None:
+        raise ConfigError("SPSS and Stata files are imported by `blindbayes codebook import spss`")
+    raw = source if isinstance(source, bytes) else _read(source, what, MAX_FILE if reader is not None else 0)
     if reader is None:
-        dictionary = spss.read_path(path, what)
+        dictionary = spss.read_path(Path(source), what)  # type: ignore[arg-type]
         raw = repr(dictionary.columns).encode()  # not of the file: a hash of rows would confirm a guess of them
     else:
         text = raw.removeprefix(codecs.BOM_UTF8)
         dictionary = reader(File(what, text, given.get("table"), given.get("columns") or {}))
     return imported(dictionary, given, Origin(format, dictionary.specification, hashlib.sha256(raw).hexdigest()))
+
+
+def _read(path: str | os.PathLike[str], what: str, max_bytes: int) -> bytes:
+    try:
+        return read_limited(path, max_bytes)
+    except FileNotFoundError:
+        raise ConfigError(f"{what} does not exist") from None
+    except OSError as cause:
+        raise ConfigError(f"{what} cannot be read ({type(cause).__name__})") from None
 
 
 def exported(format: str, codebook: Codebook) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
@@ -17,6 +17,7 @@ from blindbayes.codebook.importers.neutral import Column, Dictionary, cleaned
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import convert, shown
 
+MAX_ANSWERS = 20_000  # characters
 _STEPS = 1000  # grid steps of a number whose precision is not stated, at least
 
 
@@ -40,6 +41,64 @@ class Answers(TypedDict, total=False):
     max_rows: int | None
     table: str | None
     columns: Mapping[str, str]
+
+
+def answers_of(flags: Iterable[tuple[str, str]]) -> Answers:
+    """Return the answers of flags and their texts: ("bound", "age=0:120")."""
+    given: dict[str, Any] = {}
+    for flag, text in flags:
+        if flag in ("target", "table"):
+            given[flag] = text
+        elif flag in ("keep", "drop", "missing"):
+            given.setdefault(flag, []).append(text)
+        elif flag in _PAIRS:
+            answer, form, example, read = _PAIRS[flag]
+            # a name may contain = if its answer does not
+            name, equals, value = text.partition("=") if flag == "values" else text.rpartition("=")
+            if not (name and equals and value):
+                raise ConfigError(f"--{flag}: write NAME={form}, for example {example}")
+            given.setdefault(answer, {})[name] = read(flag, name, value)
+        else:
+            known = ", ".join(["target", "table", "keep", "drop", "missing", *_PAIRS])
+            raise ConfigError(f"--{shown(flag)} answers no question of a dictionary; known: {known}")
+    return given  # type: ignore[return-value]
+
+
+def answers_in(text: str) -> Answers:
+    """Return the answers of a text with flags, as the questions print them."""
+    try:
+        parts = shlex.split(text) if len(text) <= MAX_ANSWERS else []
+    except ValueError:
+        raise ConfigError("the answers have a quote without its end") from None
+    flags = parts[::2]
+    if len(text) > MAX_ANSWERS or len(parts) % 2 or not all(flag.startswith("--") for flag in flags):
+        raise ConfigError(
+            f"answers are written as the questions show them, such as --bound age=0:120, in at most {MAX_ANSWERS:,} characters"
+        )
+    return answers_of((flag[2:], value) for flag, value in zip(flags, parts[1::2], strict=True))
+
+
+def _bounds(flag: str, name: str, text: str) -> tuple[float, float]:
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise ConfigError(f"--{flag} {shown(name)}: write {shown(name)}=LOW:HIGH, for example {shown(name)}=0:120")
+    return _number(flag, name, low), _number(flag, name, high)
+
+
+def _number(flag: str, name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"--{flag} {shown(name)}: {shown(text)!r} is not a number") from None
+
+
+_PAIRS: dict[str, tuple[str, str, str, Callable[[str, str, str], Any]]] = {  # flag: answer, form, example, reader
+    "bound": ("bounds", "LOW:HIGH", "age=0:120", _bounds),
+    "precision": ("precision", "STEP", "height=0.1", _number),
+    "unit": ("units", "UNIT", "height=cm", lambda _flag, _name, text: text),
+    "values": ("values", "A|B", "'ward=north|south'", lambda _flag, _name, text: text.split("|")),
+    "column": ("columns", "LIST", "sex=CL_SEX", lambda _flag, _name, text: text),
+}
 
 
 @dataclass(frozen=True, slots=True)
