@@ -113,7 +113,7 @@ def test_an_output_under_a_mask_shows_nothing_of_an_honest_share(learner_is_hone
     runs = local_runs(names, coins=coins("run"))
     assert gates <= 5
 
-    def views(secret, reused=None, flipped=None):
+    def views(secret, reused=None, flipped=None, liars=("a",)):
         seen = Counter()
         own_masks = range(1 << bits) if at in masks_of else [0]
         for pattern, mask in itertools.product(itertools.product((0, 1), repeat=2 * gates), own_masks):
@@ -135,7 +135,7 @@ def test_an_output_under_a_mask_shows_nothing_of_an_honest_share(learner_is_hone
                 (share,) = yield from party.evaluate(circuit, entered, Triples(*own[name]))
                 return (yield from party.open(share, names[-1:]))
 
-            faults = [Replace(lambda e: e.kind is GatesMasked and e.sender == "a", flipped)] if flipped else []
+            faults = [Replace(lambda e: e.kind is GatesMasked and e.sender in liars, flipped)] if flipped else []
             outcome = run_in_memory({name: role(name) for name in names}, keep=Keep.FRAMES, faults=faults)
             seen[tuple(entry.frame for entry in outcome.transcript.entries if entry.sender == "honest")] += 1
         return seen
@@ -143,8 +143,12 @@ def test_an_output_under_a_mask_shows_nothing_of_an_honest_share(learner_is_hone
     laws = [views(secret) for secret in range(4)]
     assert all(law == laws[0] for law in laws)
     # Nor do wrong shares of a gate's inputs show anything: they move the output, which stays under the mask.
-    wrong = [views(secret, flipped=lambda m: GatesMasked(m.mark, m.bits ^ np.uint64(1))) for secret in range(4)]
-    assert all(law == wrong[0] for law in wrong)
+    for liars, pattern in itertools.product((("a",), tuple(others)), (1, 3)):
+        wrong = [
+            views(secret, flipped=lambda m, bits=pattern: GatesMasked(m.mark, m.bits ^ np.uint64(bits)), liars=liars)
+            for secret in range(4)
+        ]
+        assert all(law == wrong[0] for law in wrong)
     for reused in ("triple", "mask") if at in masks_of else ("triple",):
         mutants = [views(secret, reused) for secret in range(4)]
         assert any(law != mutants[0] for law in mutants)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from blindbayes.protocols import registry
 from blindbayes.protocols.formula import value_of
 from blindbayes.protocols.memory import Outcome, local_runs, run_in_memory
 from blindbayes.statistics import Layout
+from blindbayes_papers.datasets import load_dataset
 from blindbayes_papers.huai2015.oblivious_sum import proof
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
@@ -186,6 +188,15 @@ def test_a_proof_is_of_the_size_of_the_spec_and_bound_to_everything() -> None:
         made.require([elements[1], elements[0], *elements[2:]], shown)
     with pytest.raises(PeerProtocolError):
         made.require(elements, b"")
+
+
+def test_the_rules_of_car_are_as_many_as_the_spec_says() -> None:
+    frame = load_dataset("car").to_pandas()
+    rules = proof.table_rules(Codebook.from_frame(frame, target=frame.columns[-1], max_rows=len(frame)))
+    text = (Path(proof.__file__).parent / "SPEC.md").read_text("utf-8")
+    assert f"Car ({len(frame):,} rows; {len(rules)} rules:" in text
+    assert f"has {proof.bit_count(rules)} bits:" in text
+    assert f"{(proof.BIT_BYTES * proof.bit_count(rules) + proof.LINK_BYTES) / 1000:.0f} kB." in text
 
 
 def test_powers_are_as_many_as_the_spec_says(monkeypatch: pytest.MonkeyPatch) -> None:
