@@ -1,7 +1,7 @@
 """Accuracy and calibration of private fits on many tables.
 
 python benchmarks/private_accuracy.py [--part tuning|untouched|all] [--splits 10] [--draws 10] [--packages FOLDER]
-    [--folder CSV_FOLDER] [--tree old=SOURCE_TREE] [--csv out.csv]
+    [--folder CSV_FOLDER] [--tree old=SOURCE_TREE] [--vary CONSTANT=VALUE] [--csv out.csv]
 
 Each table is split --splits times into 70% to learn from and 30% to score; each split is counted once and released --draws
 times. The share closed is (accuracy - majority) / (best - majority), best being the better of the plain model and one with
@@ -9,22 +9,26 @@ equally full cells, both without privacy, by their means over the splits. Beside
 log-loss, also less that of the noisy class shares alone (Laplace noise for the same epsilon), and the expected calibration
 error of the predicted class's probability, in ten equal bins over all splits and draws of a table. Standard errors are over
 splits, so that they hold what the choice of rows and the noise do together. Means are printed for small tables (up to
-`SMALL` rows) and larger ones apart. `--tree` measures another version of this package by its sources. Tables, and which of
-them are untouched: `_private_tables.py`.
+`SMALL` rows) and larger ones apart. `--tree` measures another version of this package by its sources, `--vary` another value
+of a tuned constant (`dp/release/constants.py`). Tables, and which of them are untouched: `_private_tables.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import hashlib
+import importlib
 import importlib.util
 import json
 import math
 import os
+import pkgutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -39,7 +43,9 @@ from _private_tables import Table, from_frame, part_of, sources
 from blindbayes import statistics
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.release import forecast
+from blindbayes.dp import release
+from blindbayes.dp.distributed.noisy_sum import NoisySum
+from blindbayes.dp.release import constants, forecast
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.errors import BlindbayesError
 from blindbayes.statistics.parameters import Parameters, estimate
@@ -88,6 +94,26 @@ def _splits(table: Table, splits: int) -> list[tuple[np.ndarray, np.ndarray]]:
     orders = [np.random.default_rng(1000 + split).permutation(table.block.rows) for split in range(splits)]
     cut = round(0.3 * table.block.rows)
     return [(order[cut:], order[:cut]) for order in orders]
+
+
+@contextlib.contextmanager
+def varied(settings: Sequence[str]) -> Iterator[None]:
+    """Give tuned constants other values, NAME=VALUE, in every module that took them from the table."""
+    modules = [importlib.import_module(f"{release.__name__}.{each.name}") for each in pkgutil.iter_modules(release.__path__)]
+    before: list[tuple[Any, str, Any]] = []
+    try:
+        for setting in settings:
+            name, text = setting.split("=", 1)
+            old = getattr(constants, name)
+            value = tuple(map(type(old[0]), text.split(","))) if isinstance(old, tuple) else type(old)(text)
+            for module in modules:
+                if getattr(module, name, None) is old:
+                    before.append((module, name, old))
+                    setattr(module, name, value)
+        yield
+    finally:
+        for module, name, old in reversed(before):
+            setattr(module, name, old)
 
 
 # -- methods -----------------------------------------------------------------------------------------------------------------
@@ -146,6 +172,27 @@ def ours(table: Table, method: str, epsilons: tuple[float, ...], splits: int, dr
                 parameters = found.fit(exact, there, coins).parameters
                 shares = _noisy_shares(there.labels, classes, epsilon, rng)
                 out[method, epsilon][split, draw] = _measured(parameters.joint_log_likelihood(test), test.labels, shares)
+    return out
+
+
+def sites(table: Table, method: str, epsilons: tuple[float, ...], splits: int, draws: int) -> Scores:
+    """A study over the rows of three sites, of which two are honest: the same pooled rows, and noise in three shares."""
+    out: Scores = {(method, each): np.zeros((splits, draws, len(MEASURES) + 3 * BINS)) for each in epsilons}
+    book = msgspec.structs.replace(table.codebook, expected_rows=None)
+    rng, classes, parts = np.random.default_rng(11), len(book.classes), _splits(table, splits)
+    for epsilon in epsilons:
+        plan = NoisySum.make(book, epsilon=epsilon, honest=2, parties=3, rows=len(parts[0][0]))
+        coded = forecast.in_cells(table.block, book, plan.codebook)
+        for split, (train, test) in enumerate(parts):
+            exact = plan.vector(statistics.count_block(statistics.Layout(plan.codebook), coded.take(train))).astype(object)
+            labels, there = coded.take(train).labels, coded.take(test)
+            for draw in range(draws):
+                seed = hashlib.sha256(f"{table.name} {split} {draw} {method} {epsilon}".encode()).digest()
+                coins = Coins.seeded(seed)
+                total = exact + sum(np.array(plan.noise.share(coins), dtype=object) for _ in range(3))
+                parameters = plan.fit(total, shares=3, alpha=1.0)[0]
+                shares = _noisy_shares(labels, classes, epsilon, rng)
+                out[method, epsilon][split, draw] = _measured(parameters.joint_log_likelihood(there), there.labels, shares)
     return out
 
 
@@ -323,12 +370,19 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, help="where packages with tables were unpacked")
     parser.add_argument("--most-rows", type=int, default=35_000)
     parser.add_argument("--tree", action="append", default=[], help="name=sources of another version, measured too")
+    parser.add_argument("--vary", action="append", default=[], help="NAME=VALUE of a tuned constant, for every method")
     parser.add_argument("--csv")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="one small table, to see that it runs")
     options = parser.parse_args()
     if options.quick:
         options.tables, options.splits, options.draws, options.epsilons = "wine", 2, 2, "0.3,3"
+    with varied(options.vary):
+        measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Measure and print what the options ask for."""
     epsilons = tuple(float(value) for value in options.epsilons.split(","))
     if options.worker:
         for table in _tables(options):
@@ -351,7 +405,7 @@ def main() -> None:
         majority, best = float(base[:, 0].mean()), float(base[:, 1:].mean(axis=0).max())
         found: Scores = {}
         for method in methods:
-            run = ours if method.startswith("ours") else {"laplace": counts, "gauss": counts}.get(method)
+            run = ours if method.startswith("ours") else {"laplace": counts, "gauss": counts, "sites": sites}.get(method)
             if method == "diffprivlib" and _fits_diffprivlib(table):
                 run = diffprivlib
             if run is not None:

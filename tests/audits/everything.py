@@ -16,9 +16,7 @@ from audits.releases import (
     audit_choices,
     audit_plan_loss,
     audit_plan_sensitivity,
-    audit_rules,
     audit_stages,
-    audit_weights,
 )
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
@@ -65,10 +63,8 @@ def audit(
     if "knorm" in mechanisms:
         report.checks += audit_stages(coins, claimed, min(draws, DRAWS))
         report.checks += audit_choices(coins, claimed, min(draws, DRAWS))
-        report.checks += audit_rules(coins, claimed)
         report.checks += audit_calibration(coins, claimed, min(draws, DRAWS))
         report.checks += audit_calibration(coins, claimed, min(draws, DRAWS), AnswerTable)
-        report.checks += audit_weights(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
         report.checks += audit_distributed(coins, epsilon=claimed, delta=delta, draws=draws)
     for book in (TEXT_BOOK, codebook):

@@ -26,10 +26,9 @@ from blindbayes.dp.noise.gaussian import length_delta, length_for
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise
 from blindbayes.dp.release.calibration import AnswerTable, CalibrationTable
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms
-from blindbayes.dp.release.feature_weights import Gradient
 from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.dp.release.release_plan import WITH_DELTA, ReleasePlan
-from blindbayes.dp.release.selection import FeatureSelection, ModelSelection, permute_and_flip
+from blindbayes.dp.release.selection import ModelSelection, permute_and_flip
 from blindbayes.dp.release.stumps import all_sides, splits
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.layout import Layout
@@ -223,69 +222,16 @@ def audit_stages(
     yield control_check("first look: control with a fifth less noise is refuted", claim, weak)
 
 
-def audit_choices(
-    coins: Coins, epsilon: Number, draws: int = DRAWS, screen: type[FeatureSelection] = FeatureSelection
-) -> Iterator[Check]:
-    """Choices by scores: a record more raises each by 0 or 1; and the loss of one choice where a record breaks a tie."""
-    book = plan_fit(STAGED_BOOK, epsilon=epsilon).codebook
-    claimed, layout, space = budget_floor(epsilon), Layout(book), records(book)
-    ask = screen(book.names, 1, claimed, 1)
-    falls, rises = 0, 0
-    for size in (0, 1, 2, 5, 9):
-        rows = [space[at] for at in below(coins, np.full(size, len(space)))]
-        before = ask.scores(Statistics(layout, statistics_of(book, rows)))
-        for record in space:
-            after = ask.scores(Statistics(layout, statistics_of(book, [*rows, record])))
-            change = [late - early for late, early in zip(after, before, strict=True)]
-            falls, rises = min(falls, *change), max(rises, *change)
-    found = f"a record changes scores by {falls} to {rises}, of 0 to 1 allowed, {len(space)} records"
-    yield Check("sensitivity", "choices: scores of features", falls == 0 and rises <= 1, found, rises - falls, 1)
-    claim = Claim(float(claimed), 0.0)
-
-    def attack(rate: Fraction) -> Bound:
-        pair = [permute_and_flip(coins, scores, rate, draws) for scores in ([7, 7, 3], [8, 7, 3])]
-        return epsilon_lower(pair[0][:, None], pair[1][:, None], names=["place"], learn=False)
-
-    yield loss_check("choices: a tie that a record breaks", claim, partial(attack, ask.rate))
-    yield control_check("choices: control with a fifth less noise is refuted", claim, partial(attack, ask.rate * LESS_NOISE))
-
-
-WEIGHED_BOOK = Codebook(
+CHOICE_BOOK = Codebook(
     "y", ("a", "b", "c"), (Categorical("u", ("p", "q"), optional=True), Categorical("v", ("p", "q", "r"))), max_rows=10**6
 )
 
 
-def audit_weights(coins: Coins, epsilon: Number, draws: int = DRAWS, gradient: type[Gradient] = Gradient) -> Iterator[Check]:
-    """The gradient that features are weighed by: the most that a record adds to each number, and the loss of a release."""
-    layout, claimed = Layout(WEIGHED_BOOK), budget_floor(epsilon)
-    space = records(WEIGHED_BOOK)
-    sure: list[Record] = [(label, (min(label, 1), label)) for label in range(3)]  # a model that others contradict
-    parameters = estimate(Statistics(layout, statistics_of(WEIGHED_BOOK, 30 * sure)))
-    ask = gradient(parameters, claimed, 1)
-    bounds = np.array(ask.bounds, dtype=np.float64)
-    moved = np.array([ask.sums(coded(WEIGHED_BOOK, [record])) for record in space]) / bounds
-    worst = float(np.abs(moved).max())
-    found = f"largest change {worst:.4g} of its bound, {len(space)} records"
-    yield Check("sensitivity", "weights: numbers of a gradient", worst <= 1, found, worst, 1)
-    claim = Claim(float(claimed), 0.0)
-    tight = np.array(ask.bounds)  # a record that moved every number by its bound
-
-    def attack(ask: Gradient) -> Bound:
-        exact = [[0] * len(tight), tight.tolist()]
-        drawn = [ask.releases(sums, coins, draws) for sums in exact]
-        gain = [np.abs(each - 1).max(axis=1) - np.abs(each).max(axis=1) for each in drawn]
-        pair = [np.round(np.column_stack([each, more]), 9) for each, more in zip(drawn, gain, strict=True)]
-        names = [*(f"number {at}" for at in range(len(tight))), "planned likelihood ratio"]
-        return epsilon_lower(*pair, names=names, learn=False)
-
-    yield loss_check("weights: a record that moves every number", claim, partial(attack, ask))
-    weak = partial(attack, gradient(parameters, claimed * LESS_NOISE, 1))
-    yield control_check("weights: control with a fifth less noise is refuted", claim, weak)
-
-
-def audit_rules(coins: Coins, epsilon: Number, choice: type[ModelSelection] = ModelSelection) -> Iterator[Check]:
-    """Models that are chosen last, with rules and without: a record more raises the score of each by 0 or 1."""
-    plan = plan_fit(WEIGHED_BOOK, epsilon=epsilon, rows=1)
+def audit_choices(
+    coins: Coins, epsilon: Number, draws: int = DRAWS, choice: type[ModelSelection] = ModelSelection
+) -> Iterator[Check]:
+    """The last choice, with rules and without: how a record moves scores, and the loss where it breaks a tie."""
+    plan = plan_fit(CHOICE_BOOK, epsilon=epsilon, rows=1)
     space, claimed = records(plan.codebook), budget_floor(epsilon)
     model = estimate(Statistics(Layout(plan.codebook), statistics_of(plan.codebook, space[::3])))
     falls = rises = candidates = 0
@@ -304,13 +250,21 @@ def audit_rules(coins: Coins, epsilon: Number, choice: type[ModelSelection] = Mo
     yield Check("sensitivity", "choices: scores of models and rules", falls == 0 and rises <= 1, found, rises - falls, 1)
     told = f"a choice at a rate of {float(ask.rate):g} per record, {float(claimed):g} claimed"
     yield Check("sensitivity", "choices: rate", ask.rate <= claimed, told, float(ask.rate), float(claimed))
+    claim = Claim(float(claimed), 0.0)
+
+    def attack(rate: Fraction) -> Bound:
+        pair = [permute_and_flip(coins, scores, rate, draws) for scores in ([7, 7, 3], [8, 7, 3])]
+        return epsilon_lower(pair[0][:, None], pair[1][:, None], names=["place"], learn=False)
+
+    yield loss_check("choices: a tie that a record breaks", claim, partial(attack, ask.rate))
+    yield control_check("choices: control with a fifth less noise is refuted", claim, partial(attack, ask.rate * LESS_NOISE))
 
 
 def audit_calibration(
     coins: Coins, epsilon: Number, draws: int = DRAWS, table: type[CalibrationTable] = CalibrationTable
 ) -> Iterator[Check]:
     """The small table of the chosen model: a record more raises one cell by one; and the loss of a release."""
-    book, claimed = plan_fit(WEIGHED_BOOK, epsilon=epsilon, rows=1).codebook, budget_floor(epsilon)
+    book, claimed = plan_fit(CHOICE_BOOK, epsilon=epsilon, rows=1).codebook, budget_floor(epsilon)
     space = records(book)
     model = estimate(Statistics(Layout(book), statistics_of(book, space[::3])))
     kind = "answers" if issubclass(table, AnswerTable) else "calibration"

@@ -15,7 +15,7 @@ from blindbayes import Categorical, Codebook, Numeric, PrivateNaiveBayes
 from blindbayes.codebook import Feature
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.release.calibration import AnswerTable, CalibrationTable
-from blindbayes.dp.release.feature_weights import to_one
+from blindbayes.dp.release.evidence import to_one
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.dp.release.stumps import lean
 from blindbayes.statistics import CodedRows

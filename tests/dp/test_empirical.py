@@ -466,7 +466,6 @@ def test_the_whole_audit_passes_in_under_30_seconds_of_cpu() -> None:
         "stages",
         "first look",
         "choices",
-        "weights",
         "noise in shares",
         "knorm plan",
         "shares of polya",

@@ -1,4 +1,4 @@
-"""Choices that rows make with noise: features, and how far a model is believed."""
+"""The last choice, which rows make with noise: how far a model is believed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from audits.releases import audit_choices, spent_by
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.cli.commands.plan import command
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.release.constants import EVIDENCE_SCALES, HEAD_STARTS
-from blindbayes.dp.release.feature_weights import tempered
+from blindbayes.dp.release.constants import HEAD_START, LIKELY_SCALE, MENDING_SHARES
+from blindbayes.dp.release.evidence import tempered
 from blindbayes.dp.release.forecast import forecast, plan_fits, private_forecast
 from blindbayes.dp.release.private_fit import plan_fit
-from blindbayes.dp.release.selection import FeatureSelection, ModelSelection, permute_and_flip
+from blindbayes.dp.release.selection import ModelSelection, permute_and_flip
+from blindbayes.dp.release.stumps import Candidates
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes import private as estimators
-from blindbayes.statistics import Layout, Statistics, count_block
+from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from support.mechanisms import fit_by
 
 COINS = Coins.seeded(b"\x0b" * 32)
+SCALES = (1.0, LIKELY_SCALE, LIKELY_SCALE / 2, 0.0)
 
 
 def many(features: int, values: str = "pq") -> Codebook:
@@ -59,31 +61,32 @@ def test_the_audit_finds_no_fault_in_choices() -> None:
     assert [check.name for check in audit_choices(COINS, 1, draws=30_000) if not check.passed] == []
 
 
-class _Twice(FeatureSelection):
+class _Doubled(ModelSelection):
     """A fault: every row counts twice in a score."""
 
-    def scores(self, statistics: Statistics) -> list[int]:
-        return [2 * score for score in super().scores(statistics)]
+    def candidates(self, parameters: Any, rows: CodedRows) -> list[Candidates]:
+        return [replace(each, scores=2 * each.scores) for each in super().candidates(parameters, rows)]
 
 
-class _Gain(FeatureSelection):
-    """A fault: what a feature gains over the largest class, which a row may lower."""
+class _Gain(ModelSelection):
+    """A fault: what a model gains over the largest class, which a row may lower."""
 
-    def scores(self, statistics: Statistics) -> list[int]:
-        return [score - int(statistics.class_counts.max()) for score in super().scores(statistics)]
+    def candidates(self, parameters: Any, rows: CodedRows) -> list[Candidates]:
+        largest = int(np.bincount(rows.known_labels).max())
+        return [replace(each, scores=each.scores - largest) for each in super().candidates(parameters, rows)]
 
 
-class _Sure(FeatureSelection):
-    """A fault: every choice costs what all together may."""
+class _Twice(ModelSelection):
+    """A fault: the choice is twice as sure as it may be."""
 
     @property
     def rate(self) -> Fraction:
-        return 2 * self.epsilon
+        return 2 * super().rate
 
 
-@pytest.mark.parametrize("fault", [_Twice, _Gain, _Sure])
-def test_the_audit_sees_planted_faults_in_choices(fault: type[FeatureSelection]) -> None:
-    assert any(not check.passed and not check.control for check in audit_choices(COINS, 1, draws=6000, screen=fault))
+@pytest.mark.parametrize("fault", [_Doubled, _Gain, _Twice])
+def test_the_audit_sees_planted_faults_in_choices(fault: type[ModelSelection]) -> None:
+    assert any(not check.passed and not check.control for check in audit_choices(COINS, 1, draws=6000, choice=fault))
 
 
 @pytest.mark.parametrize("rows", [None, 300, 5000, 10**6])
@@ -92,26 +95,9 @@ def test_choices_are_paid_for_out_of_the_price(rows: int | None, people: int) ->
     plan = plan_fit(many(40), epsilon=0.7, rows=rows, rows_per_unit=people, select_model=True)
     assert spent_by(plan, COINS) == plan.epsilon
     if rows == 5000:
-        screen, choice = plan.stages(rows).feature_selection, plan.stages(rows).model_selection
+        choice = plan.stages(rows).model_selection
         assert choice is not None
         assert choice.rows_per_unit == people
-        assert people == 1 or (screen is not None and screen.rate * screen.keep * people == screen.epsilon)
-
-
-def test_of_many_features_those_that_tell_something_are_chosen() -> None:
-    rng = np.random.default_rng(2)
-    label = rng.random(4000) < 0.5
-    book = many(60)
-    flip = {f"u{at}": rng.random(4000) < (0.15 if at in (7, 41) else 0.5) for at in range(60)}
-    table = pa.table(
-        {**{name: np.where(label ^ turn, "p", "q") for name, turn in flip.items()}, "y": np.where(label, "b", "a")}
-    )
-    model = fit_by("knorm", PrivateNaiveBayes(book, epsilon=0.1, expected_rows=4000), table)
-    kept = {name for name, fact in model.privacy_["features"].items() if fact["released_as"] == "cells"}
-    assert {"u7", "u41"} <= kept
-    assert len(kept) == 4
-    assert model.privacy_["stages"]["choice of features"] == pytest.approx(0.02)
-    assert (model.predict(table.drop_columns(["y"])) == np.array(table["y"])).mean() > 0.8
 
 
 def test_a_model_below_the_largest_class_is_not_believed() -> None:
@@ -122,9 +108,9 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
     assert (plain.predict(rows) == labels).mean() < largest - 0.1  # twelve times the same evidence
     model = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=6000).fit(table)
     assert (model.predict(rows) == labels).mean() > largest - 0.01
-    assert model.privacy_["stages"]["last choice"] == pytest.approx(0.25)
+    assert model.privacy_["stages"]["last choice"] == pytest.approx(float(MENDING_SHARES[0]))
     choice = next(stage for stage in model.statement_.stages if stage.name == "last choice")
-    assert (choice.mechanism, float(choice.epsilon)) == ("permute_and_flip", 0.25)
+    assert (choice.mechanism, float(choice.epsilon)) == ("permute_and_flip", float(MENDING_SHARES[0]))
     assert any("by how many rows are right then" in reason for reason in model.privacy_["reasons"])
 
 
@@ -150,7 +136,7 @@ def test_rows_of_a_file_that_nobody_declared_are_read_again_where_the_noisy_coun
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
     rows, labels = table.drop_columns(["y"]), np.array(table["y"])
     model = PrivateNaiveBayes(book, epsilon=1.0).fit(tmp_path / "t.csv")
-    assert model.privacy_["stages"]["last choice"] == pytest.approx(0.25, rel=0.1)  # by a noisy count of the rows
+    assert model.privacy_["stages"]["last choice"] == pytest.approx(float(MENDING_SHARES[0]))  # by a noisy count of the rows
     assert (model.predict(rows) == labels).mean() > (labels == "a").mean() - 0.01
     assert sum(model.privacy_["stages"].values()) < 1  # the rest is the release's
     monkeypatch.setattr(estimators, "MAX_READ", 1000)
@@ -198,7 +184,7 @@ def test_a_forecast_plans_for_the_rows_that_the_codebook_declares() -> None:
 
 def test_less_evidence_is_a_model_like_any_other_and_none_is_the_largest_class() -> None:
     model = NaiveBayes(many(3)).fit(repeated(500, 3))
-    for scale in EVIDENCE_SCALES:
+    for scale in SCALES:
         found = tempered(model.parameters_, scale)
         for term in found.terms.values():
             assert np.exp(term.log_prob).sum(axis=1) == pytest.approx(1)  # type: ignore[union-attr]
@@ -210,7 +196,7 @@ def test_a_row_more_raises_the_score_of_every_model_by_at_most_one() -> None:
     book, table = many(3), repeated(400, 3)
     model = NaiveBayes(book).fit(table)
     block = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book)
-    models = [tempered(model.parameters_, scale) for scale in EVIDENCE_SCALES]
+    models = [tempered(model.parameters_, scale) for scale in SCALES]
     choice = ModelSelection(Fraction(1), 1)
     before = choice.scores(models, block.take(np.arange(399)))
     after = choice.scores(models, block)
@@ -224,8 +210,8 @@ def test_of_models_that_are_right_as_often_the_whole_one_is_chosen_most() -> Non
     nobody = PrivateNaiveBayes(book, epsilon=1.0)._private_block(table, None, book).take(np.arange(0))
     choice = ModelSelection(Fraction(1, 10), 1)
     told = [choice.choose(model.parameters_, nobody, COINS)[1] for _ in range(400)]
-    chances = [told.count(f"{scale:.0%} of the evidence") / 400 for scale in EVIDENCE_SCALES]
-    noise = np.random.default_rng(1).exponential(1.0, (40_000, 4)) + HEAD_STARTS
+    chances = [told.count(f"{scale:.0%} of the evidence") / 400 for scale in SCALES]
+    noise = np.random.default_rng(1).exponential(1.0, (40_000, 4)) + np.array([HEAD_START, 0, 0, 0])
     assert chances == pytest.approx(np.bincount(noise.argmax(axis=1)) / 40_000, abs=0.09)
 
 

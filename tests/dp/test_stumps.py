@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from audits.releases import audit_rules, spent_by
+from audits.releases import spent_by
 from blindbayes import Categorical, Codebook, Numeric, PrivateNaiveBayes
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.release.constants import MENDING_SIGNAL, RULES_SIGNAL
-from blindbayes.dp.release.private_fit import plan_fit
-from blindbayes.dp.release.selection import ModelSelection
+from blindbayes.dp.release.constants import RULES_SIGNAL, STAGE_SHARE
+from blindbayes.dp.release.private_fit import MAX_RULES_SIGNAL, plan_fit
 from blindbayes.dp.release.stumps import Candidates, all_sides, constants, lean, rules, splits
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.parameters import Histogram, Parameters
@@ -119,31 +116,6 @@ def test_sides_are_cuts_of_numbers_and_values_of_categories() -> None:
         assert [int(counts[each.cells(at, size)].sum()) for at in range(len(each.ranges))] == sums.tolist()
 
 
-def test_the_audit_finds_no_fault_in_rules() -> None:
-    assert [check.name for check in audit_rules(COINS, 1) if not check.passed] == []
-
-
-class _Gain(ModelSelection):
-    """A fault: what a model gains over the largest class, which a row may lower."""
-
-    def candidates(self, parameters: Any, rows: CodedRows, *others: Any) -> list[Candidates]:
-        most = int(np.bincount(rows.known_labels).max())
-        return [replace(each, scores=each.scores - most) for each in super().candidates(parameters, rows, *others)]
-
-
-class _Twice(ModelSelection):
-    """A fault: the choice is twice as sure as it may be."""
-
-    @property
-    def rate(self) -> Fraction:
-        return 2 * super().rate
-
-
-@pytest.mark.parametrize("fault", [_Gain, _Twice])
-def test_the_audit_sees_planted_faults_in_rules(fault: type[ModelSelection]) -> None:
-    assert any(not check.passed for check in audit_rules(COINS, 1, choice=fault))
-
-
 def two_classes(features: int) -> Codebook:
     return Codebook("y", ("a", "b"), tuple(Numeric(f"x{at}", 0, 100) for at in range(features)), max_rows=10**6)
 
@@ -166,7 +138,6 @@ def test_few_rows_find_the_one_feature_that_tells(declared: int | None) -> None:
     assert any("'x3' alone" in reason for reason in model.privacy_["reasons"])
     assert all(fact["released_as"] == "nothing" for fact in model.privacy_["features"].values())
     tables = fit_by("knorm", PrivateNaiveBayes(book, epsilon=0.2, expected_rows=declared), table)
-    assert (tables.predict(rows) == labels).mean() < 0.75
     assert "last choice" not in tables.privacy_["stages"]
 
 
@@ -180,7 +151,10 @@ def test_rules_are_paid_for_out_of_the_price(rows: int | None, people: int, clas
     assert spent_by(plan, COINS) == plan.epsilon
     if rows is not None and plan.stages(rows).rules_alone:
         assert plan.price.delta == 0  # nothing was released that needs one
-        assert plan.describe()["stages"] == {"last choice": pytest.approx(0.85), "calibration": pytest.approx(0.1)}
+        assert plan.describe()["stages"] == {
+            "last choice": pytest.approx(float(1 - 2 * STAGE_SHARE)),
+            "calibration": pytest.approx(float(STAGE_SHARE)),
+        }
     if rows is not None and (choice := plan.stages(rows).model_selection) is not None:
         assert choice.rate * people == choice.epsilon
 
@@ -199,10 +173,10 @@ def test_a_plan_says_when_rules_take_the_place_of_tables_and_when_they_mend_them
     assert not plan(RULES_SIGNAL).stages(RULES_SIGNAL).rules_alone
     assert "rule" in str(plan(100))
     assert plan(1000).stages(1000).model_selection.sides
-    assert not plan(MENDING_SIGNAL[2]).stages(MENDING_SIGNAL[2]).model_selection.sides
+    assert not plan(MAX_RULES_SIGNAL).stages(MAX_RULES_SIGNAL).model_selection.sides
     assert not plan(100, select_model=False).stages(100).rules_alone  # rows are not at hand, or weigh otherwise
     assert plan(100, mechanism="knorm").stages(100).model_selection is None
-    assert not plan(1000, mechanism="knorm").stages(1000).model_selection.sides
+    assert not plan(3000, mechanism="knorm").stages(3000).model_selection.sides
 
 
 def test_an_empty_table_has_a_model_by_rule_like_any_other() -> None:

@@ -25,10 +25,9 @@ from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.dp.noise.exact_events import as_decimal
 from blindbayes.dp.noise.mechanisms import Priced
-from blindbayes.dp.release.constants import MAX_READ
 from blindbayes.dp.release.forecast import noisy_accuracy, score_price
 from blindbayes.dp.release.intervals import noise_interval
-from blindbayes.dp.release.private_fit import FitPlan, Rows, plan_fit, plan_for_rho
+from blindbayes.dp.release.private_fit import MAX_READ, FitPlan, Rows, plan_fit, plan_for_rho
 from blindbayes.dp.release.release_plan import require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.base import BaseNaiveBayes

@@ -18,8 +18,8 @@ from blindbayes.cli.options import CODEBOOK, DELTA, JSON, LARGE_DELTA, LEDGER, o
 from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.release.constants import MAX_READ
 from blindbayes.dp.release.forecast import EPSILONS, Forecast, Quality, forecast, plan_fits, private_forecast, synthetic_proxy
+from blindbayes.dp.release.private_fit import MAX_READ
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import CodedRows
 

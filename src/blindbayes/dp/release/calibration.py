@@ -12,6 +12,7 @@ P(class | answer) instead, given both noisy tables.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -24,10 +25,11 @@ from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Integers
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace, laplace_variance
-from blindbayes.dp.release.constants import LIKELY_TEMPERATURE, SPLIT_PROBABILITY
-from blindbayes.dp.release.feature_weights import informative, odds, table_of, tempered
-from blindbayes.dp.release.postprocess import positive_mean
+from blindbayes.dp.release.constants import LIKELY_SCALE
+from blindbayes.dp.release.evidence import informative, odds, table_of, tempered
+from blindbayes.dp.release.postprocess import DECLARED_ERROR, positive_mean
 from blindbayes.dp.release.release_plan import NoisyStatistics
+from blindbayes.dp.release.stumps import split_odds
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.parameters import Histogram, Parameters
 
@@ -37,9 +39,8 @@ Floats = npt.NDArray[np.float64]
 EDGES = (0.4, 0.8, 1.4, 2.2, 3.3, 5.0, 8.0)
 """Log odds of the predicted class against an average other one at which the cells of confidence end; the last has no end."""
 _CENTRES = np.array([0.2, 0.6, 1.1, 1.8, 2.7, 4.0, 6.2, 10.0])
-_SPREAD = 0.6  # prior deviation of the logarithm of the temperature
+_SPREAD = math.log(2)  # prior deviation of the logarithm of the temperature
 _TEMPERATURES = np.geomspace(0.03, 3.0, 61)
-_BELIEF = 4.0  # rows that weigh as much as the prior of an answer table
 _TIE = 1.02  # odds that an answer keeps where its table contradicts it
 _REST = 0.95  # weight, in the prior, of the answer that rows without a value get
 
@@ -96,7 +97,7 @@ class CalibrationTable:
         """Return the model with its log scores multiplied by the temperature that the table and the likely one suggest."""
         right = special.expit(_TEMPERATURES[:, None] * _CENTRES - np.log(len(model.log_prior) - 1))
         log = self._log_likelihood(noisy.astype(np.float64), np.stack([1 - right, right], axis=2)).sum(axis=(1, 2))
-        log -= 0.5 * (np.log(_TEMPERATURES / LIKELY_TEMPERATURE) / _SPREAD) ** 2
+        log -= 0.5 * (np.log(_TEMPERATURES / LIKELY_SCALE) / _SPREAD) ** 2
         belief = np.exp(log - log.max())
         temperature = float(belief @ _TEMPERATURES / belief.sum())
         return tempered(replace(model, log_prior=temperature * model.log_prior), temperature)
@@ -144,16 +145,16 @@ class AnswerTable(CalibrationTable):
         """Return the posterior mean of the counts, given the noisy ones and noisy class counts (`sizes`).
 
         Before the tables are seen an answer has the odds of `SPLIT_PROBABILITY` against each other class, answers are alike in
-        number, and the declared rows are believed to 10%: a Dirichlet prior by its mean and variance. Noise is taken as
+        number, and the declared rows err by `DECLARED_ERROR`: a Dirichlet prior by its mean and variance. Noise is taken as
         normal, counts are positive.
         """
         answers = self.answers(model)
         classes = len(model.log_prior)
         prior = np.ones((len(answers), classes))
-        prior[np.arange(len(answers)), answers] = SPLIT_PROBABILITY / (1 - SPLIT_PROBABILITY)
+        prior[np.arange(len(answers)), answers] = split_odds()
         share = prior.ravel() / prior.sum()
         each = np.outer(share, share)
-        spread = rows**2 * ((np.diag(share) - each) / (_BELIEF + 1) + 0.01 * each)
+        spread = rows**2 * ((np.diag(share) - each) / (split_odds() + 2) + DECLARED_ERROR**2 * each)
         shown = np.vstack([np.eye(share.size), np.tile(np.eye(classes), len(answers))])
         noise = np.diag([laplace_variance(float(self.scale))] * share.size + [deviation**2] * classes)
         gain = np.linalg.solve(shown @ spread @ shown.T + noise, shown @ spread).T

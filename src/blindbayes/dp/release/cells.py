@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from blindbayes._lazy import lazy
 from blindbayes.codebook import Codebook, Numeric, log_points
-from blindbayes.dp.release.constants import LOOK_CELLS, LOW_PART, NEAR_ZERO
+from blindbayes.dp.release.constants import LOOK_CELLS, LOW_PART, MAX_CELLS
 from blindbayes.dp.release.release_plan import FeatureEncoding
 from blindbayes.statistics.histograms import joined
 
@@ -79,14 +79,14 @@ def fine_cells(feature: Numeric) -> tuple[int, ...]:
 def likely_shape(feature: Numeric) -> CellShape:
     """Return the shape of a number of which only the bounds are known.
 
-    It is even over the range, or, if that begins at about zero, as for amounts and counts, half of it in the `LOW_PART` next
-    to zero.
+    It is even over the range, or, if that begins within one cell of zero, as for amounts and counts, half of it in the
+    `LOW_PART` next to zero.
     """
     starts = fine_cells(feature)
     ends = np.array([*starts, feature.code_high + 1])
     far = (ends - feature.code_low) / feature.width
     low, high = sorted((abs(feature.low), abs(feature.high)))
-    if feature.low < 0 < feature.high or low >= NEAR_ZERO * high:
+    if feature.low < 0 < feature.high or low * MAX_CELLS >= high:
         return CellShape(starts, tuple(float(value) for value in np.diff(far)), even=True)
     power = np.log(0.5) / np.log(LOW_PART)
     below = far**power if feature.high > 0 else 1 - (1 - far) ** power

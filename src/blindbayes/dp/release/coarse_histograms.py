@@ -20,7 +20,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart
 from blindbayes.dp.release.cells import CellShape, look_edges, seen_shape
-from blindbayes.dp.release.constants import LOOK_PRIOR, MAX_LOOK_NOISE
+from blindbayes.dp.release.constants import LOOK_CELLS
 from blindbayes.statistics import Statistics
 
 Floats = npt.NDArray[np.float64]
@@ -86,7 +86,7 @@ class CoarseHistograms:
             spread = max(0.0, float(((table - centre) ** 2).mean()) - error)
             table = centre + spread / (spread + error + 1e-12) * (table - centre)
             for index, row in zip(similar, np.maximum(table, 0), strict=True):
-                shares[self.features[index].name] = (1 - LOOK_PRIOR) * row / max(row.sum(), 1e-9) + LOOK_PRIOR / size
+                shares[self.features[index].name] = np.where(row.sum() > 0, row, 1.0) / max(row.sum(), size * (row.sum() <= 0))
         return {feature.name: seen_shape(feature, shares[feature.name]) for feature in self.features}
 
 
@@ -107,7 +107,7 @@ def plan_histograms(
         return None
     look = CoarseHistograms(features, epsilon, rows_per_unit)
     noise = float(np.sqrt((look.deviations() ** 2).mean())) / rows / math.sqrt(len(features))
-    return look if noise <= MAX_LOOK_NOISE else None
+    return look if noise <= 1 / LOOK_CELLS else None  # an average cell
 
 
 def _shrunk(values: Floats, towards: Floats, error: float) -> Floats:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from blindbayes.codebook import Numeric, Text
 from blindbayes.dp.release import postprocess
 from blindbayes.dp.release.cells import FINE
-from blindbayes.dp.release.constants import FIT_ROWS, FIT_SIGNAL, MAX_GRID_POINTS
+from blindbayes.dp.release.constants import FIT_SIGNAL, MAX_GRID_POINTS
 from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics
 from blindbayes.errors import ConfigError
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, Words, words_term
@@ -47,17 +47,16 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
             if isinstance(feature, Numeric) and (cut.places or feature.width <= MAX_GRID_POINTS):
                 ordered.setdefault(_even_edges(cut), []).append(cut)
-    # A normal law saves noise, and is never quite true: it gives way with more signal and with more rows to contradict it.
+    # A normal law saves noise, and is never quite true: it gives way with more signal.
     signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
-    trust = 1 / (1 + signal / FIT_SIGNAL) / (1 + sizes.total / classes / FIT_ROWS)
+    trust = 1 / (1 + signal / FIT_SIGNAL)
     if trust > 0.1 and ordered:
         for cut, law in _fitted(noisy, ordered, effects, alpha):
             old = terms[cut.feature]
             if not isinstance(old, Histogram):
                 continue
             shrunk = np.add.reduceat(np.exp(old.log_prob), cut.edges[:-1], axis=1)
-            strong = contrasts[cut.feature].strong(effects)
-            law = postprocess.temper_law(law, shrunk, strong, sizes, cut.edges)
+            law = postprocess.temper_law(law, shrunk, sizes, cut.edges)
             log = trust * np.log(law) + (1 - trust) * old.log_prob
             top = log.max(axis=1, keepdims=True)
             terms[cut.feature] = Histogram(log - top - np.log(np.exp(log - top).sum(axis=1, keepdims=True)))

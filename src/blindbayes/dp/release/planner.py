@@ -26,18 +26,13 @@ from blindbayes.codebook import Categorical, Codebook, Feature, Numeric, Text
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.release.cells import FINE, CellShape, likely_shape, public_shape
 from blindbayes.dp.release.constants import (
-    CELLS_BY_SIGNAL,
-    CLASS_COUNT_SIGNAL,
+    CELLS_OF_SIGNAL,
+    CUTS,
     LARGE_FEATURE,
-    MANY_CLASSES,
+    LOOK_CELLS,
+    MAX_CELLS,
     MAX_GRID_POINTS,
-    MIN_CELL_SIGNAL,
-    MIN_FEATURES,
-    MOMENT_SIGNAL,
-    PURE_FACTOR,
-    REFERENCE_CELLS,
     SUBSET_SIGNAL,
-    VALUES_BY_SIGNAL,
 )
 from blindbayes.dp.release.release_plan import (
     CENTRED,
@@ -64,7 +59,6 @@ class StageOutputs:
     shapes: Mapping[str, CellShape]
     recount: bool = False  # release class counts once more
     keep: frozenset[str] | None = None  # features to release; None: as many as noise does not bury
-    selected: bool = False  # they were selected by the rows: cells are planned for them alone
 
 
 def plan_release(
@@ -178,10 +172,8 @@ class _Draft:
         )
 
     def signal(self, mechanism: str) -> float:
-        """Rows per class over the noise of one of `REFERENCE_CELLS` cells."""
-        encodings = tuple(_encode(feature, self.shapes, lambda _: (REFERENCE_CELLS, "")) for feature in self.codebook.features)
-        if self.earlier is not None and self.earlier.keep is not None and self.earlier.selected:
-            encodings = _only(encodings, self.earlier.keep)
+        """Rows per class over the noise of one of `LOOK_CELLS` cells."""
+        encodings = tuple(_encode(feature, self.shapes, lambda _: (LOOK_CELLS, "")) for feature in self.codebook.features)
         return signal_of(self.plan(mechanism, encodings), self.size)
 
     def encodings(self, signal: float) -> Encodings:
@@ -191,7 +183,7 @@ class _Draft:
     def pick_mechanism(self, names: Sequence[str], encodings: Encodings) -> tuple[str, dict[str, float]]:
         """Return the mechanism with the least noise on these encodings, and the noise of each."""
         noises = {name: 1 / signal_of(self.plan(name, encodings), self.size, average_cell=True) for name in names}
-        return min(names, key=lambda name: noises[name] * (PURE_FACTOR if name in WITH_DELTA else 1)), noises
+        return min(names, key=lambda name: (noises[name], name in WITH_DELTA)), noises
 
     def without_buried(self, plan: ReleasePlan, reasons: tuple[str, ...]) -> ReleasePlan:
         """Return the plan without the features that were not kept, or that noise would bury."""
@@ -206,32 +198,19 @@ class _Draft:
         released = sum(encoding.kind != "nothing" for encoding in encodings)
         if released < len(encodings):
             spread = "the first in the codebook's order" if self.codebook.order else "evenly over the codebook"
-            which = "those selected" if earlier is not None and earlier.selected else spread
-            reasons = (*reasons, f"{released} of {len(encodings)} features, {which}: noise would bury all of them")
+            reasons = (*reasons, f"{released} of {len(encodings)} features, {spread}: noise would bury all of them")
         plan = self.plan(plan.mechanism, encodings, plan.signal, reasons)
-        if self._is_buried(plan):
-            why = "noise would drown every feature: only the class counts are released, and the model predicts by them"
-            features = self.codebook.features
-            nothing = tuple(FeatureEncoding(each.name, "nothing", reason="noise would drown it") for each in features)
-            return self.plan(plan.mechanism, nothing, plan.signal, (*reasons, why))
         if any(isinstance(feature, Numeric) for feature in self.codebook.features):
-            cells = _cell_count(plan.signal)
+            cells = cell_count(plan.signal)
             why = f"numeric features in {cells} cells: more would cost more in noise than they tell"
             return replace(plan, reasons=(*reasons, why))
         return plan
-
-    def _is_buried(self, plan: ReleasePlan) -> bool:
-        classes = len(self.codebook.classes)
-        few = self.size * self.epsilon < CLASS_COUNT_SIGNAL * classes * self.rows_per_unit
-        if classes > MANY_CLASSES and few:  # which class is the largest is then all that can be learned
-            return True
-        return signal_of(plan, self.size, average_cell=True) < MIN_CELL_SIGNAL
 
     def why_signal(self, signal: float) -> str:
         declared = "declared rows" if self.rows is not None else f"rows not declared, planned for {self.size}"
         if self.rows is None and self.earlier is not None and self.earlier.class_counts is not None:
             declared = f"{self.size} rows by noisy class counts"
-        return f"signal {signal:.3g}: rows per class over the noise of one of {REFERENCE_CELLS} cells ({declared})"
+        return f"signal {signal:.3g}: rows per class over the noise of one of {LOOK_CELLS} cells ({declared})"
 
 
 def _audible(plan: ReleasePlan, rows: int) -> Encodings:
@@ -255,7 +234,7 @@ def _audible(plan: ReleasePlan, rows: int) -> Encodings:
     present = [index for index, each in enumerate(encodings) if each.kind != "nothing"]
     full, rank = encodings, {name: at for at, name in enumerate(plan.declared.order)}
     ranked = sorted(present, key=lambda at: rank.get(full[at].feature, len(rank))) if rank else []
-    for count in range(len(present) - 1, MIN_FEATURES - 1, -1):
+    for count in range(len(present) - 1, 1, -1):
         chosen = set(ranked[:count]) or {present[(2 * index + 1) * len(present) // (2 * count)] for index in range(count)}
         encodings = _without(full, set(present) - chosen)
         if not buried(encodings):
@@ -275,20 +254,24 @@ def _without(encodings: Encodings, dropped: set[int]) -> Encodings:
     )
 
 
-def _cell_count(signal: float) -> int:
-    return next(count for limit, count in CELLS_BY_SIGNAL if signal < limit or math.isinf(limit))
+def cell_count(signal: float) -> int:
+    """Return the number of cells of a number.
+
+    With r cells the squared bias of a histogram falls as 1 / r^2, and its noise grows as r^3 over the square of signal: each of
+    r cells, in a release whose noise grows with its cells. Their sum is least at a multiple of signal to the power of 2/5.
+    """
+    return max(2, min(MAX_CELLS, round(CELLS_OF_SIGNAL * math.pow(min(signal, 1e6), 0.4))))
 
 
 def _encodings(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float, *, joins: bool) -> Encodings:
-    cells = _cell_count(signal)
-    values = next((count for limit, count in VALUES_BY_SIGNAL if signal < limit), None) if joins else None
+    cells = cell_count(signal)
 
     def rule(feature: Numeric) -> tuple[int, str]:
-        if feature.name not in shapes and signal >= MOMENT_SIGNAL and feature.width > MAX_GRID_POINTS:
+        if feature.name not in shapes and feature.width > MAX_GRID_POINTS:
             return 0, f"moments: {feature.width} grid points span too many orders of magnitude for equal cells"
         return cells, f"{cells} cells for this signal"
 
-    return tuple(_encode(feature, shapes, rule, values) for feature in codebook.features)
+    return tuple(_encode(feature, shapes, rule, cells if joins and cells <= CUTS else None) for feature in codebook.features)
 
 
 def _why_mechanism(chosen: str, noises: Mapping[str, float]) -> str:

@@ -23,12 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes._lazy import lazy
-from blindbayes.dp.release.constants import EFFECT_PRIOR, EFFECTS, PRIOR_FEATURES, STRONG_EFFECT
+from blindbayes.dp.release.constants import PRIOR_FEATURES
 
 special = lazy("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 
+DECLARED_ERROR = 0.1
+"""Relative error that a declared number of rows, a guess, is taken to have."""
 _TINY = 1e-300
 _MIN_CELL = 1e-12
 
@@ -62,12 +64,12 @@ def positive_mean(mean: Floats, deviation: Floats | float) -> Floats:
 
 
 def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSizes:
-    """Return the posterior mean of the class sizes from noisy counts; `rows` is the declared size, believed to 10%."""
+    """Return the posterior mean of the class sizes from noisy counts; `rows` is the declared size."""
     classes = len(counts)
     deviation = max(deviation, 1e-6)
     total, noise = float(counts.sum()), deviation * math.sqrt(classes)
     if rows is not None:
-        belief = 0.1 * rows
+        belief = DECLARED_ERROR * rows
         total = (total * belief**2 + rows * noise**2) / (belief**2 + noise**2)
     total = max(total, 1.0)
     if classes == 1:
@@ -84,7 +86,8 @@ def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSize
 
 # -- histograms --------------------------------------------------------------------------------------------------------
 
-_EFFECTS = np.array(EFFECTS)
+_EFFECTS = np.array([0.0, *np.geomspace(0.004, 5.0, 7)])
+"""A grid of how much classes may differ in a feature: variance of P(cell | class) / P(cell) between classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +127,6 @@ class Contrast:
         log = -0.5 * free * ((cells - base) ** 2 / spread + np.log(spread)).sum(axis=(1, 2))
         return cls(cells, base, variance, reach, log - log.max())
 
-    def strong(self, weights: Floats) -> float:
-        """Return the probability that classes differ strongly."""
-        return float(self.belief(weights)[_EFFECTS >= STRONG_EFFECT].sum())
-
     def belief(self, weights: Floats) -> Floats:
         """Return the posterior of this feature's effect under the prior `weights`."""
         return _rows_to_one(np.exp(self.log_likelihood) * weights)
@@ -138,12 +137,12 @@ def learn_effects(contrasts: Sequence[Contrast]) -> Floats:
 
     If all features look like noise, "classes do not differ" is learned for each, and the model predicts the largest class.
     """
-    return _learned(np.exp([each.log_likelihood for each in contrasts]).reshape(-1, len(_EFFECTS)), np.array(EFFECT_PRIOR))
+    return _learned(np.exp([each.log_likelihood for each in contrasts]).reshape(-1, len(_EFFECTS)))
 
 
-def _learned(likelihood: Floats, prior: Floats) -> Floats:
-    """Estimate the weights of a mixture by EM from likelihoods (features, parts), with a Dirichlet prior."""
-    weights = prior
+def _learned(likelihood: Floats) -> Floats:
+    """Estimate the weights of a mixture by EM from likelihoods (features, parts), with an even Dirichlet prior."""
+    weights = prior = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
     for _ in range(12):
         responsibility = _rows_to_one(likelihood * weights).sum(axis=0)
         weights = (responsibility + PRIOR_FEATURES * prior) / (len(likelihood) + PRIOR_FEATURES)
@@ -231,7 +230,7 @@ def fit_normal(parts: Sequence[Ordered], size_deviation: float) -> list[Floats]:
             forms.append((power, ratio, likelihood, evidence, weight / mass))
     log = np.stack(logs)  # (forms, attributes, spreads)
     shown = np.exp(log - log.max(axis=(0, 2), keepdims=True))
-    belief = shown * _learned(shown.sum(axis=0), np.full(len(_CLASS_SPREADS), 1 / len(_CLASS_SPREADS)))
+    belief = shown * _learned(shown.sum(axis=0))
     belief /= belief.sum(axis=(0, 2), keepdims=True)
     laws: list[Floats] = [np.zeros(()) for _ in parts]
     for own, (power, ratio, likelihood, evidence, weight) in zip(belief, forms, strict=True):
@@ -271,8 +270,8 @@ def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, e
     return np.asarray(np.repeat(blended, widths, axis=1) * (weight * flat + (1 - weight) * inner))
 
 
-def temper_law(law: Floats, shrunk: Floats, strong: float, sizes: ClassSizes, edges: Sequence[int]) -> Floats:
-    """Temper a fitted law (classes, fine) so that classes differ no more than in the shrunk cells, unless the effect is strong.
+def temper_law(law: Floats, shrunk: Floats, sizes: ClassSizes, edges: Sequence[int]) -> Floats:
+    """Temper a fitted law (classes, fine) so that classes differ no more than in the shrunk cells.
 
     A normal law reads more into two or three cells than they say; over many weak features that adds up.
     """
@@ -286,7 +285,7 @@ def temper_law(law: Floats, shrunk: Floats, strong: float, sizes: ClassSizes, ed
     ratio = min(1.0, math.sqrt(difference(shrunk) / max(difference(coarse), _TINY)))
     log = np.log(law)
     base = (part * log).sum(axis=0)
-    return _rows_to_one(np.exp(base + (strong + (1 - strong) * ratio) * (log - base)))
+    return _rows_to_one(np.exp(base + ratio * (log - base)))
 
 
 def spread_cells(probabilities: Floats, edges: Sequence[int]) -> Floats:

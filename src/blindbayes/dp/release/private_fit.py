@@ -1,16 +1,14 @@
-"""A private fit in stages, at one price: class counts, features, coarse histograms, tables, weights, model selection.  [stages]
+"""A private fit in stages, at one price: class counts, coarse histograms, tables, model selection, calibration.  [stages]
 
     plan = plan_fit(codebook, epsilon=1.0, select_model=True)      # price, stages and reasons; reads no data
     outcome = plan.fit(count(source, plan.codebook), rows, coins)  # the caller has charged the price
 
 1. If nobody declared the number of rows, noisy class counts come first.
-2. If there are many features and few rows, a few features are selected (`selection`).
-3. Coarse histograms of numbers that were declared by their bounds alone show where they lie (`coarse_histograms`).
-4. The tables of all kept features are released together (`planner`, `release_plan`).
-5. If rows are at hand, weights of the features are estimated (`feature_weights`), and
-6. the model is selected by how many rows it gets right (`selection`): how far it is believed, which weights, which rule mends
-   it (`stumps`). If rows are too few for any table, the model is one rule.
-7. A small table of its answers calibrates its probabilities (`calibration`).
+2. Coarse histograms of numbers that were declared by their bounds alone show where they lie (`coarse_histograms`).
+3. The tables of all features that noise does not bury are released together (`planner`, `release_plan`).
+4. If rows are at hand, the model is selected by how many of them it gets right (`selection`): how far it is believed, and
+   which rule mends it (`stumps`). If rows are too few for any table, the model is one rule.
+5. A small table of its answers calibrates its probabilities (`calibration`).
 
 A stage is left out where public facts, or the noise of the stage before, say that it would not help; the release gets its
 epsilon. The epsilons of the stages add up to the price exactly.
@@ -20,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -40,10 +38,9 @@ from blindbayes.dp.release import constants as tuned
 from blindbayes.dp.release.calibration import CalibrationTable
 from blindbayes.dp.release.cells import CellShape, fine_codebook, is_cut, likely_shape, public_shape
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms, plan_histograms
-from blindbayes.dp.release.feature_weights import FeatureWeights
 from blindbayes.dp.release.intervals import record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
-from blindbayes.dp.release.planner import StageOutputs, plan_release, signal_of
+from blindbayes.dp.release.planner import StageOutputs, plan_release
 from blindbayes.dp.release.release_plan import (
     CENTRED,
     FeatureEncoding,
@@ -52,7 +49,7 @@ from blindbayes.dp.release.release_plan import (
     ReleasePlan,
     require_small_delta,
 )
-from blindbayes.dp.release.selection import FeatureSelection, ModelSelection
+from blindbayes.dp.release.selection import ModelSelection
 from blindbayes.dp.release.stumps import SplitSides, all_sides
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import CodedRows, Statistics
@@ -61,6 +58,11 @@ from blindbayes.statistics.parameters import Parameters
 Rows: TypeAlias = CodedRows | Callable[[], CodedRows] | None
 ALONE = "No ledger was kept: the promise is about this release alone, and adds up with any other from the same table."
 
+MAX_RULES_SIGNAL = 10_000
+"""Rows times epsilon above which scoring all rules takes too long; hardly anything is left to mend there."""
+MAX_READ = 200_000
+"""Rows of a source up to which they are read, or read again, for the model selection; larger ones are counted in place. Set
+by time: `benchmarks/guard.py`."""
 MAX_RHO = 100.0
 _RHO_STEPS = 16  # of a bisection: a thousandth of epsilon
 SENSITIVITY = (
@@ -109,15 +111,6 @@ def plan_fit(
         plan = staged(0.0)
         last = plan.tables(left, None, likely_shapes(codebook), frozenset())
         return replace(plan, expected=replace(last, reasons=(*plan.expected.reasons[:1], *last.reasons[1:])))
-    if mechanism is None and plan.price.delta:  # selected features may be few enough for pure noise
-        pure = staged(0.0)
-        selection = pure.stages(size).feature_selection
-        if selection is not None and selection.keep <= tuned.MAX_PURE_PART * len(selection.features):
-            likely = pure.likely_encodings
-            ours, other = (
-                signal_of(replace(each.expected, encodings=likely), size, average_cell=True) for each in (pure, plan)
-            )
-            return pure if ours > other else plan
     return plan
 
 
@@ -144,20 +137,21 @@ def plan_for_rho(rho: float, plan: Callable[[float], FitPlan]) -> FitPlan:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a fit beside class counts, coarse histograms and tables; None for one that would not help."""
+    """The stages of a fit after the tables; None for one that would not help."""
 
     rules_alone: bool  # the model is one rule: only class counts are released
-    shared: Fraction  # epsilon of all stages but a selection among rules, of which the others take their shares
-    feature_selection: FeatureSelection | None
-    weights: FeatureWeights | None
     model_selection: ModelSelection | None
     calibration: CalibrationTable | None
 
     @property
+    def later(self) -> tuple[ModelSelection | CalibrationTable, ...]:
+        """The stages that run, in order."""
+        return tuple(each for each in (self.model_selection, self.calibration) if each is not None)
+
+    @property
     def reserved(self) -> Fraction:
         """Epsilon of the stages after the tables."""
-        later = (self.weights, self.model_selection, self.calibration)
-        return sum((each.epsilon for each in later if each is not None), Fraction(0))
+        return sum((each.epsilon for each in self.later), Fraction(0))
 
 
 @dataclass(frozen=True)
@@ -221,15 +215,14 @@ class FitPlan:
             return None
         pure = [self.class_epsilon]
         if stages is not None:
-            planned = (getattr(stages, each.name) for each in fields(stages))
-            pure += [each.epsilon for each in planned if hasattr(each, "epsilon")]
+            pure += [each.epsilon for each in stages.later]
         left = self.epsilon - sum(pure)
         rho = sum(pure_rho(float(each)) for each in pure)
         if not delta:
             return (rho + pure_rho(float(left))) * (1 + 1e-9)
         if stages is None:  # any part of what is left may go to pure stages, and any to the tables
             return (rho + pure_rho(float(left)) + length_for(float(left), delta) ** 2 / 2) * (1 + 1e-9)
-        look = tuned.LOOK_SHARE * stages.shared
+        look = tuned.STAGE_SHARE * (self.epsilon - stages.reserved)
         tables = [(float(part), float(left - part)) for part in (Fraction(0), look)]
         return (rho + max(pure_rho(part) + length_for(rest, delta) ** 2 / 2 for part, rest in tables)) * (1 + 1e-9)
 
@@ -250,56 +243,25 @@ class FitPlan:
         """Return the stages of a fit of a table of about `rows` rows."""
         unit, classes = self.expected.rows_per_unit, len(self.declared.classes)
         signal = rows * self.epsilon / unit
-        readable = self.selects_model and (self.max_read is None or rows <= self.max_read)
-        alone = readable and self.rules and self._are_rules_enough(signal)
-        model = self._model_selection(rows, signal, alone) if readable else None
-        calibration = self._calibration(rows) if readable else None
-        shared = self.epsilon if model is None or not model.sides else self.epsilon - model.epsilon
-        shared -= Fraction(0) if calibration is None else calibration.epsilon
-        beside_rules = model is not None and bool(model.sides)
-        features = None if alone else self._feature_selection(rows, shared, beside_rules)
-        weights = None
-        if model is not None and not alone:
-            keep = sum(each.kind != "nothing" for each in self.expected.encodings) if features is None else features.keep
-            low, high = (Fraction(each * (keep + classes) * unit, rows) for each in tuned.WEIGHT_SIGNAL)
-            epsilon = min(tuned.WEIGHT_SHARE * shared, high)
-            weights = FeatureWeights(epsilon, unit, rows) if epsilon >= low else None
-        return Stages(alone, shared, features, weights, model, calibration)
-
-    def _calibration(self, rows: int) -> CalibrationTable | None:
-        unit = self.expected.rows_per_unit
-        epsilon = min(tuned.CALIBRATION_SHARE * self.epsilon, Fraction(tuned.CALIBRATION_SIGNAL * unit, rows))
-        return CalibrationTable(epsilon, unit) if self.rules and len(self.declared.classes) > 1 else None
-
-    def _are_rules_enough(self, signal: Fraction) -> bool:
-        classes = len(self.declared.classes)
-        if signal >= tuned.RULES_SIGNAL or not 2 <= classes <= tuned.MAX_ALONE_CLASSES:
-            return False
-        return classes == 2 or signal < tuned.TABLE_SIGNAL * classes * len(self.declared.features)
-
-    def _model_selection(self, rows: int, signal: Fraction, alone: bool) -> ModelSelection | None:
-        unit, classes = self.expected.rows_per_unit, len(self.declared.classes)
-        if alone:
-            spent = tuned.UNDECLARED_SHARE if self.rows is None else 0
-            return ModelSelection((tuned.RULES_SHARE - spent) * self.epsilon, unit, self._sides, alone=True)
-        start, enough, end = tuned.MENDING_SIGNAL
-        if self.rules and classes <= tuned.MAX_RULE_CLASSES and start <= signal < end:
-            low, high = tuned.MENDING_SHARES
-            share = min(high, max(low, tuned.RULES_SIGNAL / signal), enough / signal)
-            return ModelSelection(share * self.epsilon, unit, self._sides)
-        low, limit = (Fraction(each * unit, rows) for each in tuned.SELECTION_SIGNAL)
-        epsilon = min(tuned.SELECTION_SHARE * self.epsilon, limit)
-        return ModelSelection(epsilon, unit) if epsilon >= low else None
-
-    def _feature_selection(self, rows: int, shared: Fraction, beside_rules: bool) -> FeatureSelection | None:
-        unit = self.expected.rows_per_unit
-        epsilon = tuned.SCREEN_SHARE * shared
-        minimum = 2 * tuned.MIN_SCREENED if beside_rules else tuned.MIN_SCREENED
-        keep = math.floor(rows * epsilon / (tuned.SCREEN_SIGNAL * unit))
-        names = tuple(each.feature for each in self.expected.encodings if each.kind in ("cells", "moments"))
-        helps = self.name == "knorm" and len(self.declared.classes) <= tuned.MAX_RULE_CLASSES and len(names) >= minimum
-        helps = helps and tuned.MIN_FEATURES <= keep <= tuned.MAX_SCREEN_PART * len(names)
-        return FeatureSelection(names, keep, epsilon, unit) if helps else None
+        if not (self.selects_model and (self.max_read is None or rows <= self.max_read)):
+            return Stages(False, None, None)
+        share = min(tuned.STAGE_SHARE, tuned.RULES_SIGNAL / signal)
+        calibration = CalibrationTable(share * self.epsilon, unit) if self.rules and classes > 1 else None
+        tries_rules = self.rules and 2 <= classes <= tuned.MAX_RULE_CLASSES
+        if (
+            tries_rules
+            and signal < tuned.RULES_SIGNAL
+            and (classes == 2 or signal < tuned.TABLE_SIGNAL * classes * len(self.declared.features))
+        ):  # what class counts and the calibration leave; noisy counts of undeclared rows are released once more
+            share = 1 - (3 if self.rows is None else 2) * tuned.STAGE_SHARE
+            return Stages(True, ModelSelection(share * self.epsilon, unit, self._sides, alone=True), calibration)
+        low, high = tuned.MENDING_SHARES
+        if tries_rules and high * tuned.RULES_SIGNAL <= signal < MAX_RULES_SIGNAL:
+            share = min(high, max(low, tuned.RULES_SIGNAL / signal))
+            return Stages(False, ModelSelection(share * self.epsilon, unit, self._sides), calibration)
+        share = Fraction(tuned.RULES_SIGNAL) / signal
+        model = ModelSelection(share * self.epsilon, unit) if share <= tuned.STAGE_SHARE else None
+        return Stages(False, model, calibration)
 
     @cached_property
     def _sides(self) -> tuple[SplitSides, ...]:
@@ -307,13 +269,16 @@ class FitPlan:
 
     def look(self, rows: int, keep: frozenset[str] | None = None) -> CoarseHistograms | None:
         """Return the coarse histograms of a table of about `rows` rows, if they help."""
-        epsilon = tuned.LOOK_SHARE * self.stages(rows).shared
+        stages = self.stages(rows)
+        if stages.rules_alone:
+            return None
+        epsilon = tuned.STAGE_SHARE * (self.epsilon - stages.reserved)
         return plan_histograms(self.declared, epsilon, self.expected.rows_per_unit, rows, keep)
 
     @property
     def class_epsilon(self) -> Fraction:
         """Epsilon of the stage of class counts; 0 if they are released with the features."""
-        return tuned.UNDECLARED_SHARE * self.epsilon if self.rows is None else Fraction(0)
+        return tuned.STAGE_SHARE * self.epsilon if self.rows is None else Fraction(0)
 
     @property
     def _class_stage(self) -> Stage:
@@ -325,17 +290,6 @@ class FitPlan:
             sensitivity="one row moves one count by 1",
             sampler=DiscreteLaplace.sampler,
         )
-
-    @cached_property
-    def likely_encodings(self) -> tuple[FeatureEncoding, ...]:
-        """Likely encodings of the features, for the declared number of rows."""
-        shared, keep = self.epsilon, None
-        if self.rows is not None:
-            stages = self.stages(self.rows)
-            shared = stages.shared
-            if stages.feature_selection is not None:
-                keep = frozenset(stages.feature_selection.features[: stages.feature_selection.keep])
-        return self.tables(shared, None, likely_shapes(self.declared), keep, keep is not None).encodings
 
     def _is_joint_cheaper(self, encodings: Sequence[FeatureEncoding], own: Fraction, epsilon: Fraction) -> bool:
         """Return whether class counts have less noise released with these features than in a stage of epsilon `own`."""
@@ -364,11 +318,7 @@ class FitPlan:
             raise ConfigError("the model selection needs the rows; plan without it")
         block = rows() if callable(rows) and (stages.model_selection or stages.calibration) is not None else rows
         if stages.model_selection is not None and isinstance(block, CodedRows):
-            weighed: Sequence[Parameters] = ()
-            if stages.weights is not None:
-                weighed = stages.weights.models(parameters, block, coins)
-                later.append(stages.weights.stage(self.expected.unit))
-            parameters, which = stages.model_selection.choose(parameters, block, coins, weighed)
+            parameters, which = stages.model_selection.choose(parameters, block, coins)
             later.append(stages.model_selection.stage(self.expected.unit))
             epsilon = float(stages.model_selection.epsilon)
             why = f"{which}, by how many rows are right then, for epsilon {epsilon:.3g}"
@@ -392,16 +342,8 @@ class FitPlan:
             rows = self.declared.max_rows if counts is None else min(counts.rows, self.declared.max_rows)
         stages, shapes = self.stages(rows), likely_shapes(self.declared)
         left = self.epsilon - self.class_epsilon - stages.reserved
-        if (selection := stages.feature_selection) is not None:
-            left -= selection.epsilon
-            spent.append(selection.stage(self.expected.unit))
-            reasons.append(
-                f"{selection.keep} of {len(selection.features)} features, those that tell most by themselves, for epsilon "
-                f"{float(selection.epsilon):.3g}"
-            )
-            keep = selection.choose(statistics, coins)
-        elif stages.rules_alone:
-            keep = frozenset()
+        if stages.rules_alone:
+            keep: frozenset[str] = frozenset()
         else:  # which features are kept is decided before any is looked at
             encodings = self.tables(left, counts, shapes).encodings
             keep = frozenset(each.feature for each in encodings if each.kind != "nothing")
@@ -412,7 +354,7 @@ class FitPlan:
                 f"a first look at {len(look.features)} numbers for epsilon {float(look.epsilon):.3g}: equally full cells"
             )
             shapes = {**shapes, **look.shapes(statistics, rows, coins)}
-        last = self.tables(left, counts, shapes, keep, selection is not None)
+        last = self.tables(left, counts, shapes, keep)
         why = (*reasons, self.expected.reasons[0], *last.reasons[1:])  # the mechanism was chosen by public facts
         return replace(last, reasons=why, stages=tuple(spent)).release(statistics, coins)
 
@@ -435,7 +377,6 @@ class FitPlan:
         counts: NoisyClassCounts | None,
         shapes: Mapping[str, CellShape],
         keep: frozenset[str] | None = None,
-        selected: bool = False,
     ) -> ReleasePlan:
         """Plan the tables from what the other stages left and released. Class counts of a weak stage are released again."""
 
@@ -447,7 +388,7 @@ class FitPlan:
                 mechanism=self.name,
                 rows=self.rows,
                 rows_per_unit=self.expected.rows_per_unit,
-                earlier=StageOutputs(self.codebook, counts, shapes, recount, keep, selected),
+                earlier=StageOutputs(self.codebook, counts, shapes, recount, keep),
             )
 
         once = plan(False)
@@ -459,14 +400,13 @@ class FitPlan:
     def describe(self) -> dict[str, Any]:
         """Return public facts for statements and reports."""
         planned: dict[str, Any] = {"class counts": float(self.class_epsilon)} if self.class_epsilon else {}
-        names = ("choice of features", "first look", "weights of features", "last choice", "calibration")
+        names = ("first look", "last choice", "calibration")
         if self.rows is None:
             if_helpful = "if the noisy class counts say that it helps"
-            planned |= dict.fromkeys(names if self.selects_model else names[:2], if_helpful)
+            planned |= dict.fromkeys(names if self.selects_model else names[:1], if_helpful)
         else:
             stages = self.stages(self.rows)
-            later = (stages.weights, stages.model_selection, stages.calibration)
-            planned_stages = zip(names, (stages.feature_selection, self.look(self.rows), *later), strict=True)
+            planned_stages = zip(names, (self.look(self.rows), stages.model_selection, stages.calibration), strict=True)
             planned |= {name: float(each.epsilon) for name, each in planned_stages if each is not None}
         return {
             **self.expected.describe(),
@@ -486,7 +426,7 @@ class FitPlan:
         stages = None if self.rows is None else self.stages(self.rows)
         selection = None if stages is None else stages.model_selection
         if stages is not None and stages.rules_alone and selection is not None:
-            share = float(tuned.RULES_SHARE)
+            share = float(selection.epsilon / self.epsilon)
             why = f"noise would hide the tables: instead the rule by which most rows are right, for {share:.0%}"
             return (why, *self.expected.reasons)
 
@@ -506,13 +446,8 @@ class FitPlan:
         if (look := self.look(self.rows)) is not None:
             share = share_of(look.epsilon)
             reasons.append(f"a first look at {len(look.features)} numbers, for {share:.0%}: then equally full cells")
-        if (features := stages.feature_selection) is not None:
-            share = share_of(features.epsilon)
-            reasons.append(f"the {features.keep} of {len(features.features)} features that tell most, for {share:.0%}")
         if selection is None:
             return (*reasons, self._why_unselected, *self.expected.reasons)
-        if stages.weights is not None:
-            reasons.append(f"how much features are worth beside each other: for {share_of(stages.weights.epsilon):.1%}")
         share, mended = share_of(selection.epsilon), ", and which rule mends it" if selection.sides else ""
         reasons.append(f"last, how far the model is believed{mended}, by how many rows it gets right: for {share:.1%}")
         return (*reasons, *self.expected.reasons)

@@ -29,6 +29,7 @@ Floats = npt.NDArray[np.float64]
 CENTRED: dict[str, type[Centred]] = {"knorm": Classwise, "centred_gaussian": CentredGaussian}
 """Mechanisms that release histograms up to a constant, and the class counts beside them."""
 WITH_DELTA = ("discrete_gaussian", "centred_gaussian")
+
 UNDECLARED_ROWS = 1000
 """Rows that a plan is made for if nobody declared their number."""
 

@@ -26,8 +26,8 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.dp.noise.exact_events import Bools, Integers
 from blindbayes.dp.release.cells import is_cut, likely_shape, public_shape
-from blindbayes.dp.release.constants import CUTS, FAR_CUTS, MISSING_ODDS, RULE_STRENGTHS, RULE_VALUES, SPLIT_PROBABILITY
-from blindbayes.dp.release.feature_weights import table_of, to_one
+from blindbayes.dp.release.constants import CUTS, SPLIT_PROBABILITY, WEAKEST_RULE
+from blindbayes.dp.release.evidence import table_of, to_one
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.histograms import joined
 from blindbayes.statistics.parameters import Histogram, Parameters
@@ -61,9 +61,9 @@ def all_sides(declared: Codebook, counted: Codebook) -> tuple[SplitSides, ...]:
         if isinstance(feature, Text) or (isinstance(feature, Numeric) and feature.width == 1):
             continue
         if isinstance(feature, Numeric) and is_cut(feature):
-            edges = {*joined(likely_shape(feature).mass, CUTS), *joined(public_shape(feature).mass, FAR_CUTS)}
+            edges = {*joined(likely_shape(feature).mass, CUTS), *joined(public_shape(feature).mass, CUTS // 2)}
         else:
-            edges = {*neighbours(target.size, 2 * RULE_VALUES if isinstance(feature, Numeric) else RULE_VALUES)}
+            edges = {*neighbours(target.size, (4 if isinstance(feature, Numeric) else 2) * CUTS)}
         ends = sorted(edges)
         if isinstance(feature, Numeric):
             ranges = [(ends[0], cut, turned) for turned in (False, True) for cut in ends[1:-1]]
@@ -75,7 +75,7 @@ def all_sides(declared: Codebook, counted: Codebook) -> tuple[SplitSides, ...]:
     return tuple(sides)
 
 
-def neighbours(size: int, limit: int = RULE_VALUES) -> list[int]:
+def neighbours(size: int, limit: int) -> list[int]:
     """Return the edges of at most `limit` groups of neighbouring values; few values are not grouped."""
     return [size * at // limit for at in range(limit + 1)] if size > limit else list(range(size + 1))
 
@@ -93,7 +93,7 @@ def constants(parameters: Parameters, labels: Integers) -> Candidates:
     classes = len(parameters.log_prior)
     return Candidates(
         np.bincount(labels, minlength=classes),
-        lambda at: (_level(parameters, at, SPLIT_PROBABILITY / (1 - SPLIT_PROBABILITY)), "always the same class"),
+        lambda at: (_level(parameters, at, split_odds()), "always the same class"),
     )
 
 
@@ -117,7 +117,7 @@ def splits(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides])
         part = np.full(classes, 0.5)  # what each class has on this side
         part[one], part[other] = SPLIT_PROBABILITY, 1 - SPLIT_PROBABILITY
         table = np.where(here, part[:, None] / here.sum(), (1 - part[:, None]) / (~here).sum())
-        base = _level(parameters, other, MISSING_ODDS)
+        base = _level(parameters, other, math.sqrt(split_odds()))  # rows without a value say less
         terms = {**base.terms, each.feature: Histogram(np.log(table))}
         return replace(base, terms=terms), f"{each.feature!r} alone, cut in two"
 
@@ -132,7 +132,7 @@ def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], 
     right = score.argmax(axis=1) == labels
     gain = [(labels == label).astype(np.int64) - right for label in range(classes)]  # of a row that turns to this class
     behind = [best - score[:, label] for label in range(classes)]
-    kinds = [(strength, label) for strength in RULE_STRENGTHS for label in range(classes)]
+    kinds = [(WEAKEST_RULE * 2**at, label) for at in range(4) for label in range(classes)]
     turns = [np.where(behind[label] <= strength, gain[label], 0) for strength, label in kinds]
     scored, places = [], _places(sides)
     for each, cells in _tallies(parameters, rows, sides, turns):
@@ -188,6 +188,11 @@ def _level(parameters: Parameters, label: int, odds: float) -> Parameters:
     tables = {name: table_of(parameters, name) for name in parameters.terms}
     terms = {name: Histogram(np.full(table.shape, -math.log(table.shape[1]))) for name, table in tables.items()}
     return replace(parameters, log_prior=to_one(prior), terms=terms)
+
+
+def split_odds() -> float:
+    """Return the odds of the class that a split names against another."""
+    return SPLIT_PROBABILITY / (1 - SPLIT_PROBABILITY)
 
 
 def _width(parameters: Parameters, feature: str) -> int:
