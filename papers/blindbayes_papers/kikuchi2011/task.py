@@ -210,7 +210,7 @@ class IntersectionTask(ShareTask[LogTables]):
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def conclusions(self) -> tuple[str, ...]:
-        return NOT_UNIFORM, SHARES_TOGETHER, self.leak.format(holder=self.setup.class_holder)
+        return NOT_UNIFORM, SHARES_TOGETHER, self.leak.format(holder=self.setup.class_holder), DEVIATES
 
     def outputs(self) -> list[str]:
         return [self.opened]

@@ -159,7 +159,8 @@ def test_a_study_with_proofs_gives_the_same_model_and_states_what_they_hold_agai
     assert "class holder that deviates in training is caught" in results[True].statement
     assert "class holder that deviates" not in results[False].statement
     for result in results.values():
-        assert "attribute holder that deviates can learn which of its persons have which class" in result.statement
+        for document in (result.statement, str(result.report)):
+            assert "attribute holder that deviates can learn which of its persons have which class" in document
     assert results[True].cost.messages == results[False].cost.messages + 2 * 4  # a proof per value and class
     with pytest.raises(ConfigError, match="proofs"):
         study(protocol="distorted_intersection", options={"queries": 100, "proofs": True})
