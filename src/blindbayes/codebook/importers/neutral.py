@@ -1,4 +1,4 @@
-"""What all importers read a data dictionary into: its columns, as far as the dictionary describes them."""
+"""The columns of a data dictionary as every importer returns them, as far as the dictionary describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place that asks: what a dictionary leaves open, a person answers by flags, and a codebook is made of both."""
+"""Ask a person for what a dictionary leaves open, and make a codebook of the dictionary and the answers."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class OpenQuestions(ConfigError):
         lines = [f"  {shown(each.text)}\n    {shown(each.flag)}" for each in questions]
         number = f"{len(questions)} question{'s' * (len(questions) != 1)}"
         super().__init__(
-            "\n".join([f"{what} leaves {number} open; add these flags, with the words in capitals replaced:", *lines])
+            "\n".join([f"{what} leaves {number} open; add these flags, with the parts in capitals replaced:", *lines])
         )
 
 
