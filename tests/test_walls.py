@@ -406,3 +406,31 @@ def test_engines_between_sites_and_the_package_do_not_know_each_other() -> None:
         modules |= {node.module or "" for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom)}
         outside = {name.split(".")[0] for name in modules} - set(sys.stdlib_module_names) - {"blindbayes_engines"}
         assert outside <= {"flare": {"nvflare"}, "flower": {"flwr"}}.get(path.stem, set()), path.name
+
+
+TESTS = Path(__file__).parent
+
+
+def private_imports(path: Path) -> Iterable[str]:
+    """Yield the private names that a test imports from a package which it is no unit test of."""
+    own = path.relative_to(TESTS).parts[0]
+    for node in ast.walk(parsed(path)):
+        module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        parts = module.split(".")
+        if parts[0] not in (PACKAGE, "blindbayes_papers") or len(parts) < 2 or parts[1] == own:
+            continue  # `from blindbayes import _extensions` names a module
+        yield from (f"{module}.{each.name}" for each in node.names if each.name.startswith("_"))
+
+
+def test_tests_import_no_private_names_of_other_packages() -> None:
+    imported = {path.relative_to(TESTS).as_posix(): [*private_imports(path)] for path in TESTS.rglob("*.py")}
+    assert {path: names for path, names in imported.items() if names} == {}
+
+
+def test_a_private_import_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "TESTS", tmp_path)
+    for folder in ("attacks", "wire"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "test_frames.py").write_text("from blindbayes.wire import Message, _pieces\n")
+    assert [*private_imports(tmp_path / "attacks" / "test_frames.py")] == ["blindbayes.wire._pieces"]
+    assert [*private_imports(tmp_path / "wire" / "test_frames.py")] == []

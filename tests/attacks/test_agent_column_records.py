@@ -18,7 +18,7 @@ from msgspec import to_builtins
 
 from blindbayes.agent.runs.context import work_of
 from blindbayes.cli.commands.report import command as report_command
-from blindbayes.cli.commands.study_predict import _copy
+from blindbayes.cli.commands.study_predict import copy_classes
 from blindbayes.data.columns import open_columns
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import ConfigError, DataError, LedgerError, LocalProtocolError, PeerProtocolError
@@ -169,10 +169,10 @@ def test_what_was_asked_for_is_forgotten_at_the_end(tmp_path: Path) -> None:
 def test_classes_are_for_their_owner_and_stay_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "classes.csv").write_text('"row","number","class"\n1,"0012","ill"\n2,"0013","well"\n')
     for name in ("out.csv", "out.parquet"):
-        _copy(tmp_path / "classes.csv", tmp_path / name)
+        copy_classes(tmp_path / "classes.csv", tmp_path / name)
         assert (tmp_path / name).stat().st_mode & 0o077 == 0
         with pytest.raises(FileExistsError):
-            _copy(tmp_path / "classes.csv", tmp_path / name)
+            copy_classes(tmp_path / "classes.csv", tmp_path / name)
     found = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pydict()
     assert found == {"row": [1, 2], "number": ["0012", "0013"], "class": ["ill", "well"]}
 

@@ -27,7 +27,7 @@ from blindbayes.protocols.pair_keys import digest_of, sign_keys
 from blindbayes.protocols.secure_sum.messages import MaskedVectorSent
 from blindbayes.study.file import StudyFile
 from blindbayes.study.simulation.site import MemorySite
-from blindbayes.wire import Message, _opening, decode
+from blindbayes.wire import Message, decode, opening_of
 from blindbayes.wire.items import has_few_items
 from blindbayes.wire.transcript import PartyCost
 from blindbayes_papers.huai2015.oblivious_sum.messages import (
@@ -83,7 +83,7 @@ def test_a_miner_cannot_make_a_contributor_deal_twice_under_the_same_keys() -> N
 def test_a_frame_cannot_unfold_into_far_more_memory_than_it_has_bytes(kind: type[Message], name: str, filler: bytes) -> None:
     """Empty lists took 66 bytes of memory for each byte on the wire: 4 GB for one frame within the limit."""
     many = 1_200_000
-    frame = _opening(kind) + msgspec.msgpack.encode(name) + b"\xdd" + many.to_bytes(4, "big") + filler * many
+    frame = opening_of(kind) + msgspec.msgpack.encode(name) + b"\xdd" + many.to_bytes(4, "big") + filler * many
     tracemalloc.start()
     try:
         with pytest.raises(PeerProtocolError):

@@ -22,7 +22,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.console.call_table import CALLS
 from blindbayes.console.calls import View, validated
 from blindbayes.console.forms import delimiter_of, fields_of, urlencoded
-from blindbayes.console.uploads import _Parts
+from blindbayes.console.uploads import UploadParts
 from blindbayes.errors import BlindbayesError
 from blindbayes.io.untrusted import read_json_table
 from fuzz.targets import Target
@@ -88,7 +88,7 @@ def _form_targets(folder: Path) -> Iterable[Target]:
                 yield raw[at : at + 97]
 
         async def inner() -> None:
-            reading = _Parts(pieces(), delimiter_of(MULTIPART))
+            reading = UploadParts(pieces(), delimiter_of(MULTIPART))
             while (part := await reading.next()) is not None:
                 if part[1] is None:
                     await reading.text()

@@ -67,13 +67,13 @@ class OpenedRatioParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 @dataclass(frozen=True)
-class _Noise:
+class OpenedNoise:
     """The parties' noise on the counts behind a noisy opening."""
 
     law: DistributedNoise
 
     @classmethod
-    def make(cls, study: Study, ratios: PrivateRatioSetup, parties: int) -> _Noise:
+    def make(cls, study: Study, ratios: PrivateRatioSetup, parties: int) -> OpenedNoise:
         """One record touches its class count, one count per feature, and of a Gaussian one its sum and square too. A reader
         knows its own share of the noise."""
         if study.privacy.epsilon is None:
@@ -151,7 +151,7 @@ class OpenedRatioTask(RatioTask):
             raise PrivacyError("opened probabilities of two parties tell each about the other's counts; take a third party")
         self.noise = None
         if study.privacy.epsilon is not None:
-            self.noise = noise = _Noise.make(study, ratios, size)
+            self.noise = noise = OpenedNoise.make(study, ratios, size)
             tails = (noise.law.tail(2.0**-40 / ratios.cells, size, each) / each for each in set(ratios.bounds))
             ratios = replace(ratios, noise_bound=math.ceil(max(tails)))
         self.ratios = ratios

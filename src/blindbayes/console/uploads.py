@@ -33,7 +33,7 @@ _DISPOSITION = re.compile(
 _uploading: set[str] = set()  # sites of this process that receive a file; a second one waits for the first
 
 
-class _Parts:
+class UploadParts:
     """Split a form with files while it arrives."""
 
     def __init__(self, pieces: AsyncIterator[bytes], delimiter: bytes) -> None:
@@ -139,7 +139,7 @@ async def _store(agent: Agent, request: Request, pieces: AsyncIterator[bytes], u
             f"the file is larger than {data.max_bytes >> 20:,} MB, the limit of this site (max_upload_mb under [console] in "
             "site.toml); nothing was stored. Ask the operator to copy it into the data folder"
         )
-    parts = _Parts(pieces, delimiter_of(request.headers.get("content-type", "")))
+    parts = UploadParts(pieces, delimiter_of(request.headers.get("content-type", "")))
     is_genuine, replace = has_form_token(user, request.headers.get("x-csrf-token", "")), False
     while (part := await parts.next()) is not None:
         name, file = part

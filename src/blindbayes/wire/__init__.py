@@ -129,7 +129,7 @@ def _pack_big(value: Any) -> Any:
 
 
 def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
-    pieces = [_opening(type(message))]  # joined once: an array is copied once, into the frame
+    pieces = [opening_of(type(message))]  # joined once: an array is copied once, into the frame
     try:
         for name in message.__struct_fields__:
             pieces += [_ENCODER.encode(name), *_pieces(getattr(message, name))]
@@ -148,7 +148,7 @@ _DECODERS: dict[type[Message], Any] = {}
 
 
 @functools.cache
-def _opening(kind: type[Message]) -> bytes:
+def opening_of(kind: type[Message]) -> bytes:
     """Return the first bytes of every frame of a kind: version, number of fields, tag.
 
     They are compared since msgspec accepts structs without a tag, and with a field twice.
@@ -166,7 +166,7 @@ def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int
         raise PeerProtocolError("the frame has an unknown version", party=sender)
     if kind not in _DECODERS:
         _DECODERS[kind] = typed.decoder(kind, _from_wire)
-    if not frame.startswith(_opening(kind)):
+    if not frame.startswith(opening_of(kind)):
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)
     if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):  # a shorter frame cannot have more items
         raise PeerProtocolError(f"the frame is not a well-formed {kind.__name__}", party=sender)

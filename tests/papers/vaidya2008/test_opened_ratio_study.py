@@ -17,7 +17,7 @@ from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.report.spec import read_spec
 from blindbayes.study import Study
-from blindbayes_papers.vaidya2008.opened import OpenedRatioTask, _Noise
+from blindbayes_papers.vaidya2008.opened import OpenedNoise, OpenedRatioTask
 from blindbayes_papers.vaidya2008.opened_ratio.roles import PrivateRatioSetup, coarse_bits
 from support.smokers import ALL, BOOK, POOLED, TABLES, X
 from support.two_party import coins
@@ -151,7 +151,7 @@ def test_every_count_has_the_noise_that_the_statement_says(monkeypatch: pytest.M
     """Three counts per record (class, smoker, age), two honest shares: polya shares of rate epsilon / 3, 1/2 each. Spread of
     the sum of three shares over 14 cells x 60 runs within six standard errors (alpha = 2e-9); rate epsilon would fail."""
     ratios = PrivateRatioSetup(BOOK, "noisy")
-    noise = _Noise.make(study(1.0, opening="noisy"), ratios, 3)
+    noise = OpenedNoise.make(study(1.0, opening="noisy"), ratios, 3)
     assert (noise.law.touched, noise.law.honest, noise.law.mechanism) == (3, 2, "polya")
     assert noise.price.unit == "one record"
     seen: list[np.ndarray] = []

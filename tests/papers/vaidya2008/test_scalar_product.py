@@ -212,14 +212,14 @@ def test_the_first_phase_and_the_polynomial_keep_their_bound(degree, bits):
     own = coins(f"ln {degree} {bits}")
     xs = [1, 2, 3, 5, 6, 7, (1 << bits) - 1, 3 << (bits - 2), *(1 + own.below((1 << own.below(bits)) or 1) for _ in range(300))]
     e, power = (c.from_bits(part) for part in phase_one(Plain(), c.to_bits(xs, bits), 1, degree))
-    from blindbayes_papers.vaidya2008.scalar_product.logarithm import _ln2_bits, epsilon_bits
+    from blindbayes_papers.vaidya2008.scalar_product.logarithm import epsilon_bits, ln2_bits
 
     width, coefficients = epsilon_bits(degree), poly.taylor(degree, epsilon_bits(degree))
     for x, a, b in zip(xs, e, power, strict=True):
         a -= 1 << width
         assert -(1 << width) <= 4 * a < 2 << width
         taylor = Fraction(sum(k * a**i for i, k in enumerate(coefficients)), poly.scale(degree, width))
-        assert abs(float(taylor + Fraction(b, 1 << _ln2_bits(degree))) - math.log(x)) <= ln_error(degree)
+        assert abs(float(taylor + Fraction(b, 1 << ln2_bits(degree))) - math.log(x)) <= ln_error(degree)
 
 
 def test_ln_of_shares():

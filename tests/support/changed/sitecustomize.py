@@ -32,7 +32,7 @@ if os.environ.get("STOLEN"):
     from blindbayes.protocols.registry import Total
     from blindbayes.protocols.secure_sum import graph, keys, roles
     from blindbayes.protocols.secure_sum import messages as wire
-    from blindbayes.protocols.secure_sum.server import _Recovery
+    from blindbayes.protocols.secure_sum.server import Recovery
 
     SERVER = keys.SERVER
 
@@ -95,7 +95,7 @@ if os.environ.get("STOLEN"):
             tags = [piece(echoed[sites[other]].tags, aead.TAG_BYTES, other, at) for other in around[at]]
             yield Send(name, wire.EchoesPassedOn(around[at], b"".join(tags)))
         given = yield from receive_all(sites, wire.SharesGiven)
-        recovery = _Recovery(terms, dict(enumerate(around)), {at: given[name].shares for at, name in enumerate(sites)})
+        recovery = Recovery(terms, dict(enumerate(around)), {at: given[name].shares for at, name in enumerate(sites)})
         seed = recovery.secret(victim, advertised[victim].commitments[keys.SECRET_BYTES :])
         stolen = add_masks(vectors[sites[victim]].vector_masked, b"", terms.self_mask_key(seed))
         Path(os.environ["STOLEN"]).write_text(json.dumps([int(word) for word in stolen]))

@@ -35,13 +35,13 @@ def epsilon_bits(degree: int) -> int:
     return degree + (degree + 1).bit_length() + 3
 
 
-def _ln2_bits(degree: int) -> int:
+def ln2_bits(degree: int) -> int:
     return epsilon_bits(degree) + 2
 
 
 def ln_error(degree: int) -> float:
     """Bound on |ln x - result / 2^FRACTION|: Taylor, truncation of e (slope at most 4/3), n ln 2, and two roundings."""
-    return poly.taylor_error(degree) + 4 / 3 * 2.0 ** -epsilon_bits(degree) + 2.0 ** -(_ln2_bits(degree) + 1) + 2.0**-FRACTION
+    return poly.taylor_error(degree) + 4 / 3 * 2.0 ** -epsilon_bits(degree) + 2.0 ** -(ln2_bits(degree) + 1) + 2.0**-FRACTION
 
 
 def key_bits(degree: int) -> int:
@@ -71,12 +71,12 @@ def phase_one(g: Gates, x: Number, minimum: int, degree: int) -> tuple[Number, N
     hot = c.one_hot(g, shift)
     above = g.and_(hot, np.broadcast_to(upper[None], hot.shape))
     numbers = [max(0, top - by) for by in range(len(hot))] + [max(0, top - by) + 1 for by in range(len(hot))]
-    values = [_ln2(number, _ln2_bits(degree)) for number in numbers]
+    values = [_ln2(number, ln2_bits(degree)) for number in numbers]
     return epsilon, c.look_up(np.concatenate([hot ^ above, above]), values, _power_bits(bits, degree))
 
 
 def _power_bits(bits: int, degree: int) -> int:
-    return _ln2(bits + 1, _ln2_bits(degree)).bit_length()
+    return _ln2(bits + 1, ln2_bits(degree)).bit_length()
 
 
 @cache
@@ -124,7 +124,7 @@ def ln_garbler(channel: Channel, shares: Sequence[int], bits: int, minimum: int 
             answers.append(poly.evaluate(key, encrypted[at * degree : (at + 1) * degree], moved, coins))
         yield from channel.send(key, answers)
     for own, power_mask in zip(ours, power_masks, strict=True):
-        out.append(_rounded(Fraction(-own, scale) - Fraction(power_mask, 1 << _ln2_bits(degree))))  # 17
+        out.append(_rounded(Fraction(-own, scale) - Fraction(power_mask, 1 << ln2_bits(degree))))  # 17
     return out
 
 
@@ -145,7 +145,7 @@ def ln_evaluator(channel: Channel, shares: Sequence[int], bits: int, minimum: in
         yield from channel.send(key, channel.private.encrypt_many(vector, channel.coins))
         values = channel.decrypt((yield from channel.receive(key, len(masked[part]))))
         for value, power in zip(values, powers[part], strict=True):
-            out.append(_rounded(Fraction(value, scale) + Fraction(power, 1 << _ln2_bits(degree))))  # 17
+            out.append(_rounded(Fraction(value, scale) + Fraction(power, 1 << ln2_bits(degree))))  # 17
     return out
 
 

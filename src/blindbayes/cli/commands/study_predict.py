@@ -73,7 +73,7 @@ def predict(
     classes = Path(ended["release"]) / "classes.csv"
     if out is not None and classes.exists():
         try:
-            _copy(classes, out)
+            copy_classes(classes, out)
         except OSError as problem:
             raise copy_failed(out, classes, problem) from None
     table_of_totals = Path(ended["release"]) / "evaluation.md"
@@ -96,7 +96,7 @@ def _only_model(home: SiteFolder, study: StudyFile) -> str:
     return runs[0]
 
 
-def _copy(classes: Path, out: Path) -> None:
+def copy_classes(classes: Path, out: Path) -> None:
     """Copy the classes to a file that only its owner can read: they stand beside the site's record numbers."""
     out.touch(mode=0o600, exist_ok=False)
     if out.suffix == ".csv":

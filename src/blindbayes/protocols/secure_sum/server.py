@@ -184,7 +184,7 @@ class _Secrets:
     checks: bytes
 
 
-class _Recovery:
+class Recovery:
     """Recovery of secrets from shares. On the complete graph one set of weights serves all."""
 
     def __init__(self, terms: MaskedSumSetup, dealers: dict[int, tuple[int, ...]], shares: dict[int, bytes]) -> None:
@@ -242,7 +242,7 @@ def _remove_masks(
         missing = [terms.name(other) for other in (*there, index) if other not in shares]
         if len(there) + 1 - len(missing) < threshold:
             raise PeerLost(f"too few shares are left; missing: {', '.join(missing)}", party=missing[0])
-    recovery = _Recovery(terms, dealers, shares)
+    recovery = Recovery(terms, dealers, shares)
     plus, minus = bytearray(), bytearray()
     for index, there in dealers.items():
         commitments = keys[index].commitments
