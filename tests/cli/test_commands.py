@@ -13,7 +13,6 @@ import logging
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, load
 from blindbayes.cli import COMMANDS, main, root
 from blindbayes.cli.terminal import Public, Redact, set_up_logging
 
-WRITTEN = [name for name in sorted(COMMANDS) if find_spec(f"blindbayes.cli.{name}") is not None]
 CANARY = "CANARYTEXT"
 CODEBOOK = Codebook(
     "outcome",
@@ -89,8 +87,6 @@ def leaves(command: click.Command, path: tuple[str, ...]) -> list[tuple[tuple[st
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_and_subcommand_has_help_with_an_example(name: str) -> None:
-    if name not in WRITTEN:
-        pytest.skip(f"`blindbayes {name}` is not written yet")
     command = root.get_command(click.Context(root), name)
     assert command is not None
     group = command.get_help(click.Context(command, info_name=name))
