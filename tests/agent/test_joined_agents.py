@@ -146,6 +146,34 @@ def test_a_left_join_is_trained_through_agents(tmp_path: Path) -> None:
     bounded(test, 120)
 
 
+def test_others_learn_totals_of_labelled_instances_once(tmp_path: Path) -> None:
+    """The same instances but one would show the class of that one."""
+    frame = people()
+
+    async def test() -> None:
+        async with office_of(tmp_path, tables(frame)) as office:
+            study = study_of(office, join="left")
+            model = await train(office, study)
+            texts = []
+            for batch, asked in (("all", frame), ("all but one", frame[1:]), ("others bring other columns", frame)):
+                requests = {}
+                for name, held in HOLDS.items():
+                    label = ["class"] if name == "bank" else []
+                    path = tmp_path / f"{name} {batch}.csv"
+                    asked[[*held, *label]].to_csv(path, index=False)
+                    requests[name] = {"rows": str(path), "evaluate": True}
+                if texts:
+                    del requests["telecom"]  # the bank's site refuses before anything is sent
+                ended = await predict(office, study, model, batch, **requests)
+                texts.append(ended["bank"].text())
+            assert texts[0] == "done"
+            assert all("the difference of two may be one instance's class" in text for text in texts[1:]), texts
+            spent = office.net.sites["bank"].home.shares.load(model).spent
+            assert spent == len(frame)
+
+    bounded(test, 120)
+
+
 def test_whom_both_have_is_told_only_where_policy_allows_it(tmp_path: Path) -> None:
     frame = people()
 

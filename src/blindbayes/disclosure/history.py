@@ -106,6 +106,11 @@ class History:
         entries = ((entry, name) for event, name in charged.items() for entry in self.audit.where("event", event))
         return sum(entry.get(name, 0) for entry, name in entries if entry["study"] == study and entry["run"] != but)
 
+    def has_evaluated(self, model: str, labelled: str, *, but: str) -> bool:
+        """Return True if others learned totals of this model, or of other labelled instances, in a run other than `but`."""
+        opened = (each for each in self.audit.where("event", "classifying") if each["run"] != but and "labelled" in each)
+        return any(each["model"] == model or each["labelled"] != labelled for each in opened)
+
     def was_destroyed(self, run_id: str) -> bool:
         """Return True if staff destroyed this site's share of a model."""
         return any(entry["event"] == "destroyed" for entry in self.entries_of(run_id))

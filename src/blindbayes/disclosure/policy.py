@@ -161,6 +161,26 @@ def require_rows(policy: Policy, min_rows: int, rows: int) -> None:
         raise PrivacyError(f"this site holds fewer rows than it (or the study{asked}) asks for; nothing was sent")
 
 
+def require_totals(policy: Policy, rows: int, *, again: bool) -> None:
+    """Raise unless other sites may learn totals of this site's labelled instances by true and predicted class.
+
+    `again`: totals of other instances, or of the same model, were opened before.
+    """
+    if not policy.exact_sums or policy.min_cell_of_sums:
+        raise PrivacyError(
+            "the totals of an evaluation are an exact sum of this site's classes without a floor, which other sites would "
+            "learn: allow it with exact_sums, and min_cell_of_sums = 0, under [policy] in site.toml; or agree that this site "
+            "alone learns them (reveal_to)"
+        )
+    require_rows(policy, 0, rows)
+    if again and not policy.changed_data:
+        raise PrivacyError(
+            "other sites learned totals of other labelled instances, or of this model, before: the difference of two may be "
+            "one instance's class. Take the labelled instances of before and a model that was not evaluated, or allow it with "
+            "changed_data under [policy] in site.toml"
+        )
+
+
 def require_rate(policy: Policy, starts: Iterable[float], now: float) -> None:
     """Enforce the limit of runs per day. A start in the future (a clock set back) counts as today's."""
     if sum(1 for start in starts if start > now - 86400) >= policy.max_runs_per_day:

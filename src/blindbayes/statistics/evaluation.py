@@ -28,7 +28,7 @@ from blindbayes.statistics.block import CodedRows
 from blindbayes.statistics.parameters import FloatArray, Parameters
 
 IntArray = npt.NDArray[np.int64]
-MIN_BINS, MAX_BINS = 2, 1000
+MIN_BINS, MAX_BINS = 2, 100  # with 1,000 most rows of a few categorical features were alone in theirs
 _REACH = 8.0  # log-odds of the outermost edges: probabilities of 0.0003 and 0.9997
 
 

@@ -18,6 +18,7 @@ MAX_RUN_SECONDS = 30 * 86400
 _INDEPENDENT_OF_EPSILON = ("epsilon", "label_epsilon", "rows_per_person")
 
 MAX_FOLDS = 20
+MAX_CANDIDATES = 20
 
 
 class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, repr_omit_defaults=True):
@@ -201,6 +202,8 @@ class Estimation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         require_bins(self.score_bins)
         if type(self.folds) is not int or not (self.folds == 0 or 2 <= self.folds <= MAX_FOLDS):
             raise ConfigError(f"folds is 0 (no cross-validation) or a whole number from 2 to {MAX_FOLDS}")
+        if len(self.candidates) > MAX_CANDIDATES:
+            raise ConfigError(f"candidates: at most {MAX_CANDIDATES}, since each opens another table of scores")
         if self.candidates and not self.folds:
             raise ConfigError("candidates are compared by a cross-validation: set folds, for example folds = 5")
         if not is_number(self.alpha) or self.alpha <= 0 or not is_number(self.var_smoothing) or self.var_smoothing < 0:

@@ -163,7 +163,9 @@ SETTINGS = {
         "Over columns nothing is opened, and two suffice",
     ),
     "site.policy.min_rows": Setting("minimum number of this site's rows in a sum, or in training over columns"),
-    "site.policy.exact_sums": Setting("`false` refuses sums, and models of rows in shares, without an epsilon"),
+    "site.policy.exact_sums": Setting(
+        "`false` refuses sums, models of rows in shares, and totals of this site's classes to others, without an epsilon"
+    ),
     "site.policy.changed_data": Setting(
         "allow an exact sum over rows that changed since the table's last one, over the same sites",
         more="The difference of the two sums reveals how the rows of all these sites changed together, and how this site's did "
@@ -324,7 +326,7 @@ SETTINGS = {
     "study.estimation.candidates": Setting(
         "what a cross-validation compares: tables with alpha, bins (of every numeric feature) or features", "rows"
     ),
-    "study.estimation.score_bins": Setting("number of bins of a class's log-odds in an evaluation, even", "rows"),
+    "study.estimation.score_bins": Setting("number of bins of a class's log-odds in an evaluation, even, at most 100", "rows"),
     "study.estimation.site_figures": Setting(
         "what an evaluation opens about single sites: `none`, the `spread` of their accuracies (six sites or more), or `each`",
         "rows",

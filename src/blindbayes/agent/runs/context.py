@@ -22,7 +22,7 @@ from blindbayes.data.split import Reading
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import Contribution, RunRequest, facts_of, require_all, require_not_withdrawn
 from blindbayes.disclosure.checks import charge as pay
-from blindbayes.disclosure.policy import require_checked, require_cost, require_matches_revealed, require_rows
+from blindbayes.disclosure.policy import require_checked, require_cost, require_matches_revealed, require_rows, require_totals
 from blindbayes.disclosure.value import Disclosure
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
 from blindbayes.io.chain import is_rehearsal
@@ -248,13 +248,18 @@ class FolderSite:
     def require_queries(self, share: KeptShare, run_id: str, count: int) -> None:
         share.require_budget(count, run_id, known=self.home.history.classified(share.study, but=run_id))
 
-    def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
+    def require_totals(self, model: str, run_id: str, rows: int, labelled: str) -> None:
+        again = self.home.history.has_evaluated(model, labelled, but=run_id)
+        require_totals(self.home.config.policy, rows, again=again)
+
+    def charge_queries(self, study: str, model: str, run_id: str, count: int, labelled: str = "") -> None:
         home = self.home
         home.approvals.require_standing(study)
         home.shares.load(model, ShareHead).charge(count, run_id, known=home.history.classified(study, but=run_id))
         if home.history.has_computed(run_id):
             return
-        home.audit.append("classifying", run=run_id, study=study, model=model, instances=count)
+        facts = {"labelled": labelled} if labelled else {}
+        home.audit.append("classifying", run=run_id, study=study, model=model, instances=count, **facts)
         log_event("run_computing", run=run_id, study=study, instances=count)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from blindbayes.data.split import Reading
 from blindbayes.data.table import evaluate_table
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.checks import require_answers
-from blindbayes.disclosure.policy import Policy, require_cost, require_matches_revealed, require_rows
+from blindbayes.disclosure.policy import Policy, require_cost, require_matches_revealed, require_rows, require_totals
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.errors import LocalProtocolError
 from blindbayes.naive_bayes.shares import KeptShare
@@ -139,7 +139,10 @@ class MemorySite:
     def require_queries(self, share: KeptShare, run_id: str, count: int) -> None:
         share.require_budget(count, run_id)
 
-    def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
+    def require_totals(self, model: str, run_id: str, rows: int, labelled: str) -> None:
+        require_totals(self.policy, rows, again=False)
+
+    def charge_queries(self, study: str, model: str, run_id: str, count: int, labelled: str = "") -> None:
         self.share_of(model).charge(count, run_id)
         self.log.append({"event": "classifying", "run": run_id, "study": study, "model": model, "instances": count})
 

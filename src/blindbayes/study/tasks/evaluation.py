@@ -183,7 +183,7 @@ class EvaluationTask(SumTask):
     def _plan(self, models: int, part: Fraction) -> None:
         """Set the sum of the evaluations of some models; with noise for a part of the study's epsilon."""
         study, book = self.study, self.study.codebook
-        self.bins, self.noisy = study.estimation.score_bins, None
+        self.bins, self.noisy, self.compared = study.estimation.score_bins, None, models
         length = models * Evaluation.size(len(book.classes), self.bins)
         if self.plan is None:
             # All contributors: a later exact sum over fewer sites would show the difference.
@@ -248,7 +248,16 @@ class EvaluationTask(SumTask):
         if self.study.privacy.unit == "party" and limit is not None and rows > limit:
             raise PrivacyError("this party brings more rows than the study's party_rows, which the noise is made for")
         self.site.require_rows(self.agreement, rows)
+        self.require_wide_bins(rows)
         self.state = replace(self.site.state(counted), counted=self.counted)
+
+    def require_wide_bins(self, rows: int) -> None:
+        """Raise if this site has fewer than one row for four score bins without noise, over all candidates."""
+        if self.noisy is None and 4 * rows < self.bins * self.compared:
+            raise PrivacyError(
+                "this site has fewer than one row for four score bins of the study, over all candidates: single rows would "
+                "show in them. Agree on fewer score_bins or candidates, on a larger held_out, or on an epsilon"
+            )
 
     def role(self, name: str, run: Run, coins: Coins) -> Role[Total | None]:
         vector = self.vector if name == self.site.name else None

@@ -103,6 +103,7 @@ class PredictionTask(Task):
         self._columns: BatchColumns | None = None  # who brings which columns of the instances
         self._scoring: Scoring | None = None
         self._digest = b""
+        self._labelled = ""  # the digest of this site's labelled instances, if others learn totals of them
         self._beside: dict[str, Any] = {}
 
     @property
@@ -116,6 +117,9 @@ class PredictionTask(Task):
         self._scoring = part = self.scoring(share, rows)
         self.site.require_queries(share, self._run_id, part.charged)
         self._digest = part.digest(self.site.key)
+        if self._opens_classes(rows):
+            self._labelled = self._digest.hex()
+            self.site.require_totals(request.model, self._run_id, part.count, self._labelled)
         if request.keep:
             self._beside = self.site.beside(request.keep, rows if isinstance(rows, int) else rows.rows)
             # After a crash too the classes stand beside the numbers that they were asked for.
@@ -123,6 +127,11 @@ class PredictionTask(Task):
             kept_digest = hashlib.blake2b(self._digest, key=key, digest_size=32, person=b"blindbayes keep")
             kept_digest.update(csv_of(self._beside))
             self._digest = kept_digest.digest()
+
+    def _opens_classes(self, rows: ColumnSource | int) -> bool:
+        """Return True if others learn totals of instances whose classes this site brings."""
+        is_labelled = not isinstance(rows, int) and rows.labelled
+        return self.request.evaluate and is_labelled and self.disclosure.learners != (self.site.name,)
 
     def scoring(self, share: KeptShare, rows: ColumnSource | int) -> Scoring:
         """Return this party's side of the classification; the class goes to the party that the study names."""
@@ -177,7 +186,8 @@ class PredictionTask(Task):
         return self._read_scoring().role(run, coins)
 
     def authorise_and_charge(self, name: str) -> None:
-        self.site.charge_queries(self.terms.about.study, self.request.model, self._run_id, self._read_scoring().charged)
+        charged, study = self._read_scoring().charged, self.terms.about.study
+        self.site.charge_queries(study, self.request.model, self._run_id, charged, self._labelled)
 
     def store(self, outputs: Mapping[str, object]) -> None:
         """Raise if a class cannot be read, or totals are not those of the instances: then there is no release either."""

@@ -172,8 +172,14 @@ class AnsweringSite(Protocol):
     def require_queries(self, share: KeptShare, run_id: str, count: int) -> None:
         """Raise what `charge_queries` would raise."""
 
-    def charge_queries(self, study: str, model: str, run_id: str, count: int) -> None:
-        """Check the approval, charge the query budget, and log it. Once per run."""
+    def require_totals(self, model: str, run_id: str, rows: int, labelled: str) -> None:
+        """Raise unless others may learn totals of its labelled instances, which have this digest."""
+
+    def charge_queries(self, study: str, model: str, run_id: str, count: int, labelled: str = "") -> None:
+        """Check the approval, charge the query budget, and log it. Once per run.
+
+        `labelled` is the digest of instances whose totals by true class others learn.
+        """
 
 
 class LocalSite(Protocol):
