@@ -352,7 +352,11 @@ def _tables(options: argparse.Namespace) -> Any:
         if isinstance(source, str):
             print(f"{name}: left out, {source}", file=sys.stderr)
             continue
-        table = from_frame(name, *source())
+        try:
+            table = from_frame(name, *source())
+        except BlindbayesError as reason:  # names that no codebook takes
+            print(f"{name}: left out, {reason}", file=sys.stderr)
+            continue
         if table.block.rows <= options.most_rows:
             yield table
 

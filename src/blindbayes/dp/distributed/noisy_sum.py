@@ -45,7 +45,9 @@ WHOLE_SITE = (
     "A whole site: who knows the sum over the other sites, from them or from another release, reads its statistics up to the "
     'noise, which is made for one record; unit = "party" protects all rows of a site.'
 )
-SEVERAL_RECORDS = "Several records of one person, at one site or at several, are several records."
+SEVERAL_RECORDS = (
+    "Several records of one person, at one site or at several, are several records: k of them lose up to k times epsilon."
+)
 SEVERAL_SITES = (
     "A person is who has one identifier at one site: of each, that site counts at most {most} row(s), drawn at random, and no "
     "row without an identifier. A person with rows at several sites is one person at each: at k sites the loss is up to k "
