@@ -21,7 +21,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = "trixie"  # as in deploy/Containerfile
 CONTEXT = ("requirements-image.lock", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src")
-BUILDAH = ("buildah", "--storage-driver", "vfs")  # no kernel module and no mount is needed
 
 
 def main() -> None:
@@ -49,7 +48,7 @@ def main() -> None:
 
 def build(base: Path, out: Path, work: Path, certificates: str | None) -> None:
     """Build the image from a base and export its file system; unchanged steps are taken from out/store."""
-    buildah = (*BUILDAH, "--root", str(out / "store"), "--runroot", str(out / "run"))
+    buildah = ("buildah", "--root", str(out / "store"), "--runroot", str(out / "run"))
     if not output(*buildah, "images", "--quiet", "--filter=reference=localhost/base"):
         container = output(*buildah, "from", "scratch")
         run(*buildah, "add", container, str(base))

@@ -131,8 +131,9 @@ def require_bill(wheel: Path) -> None:
 
 def licences() -> Iterator[tuple[str, str]]:
     """Yield the name and licence of each distribution in the environment of the package (.venv)."""
-    (site,) = (ROOT / ".venv").glob("lib/python3.*/site-packages")
-    for each in importlib.metadata.distributions(path=[str(site)]):
+    asked = [ROOT / ".venv" / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
+    for each in importlib.metadata.distributions(path=[site]):
         entry = each.metadata
         classes = [line.rpartition("::")[2] for line in entry.get_all("Classifier") or () if line.startswith("License")]
         stated = (entry.get("License") or "").strip().split("\n")[0]

@@ -109,12 +109,8 @@ def build(out: Path = LIBRARY, extra: Sequence[str] = (), chosen: Mapping[str, t
         parts = {name: Path(folder) / f"{name}.o" for name in (sets() if chosen is None else chosen)}
         source = str(FOLDER / "lanes.c")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            compiled = pool.map(
-                lambda name: _ran(
-                    [*words, *_FLAGS, *sets()[name], *extra, f"-DISA={name}", "-c", source, "-o", str(parts[name])]
-                ),
-                parts,
-            )
+            flags = {name: [*_FLAGS, *sets()[name], *extra, f"-DISA={name}"] for name in parts}
+            compiled = pool.map(lambda name: _ran([*words, *flags[name], "-c", source, "-o", str(parts[name])]), parts)
             made = [each for each, ok in zip(parts.items(), compiled, strict=True) if ok]  # old compilers lack the newest set
         if not made:
             raise Unbuildable(f"{words[0]} cannot compile them")
