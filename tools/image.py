@@ -48,7 +48,7 @@ def main() -> None:
 
 def build(base: Path, out: Path, work: Path, certificates: str | None) -> None:
     """Build the image from a base and export its file system; unchanged steps are taken from out/store."""
-    buildah = ("buildah", "--root", str(out / "store"), "--runroot", str(out / "run"))
+    buildah = ("buildah", "--storage-driver=overlay", "--root", str(out / "store"), "--runroot", str(out / "run"))
     if not output(*buildah, "images", "--quiet", "--filter=reference=localhost/base"):
         container = output(*buildah, "from", "scratch")
         run(*buildah, "add", container, str(base))

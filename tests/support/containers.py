@@ -13,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -174,22 +175,11 @@ class Network:
             self._root.mkdir()
             subprocess.run(["tar", "-xpf", packed, "--numeric-owner", "-C", self._root], check=True)
             os.utime(self._root)
-        hub = f"{self._prefix}-hub"
-        self._ip("netns", "add", hub)
-        self._ip("-n", hub, "link", "add", "all", "type", "bridge")
-        self._ip("-n", hub, "addr", "add", f"{_NETWORK}.1/24", "dev", "all")
-        self._ip("-n", hub, "link", "set", "all", "up")
-        lines = ["127.0.0.1 localhost"]
-        for number, host in enumerate(self._hosts, start=2):
-            own = f"{self._prefix}-{host}"
-            self._ip("netns", "add", own)
-            self._ip("-n", hub, "link", "add", f"to{number}", "master", "all", "type", "veth", "peer", "eth0", "netns", own)
-            self._ip("-n", hub, "link", "set", f"to{number}", "up")
-            self._ip("-n", own, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
-            for device in ("lo", "eth0"):
-                self._ip("-n", own, "link", "set", device, "up")
-            lines.append(f"{_NETWORK}.{number} {host}")
-        (self._work / "hosts").write_text("\n".join(lines) + "\n")
+        try:
+            self._join()
+        except subprocess.CalledProcessError as error:
+            self.__exit__()
+            raise AssertionError(f"the network cannot be made: {error.stderr}") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -226,8 +216,12 @@ class Network:
 
     def inside(self, name: str, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in a running container, with its user and rights."""
-        command = tuple(self._crun("exec", f"{self._prefix}-{name}", *command))
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        process = json.loads((self._work / f"{name}.bundle" / "config.json").read_text())["process"]
+        with tempfile.NamedTemporaryFile("w", dir=self._work, suffix=".json") as file:
+            json.dump(process | {"args": command}, file)
+            file.flush()
+            whole = self._crun("exec", "--process", file.name, f"{self._prefix}-{name}")
+            return subprocess.run(whole, capture_output=True, text=True, timeout=300, check=False)
 
     def status_of(self, host: str, port: int, path: str) -> int:
         """Return the status of an HTTP request from outside the containers; 0 if nobody answers."""
@@ -238,6 +232,25 @@ class Network:
     def log(self, name: str) -> str:
         """Return what a container wrote."""
         return (self._work / f"{name}.log").read_text(errors="replace")
+
+    def _join(self) -> None:
+        """Make a bridge with an end of its own, and a namespace with a link to it for each host."""
+        hub = f"{self._prefix}-hub"
+        self._ip("netns", "add", hub)
+        self._ip("-n", hub, "link", "add", "br0", "type", "bridge")
+        self._ip("-n", hub, "addr", "add", f"{_NETWORK}.1/24", "dev", "br0")
+        self._ip("-n", hub, "link", "set", "br0", "up")
+        lines = ["127.0.0.1 localhost"]
+        for number, host in enumerate(self._hosts, start=2):
+            own = f"{self._prefix}-{host}"
+            self._ip("netns", "add", own)
+            self._ip("-n", hub, "link", "add", f"to{number}", "master", "br0", "type", "veth", "peer", "eth0", "netns", own)
+            self._ip("-n", hub, "link", "set", f"to{number}", "up")
+            self._ip("-n", own, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                self._ip("-n", own, "link", "set", device, "up")
+            lines.append(f"{_NETWORK}.{number} {host}")
+        (self._work / "hosts").write_text("\n".join(lines) + "\n")
 
     def _make(self, mount: Mount) -> None:
         """Make a named volume as Docker does: with the owner of the folder in the image, else root's."""
