@@ -220,7 +220,6 @@ def test_a_provider_that_is_down_leaves_codes_and_passwords(staffed: Desk) -> No
     assert desk.office.ask("north", "POST", "/login", form, token=False).status == 303
 
 
-@pytest.mark.slow
 def test_a_provider_that_others_wrote_signs_a_person_in(desk: Desk) -> None:
     """oidc-provider-mock (Authlib): it issues codes, nonces and RS256 tokens as we expect them; it does not check PKCE."""
     pytest.importorskip("oidc_provider_mock", reason="oidc-provider-mock is not installed")
