@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from blindbayes.errors import ConfigError, DataError
+from blindbayes.io import typed
 from blindbayes.io.untrusted import convert
 from blindbayes.protocols.private_join.joined import JoinSetup
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup
@@ -20,7 +21,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 def public_of(setup: Setup) -> dict[str, Any]:
     """Return the facts of a setup as plain builtins."""
-    facts: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(setup))
+    facts: dict[str, Any] = typed.decode(msgspec.msgpack.encode(setup), dict)
     return {"kind": _NAMES[type(setup)], **facts}
 
 
