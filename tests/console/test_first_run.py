@@ -37,6 +37,7 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             page.get_by_role("button", name="Sign in").click()
             require_fit(page, "first-run")
             page.get_by_label("Name of the site").fill("north")
+            page.get_by_text("Name a file or database now").click()
             page.get_by_label("Table").fill("visits.csv")
             page.get_by_role("button", name="Create the site").click()
             page.get_by_text("a relative path counts from the new site's folder").wait_for()

@@ -36,10 +36,13 @@ def dated(folder: Path) -> object:
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (counted(PLAIN.replace("pay", "pay,note").replace("5\n", "5,x\n").replace("2\n", "2,y\n")), "Ignore other columns"),
+        (
+            counted(PLAIN.replace("pay", "pay,note").replace("5\n", "5,x\n").replace("2\n", "2,y\n")),
+            "Leave other columns unread",
+        ),
         (counted(PLAIN.replace("job", "beruf")), "choose its column on the page Table"),
         (counted(PLAIN.replace("1.5", '"1,5"')), "the decimal sign on the page Table"),
-        (counted(PLAIN.replace("job", "jöb"), "latin-1"), "choose it on the page Table, for example latin-1"),
+        (counted(PLAIN.replace("job", "jöb"), "latin-1"), "choose its encoding on the page Table"),
         (counted(PLAIN.replace("cook,1.5", "cook,1.5,3")), "choose the separator on the page Table"),
         (counted(PLAIN.replace("cook", "chef")), "recode it on the page Table"),
         (dated, "chosen on the page Table"),

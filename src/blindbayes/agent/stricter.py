@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.site_file import change_settings
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
-from blindbayes.io import typed
+from blindbayes.study.form import typed_number
+from blindbayes.study.settings import label_of
 
 _UP = ("min_parties", "min_rows", "min_overlap", "min_audit_rate", "min_cell", "min_cell_of_sums", "min_colluders", "approvers")
 _DOWN = (
@@ -71,8 +70,8 @@ def make_stricter(home: SiteFolder, name: str, text: str, version: str, who: str
     value = _parsed(name, text, present)
     if not all(_is_stricter(name, each, value) for each in (present, written)):
         raise ConfigError(
-            f"{name.rpartition('.')[2]} can only become stricter here ({STRICTER[name]}); to loosen it, the operator edits "
-            "site.toml"
+            f"{label_of(name)}: it can only become stricter here ({STRICTER[name]}); to loosen it, the person who runs the "
+            "agent edits site.toml"
         )
     if name == "policy.approvers":
         home.people.require_eyes(value)
@@ -90,10 +89,9 @@ def _parsed(name: str, text: str, present: Any) -> Any:
         return words.lower() in ("yes", "true")
     if isinstance(present, tuple):
         return tuple(filter(None, map(str.strip, words.split(","))))
-    try:
-        return typed.convert(words.replace(",", ""), type(present), strict=False)
-    except msgspec.ValidationError:
-        raise ConfigError(f"{name.rpartition('.')[2]} is a number") from None
+    if isinstance(present, str):
+        return words
+    return typed_number(words, label_of(name), type(present))
 
 
 def _is_stricter(name: str, present: Any, value: Any) -> bool:

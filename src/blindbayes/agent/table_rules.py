@@ -9,7 +9,7 @@ import ast
 import keyword
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -18,7 +18,8 @@ from blindbayes.errors import ConfigError
 Reading = Literal["", "number", "lower", "year", "month", "day", "weekday", "hour", "days", "years", "expression"]
 DATE_PARTS = ("year", "month", "day", "weekday", "hour")
 SPANS = ("days", "years")
-ORDERS = ("YMD", "DMY", "MDY")
+Order = Literal["YMD", "DMY", "MDY", "DMY or YMD", "MDY or YMD"]  # `data.mapping.DATE_ORDERS`
+ORDERS: tuple[str, ...] = get_args(Order)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_VALUES = 500
 
@@ -28,7 +29,7 @@ class ColumnRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     column: str = ""  # of the table
     reading: Reading = ""
-    order: Literal["YMD", "DMY", "MDY"] = "YMD"
+    order: Order = "YMD"
     second: str = ""  # the column of the second date of a span
     values: str = ""  # lines of "from = to"
     other: str = ""  # for values that are not listed

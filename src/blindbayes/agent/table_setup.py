@@ -289,6 +289,13 @@ def completed(home: SiteFolder, given: TableSettings, study: StudyFile | None, n
     return msgspec.structs.replace(given, map=complete(given.map, wanted, columns))
 
 
+def is_complete(home: SiteFolder, given: TableSettings, study: StudyFile, name: str) -> bool:
+    """Return True if the table has every column that the study asks for, and no other that would be refused."""
+    compared = compare_columns(home, given, study, name)
+    missing = [each for each in compared["wanted"] if each["state"] == "missing" and not each["optional"]]
+    return not missing and (given.extra_columns == "ignore" or not compared["extra"])
+
+
 def exact_sums(home: SiteFolder, identity: str) -> list[str]:
     """Return the names of the sites with which the present table took part in exact sums; empty if it took part in none."""
     if home.config.rows is None:

@@ -15,7 +15,7 @@ import msgspec
 
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.store.inbox import store_study
-from blindbayes.codebook import DEFAULT_MAX_ROWS, Codebook
+from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
 from blindbayes.codebook.importers import answers_in, import_codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError
@@ -23,13 +23,14 @@ from blindbayes.io.files import make_private_folder, write_whole
 from blindbayes.io.untrusted import convert, read_json, read_limited, read_toml
 from blindbayes.net.identity import Card, Identity
 from blindbayes.study.file import StudyFile
-from blindbayes.study.form import fields_of, protocols_of, read_fields
+from blindbayes.study.form import fields_of, protocols_of, read_fields, typed_number
 from blindbayes.study.roster import Party
 from blindbayes.study.writing import Draft, problems_of
 
 MAX_DRAFTS = 50
 MAX_SAMPLE = 200_000  # rows of this site's table that a codebook is drafted from
 _ID = re.compile("[0-9a-f]{16}")
+_NUMBER_IN_TEXT = re.compile(r"[A-Za-z].*[0-9]{4}")  # of a telephone, a file or a street
 
 Source = Literal["file", "dictionary", "table"]
 
@@ -108,11 +109,59 @@ def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, 
 
     rows = home.config.rows
     if rows is None:
-        raise ConfigError("this site has no table yet: bring one in first, on the page Data check")
+        raise ConfigError("this site has no table yet: bring one in first, on the page Table")
     source = home.tables.open_batch(rows.source, rows.table, partly=False)
     table, missing = read_public(source, text=(target,), max_rows=MAX_SAMPLE)
     made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS, missing=missing)
-    return made.to_toml(), tuple(f"{name} was left out: {why}" for name, why in made.left_out.items())
+    listed = (each for each in made.codebook.features if isinstance(each, Categorical))
+    wordy = [each.name for each in listed if any(map(_is_wordy, each.values))]
+    notes = [f"{name} was left out: {why}" for name, why in made.left_out.items()]
+    return made.to_toml(), (*notes, *(f"{name}: look at its values, some read like free text" for name in wordy))
+
+
+def _is_wordy(value: str) -> bool:
+    return len(value.split()) > 4 or _NUMBER_IN_TEXT.search(value) is not None
+
+
+def edited_codebook(text: str, fields: Mapping[str, str]) -> str:
+    """Return a codebook file as the table of its columns was filled in: which stay, their values or bounds, one that is added.
+
+    A file in which nothing changes keeps its comments. Raises `ConfigError` that names the column.
+    """
+    book, features = read_codebook(text), []
+    for place, feature in enumerate(book.features):
+        stem = f"column__{place}__"
+        if fields.get(stem + "keep") == "yes":
+            features.append(_edited(feature, stem, fields))
+    if name := fields.get("added__name", "").strip():
+        features.append(_added(name, fields))
+    if not features:
+        raise ConfigError("the codebook has no column left to predict from: keep one")
+    classes = _lines(fields.get("classes", "")) or book.classes
+    made = msgspec.structs.replace(book, features=tuple(features), classes=classes)
+    return text if made == book else made.to_toml()
+
+
+def _edited(feature: Feature, stem: str, fields: Mapping[str, str]) -> Feature:
+    if isinstance(feature, Categorical) and stem + "values" in fields:
+        return msgspec.structs.replace(feature, values=_lines(fields[stem + "values"]))
+    if isinstance(feature, Numeric) and stem + "low" in fields:
+        low, high = (typed_number(fields.get(stem + end, ""), f"{feature.name}, {end}") for end in ("low", "high"))
+        return msgspec.structs.replace(feature, low=low, high=high)
+    return feature
+
+
+def _added(name: str, fields: Mapping[str, str]) -> Feature:
+    if values := _lines(fields.get("added__values", "")):
+        return Categorical(name, values)
+    if not (fields.get("added__low") and fields.get("added__high")):
+        raise ConfigError(f"{name}: list its values, one per line, or its smallest and its largest number")
+    low, high = (typed_number(fields[f"added__{end}"], f"{name}, {end}") for end in ("low", "high"))
+    return Numeric(name, low, high)
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.splitlines())))
 
 
 # -- from a form to a study ---------------------------------------------------------------------------------------------------

@@ -51,6 +51,11 @@ MAX_FEATURES = 10_000
 MAX_CELLS = 4_000_000  # statistics of one table, per class and value: 32 MB in one vector
 
 
+def is_formula(text: object) -> bool:
+    """Return True for a text that a spreadsheet would evaluate."""
+    return isinstance(text, str) and bool(_FORMULA.match(text))
+
+
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The data dictionary that a codebook was imported from: its format, that format's specification, the file's SHA-256."""
 
@@ -87,15 +92,12 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         settle_texts(self, f"class column {self.target!r}", "classes")
         settle_texts(self, "codebook", "missing")
         require_labels(self.classes, f"class column {self.target!r}", "classes")
-        if any(_FORMULA.match(text) for text in (self.target, *self.classes)):
-            raise ConfigError(
-                "the class column and its labels are opened in spreadsheets: none may be a formula, such as =f(x)"
-            )
         msgspec.structs.force_setattr(self, "features", tuple(self.features))
         if not self.features:
             raise ConfigError("features: at least one feature is needed; add a [[features]] table")
         if not all(isinstance(feature, Feature) for feature in self.features):
             raise ConfigError("features: each must be a Categorical, a Numeric or a Text")
+        self._require_no_formulas()
         if len(self.features) > MAX_FEATURES:
             raise ConfigError(f"features: at most {MAX_FEATURES:,}; choose those that matter")
         cells = len(self.classes) * (1 + sum(feature.columns for feature in self.features))
@@ -125,6 +127,16 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         for feature in self.features:
             if isinstance(feature, Categorical) and (clash := sorted(set(self.missing) & set(feature.values))):
                 raise ConfigError(f"feature {feature.name!r}: {clash[0]!r} is a value and a missing marker of the codebook")
+
+    def _require_no_formulas(self) -> None:
+        """Refuse what a spreadsheet would evaluate: results, synthetic rows and marginals are opened there."""
+        if any(map(is_formula, (self.target, *self.classes))):
+            raise ConfigError(
+                "the class column and its labels are opened in spreadsheets: none may be a formula, such as =f(x)"
+            )
+        for feature in self.features:
+            if any(map(is_formula, (feature.name, *(getattr(feature, "values", None) or ())))):
+                raise ConfigError(f"feature {feature.name!r}: neither its name nor a value may be a formula, such as =f(x)")
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ CALLS: tuple[View | Action, ...] = (
     Action("/table/columns", table.columns, act="check", page="table.html", **_TABLE),
     Action("/table/preview", table.preview, act="preview", page="table.html", has_api=False, **_TABLE),
     Action("/table/check", table.check, act="check", page="table.html", **_TABLE),
-    Action("/table", table.save, act="manage", then="/table", **_TABLE),
+    Action("/table", table.save, act="manage", then="/table?study={study}", **_TABLE),
     Action("/data", records.check_data, act="check", back="/data", page="data.html"),
     Action("/releases/{run}/drift", records.drift, act="check", back="/releases/{run}", page="drift.html"),
     Action("/verify", records.verify, back="/log", page="verified.html"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.console.auth import Authenticator, AuthMiddleware, User, closed, cookie
 from blindbayes.console.calls import validated
 from blindbayes.console.forms import urlencoded
-from blindbayes.console.invitations import keep_cards
+from blindbayes.console.invitations import keep_cards, read_cards
 from blindbayes.console.pages import static_file
 from blindbayes.console.port import listen
 from blindbayes.console.strings import STRINGS
@@ -25,6 +26,9 @@ from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.net.identity import Identity
 from blindbayes.report.theme import templates
+from blindbayes.study.form import typed_number
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,11 +38,22 @@ class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str = ""
     source: str | None = None
     epsilon: str = "10"
-    max_epsilon_per_run: float = Policy().max_epsilon_per_run
+    max_epsilon_per_run: str = str(Policy().max_epsilon_per_run)
     min_parties: int = Policy().min_parties
     exact_sums: bool = Policy().exact_sums
     passphrase: str | None = None
     invitation: str | None = None
+
+
+def _require_free(listen: str | None) -> None:
+    """Raise while the form is open if the agent could not listen there: later nobody would see it without a terminal."""
+    host, _, port = (listen or "").rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        return  # none, or one that the settings refuse
+    try:
+        socket.create_server((host.strip("[]"), int(port)), family=socket.AF_INET6 if "[" in host else socket.AF_INET).close()
+    except OSError:
+        raise ConfigError(f"Address for the other sites: port {port} is in use on this machine; choose another") from None
 
 
 class FirstRun:
@@ -114,18 +129,29 @@ class FirstRun:
     def _create(self, form: Answers, who: str) -> tuple[SiteFolder, Identity]:
         if form.source is not None:
             self._require_table(form.source.strip())
+        if form.invitation:
+            read_cards(form.invitation)  # before anything is made
         address = form.address.strip()
         host, _, port = address.rpartition(":")
+        listen = (address if host in _LOOPBACK else f"0.0.0.0:{port}") if address else None
+        _require_free(listen)
         config = SiteConfig(
-            listen=(address if host in ("127.0.0.1", "localhost", "[::1]") else f"0.0.0.0:{port}") if address else None,
+            listen=listen,
             operator=self.address,
             rows=None if form.source is None else Rows(form.source.strip()),
             policy=Policy(
-                max_epsilon_per_run=form.max_epsilon_per_run, min_parties=form.min_parties, exact_sums=form.exact_sums
+                max_epsilon_per_run=typed_number(form.max_epsilon_per_run, "Maximum per run"),
+                min_parties=form.min_parties,
+                exact_sums=form.exact_sums,
             ),
         )
         home, identity = SiteFolder.create(
-            self._folder, form.name.strip(), config=config, address=address, passphrase=form.passphrase, epsilon=form.epsilon
+            self._folder,
+            form.name.strip(),
+            config=config,
+            address=address,
+            passphrase=form.passphrase,
+            epsilon=str(typed_number(form.epsilon, "Total privacy budget")),
         )
         home.audit.append("signed in", who=who)
         if form.invitation:

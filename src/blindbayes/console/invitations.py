@@ -23,13 +23,18 @@ def invitation_of(cards: list[Card]) -> str:
     return tomlkit.dumps(document)
 
 
-def keep_cards(home: SiteFolder, text: str, own: Card) -> list[str]:
-    """Store the cards of an invitation, or one card, without trusting them; return their names."""
+def read_cards(text: str) -> list[Card]:
+    """Parse the cards of an invitation, or one card."""
     table = read_toml(text, "the invitation")
     texts = table.get("cards") if table.get("format") == FORMAT else [text]
     if not isinstance(texts, list) or len(texts) > _MAX_CARDS or not all(isinstance(each, str) for each in texts):
         raise ConfigError("this is not an invitation: it needs a list of cards")
-    cards = [Card.from_toml(each) for each in texts]
+    return [Card.from_toml(each) for each in texts]
+
+
+def keep_cards(home: SiteFolder, text: str, own: Card) -> list[str]:
+    """Store the cards of an invitation, or one card, without trusting them; return their names."""
+    cards = read_cards(text)
     folder = make_private_folder(home.folder / "invited")
     for card in cards:
         if card.identity != own.identity and card.name != own.name:

@@ -173,7 +173,8 @@ class Pages:
                 return self._render(action.page, request, x=result)
             there = action.then.format(**{**request.path_params, **result})
             notice = result.get("notice") or action.notice
-            return RedirectResponse(f"{there}?{urlencode({'notice': notice})}" if notice else there, 303)
+            mark = "&" if "?" in there else "?"
+            return RedirectResponse(f"{there}{mark}{urlencode({'notice': notice})}" if notice else there, 303)
 
         return Route(action.path, answer, methods=["POST"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import read_folder
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.report.plots import drift_plot
-from blindbayes.study.settings import line_of
+from blindbayes.study.settings import SETTINGS, label_of, line_of
 
 _VERIFICATION = {
     "made_by": "makers",
@@ -188,6 +189,9 @@ def log(context: Context, page: int = 1, event: str | None = None, about: str | 
             "event": entry["event"],
             "words": EVENTS.get(entry["event"], entry["event"]),
             **{name: entry.get(name) or "" for name in _FIELDS},
+            "details": ", ".join(
+                map(str, [*(entry.get("keys") or entry.get("changed") or ()), *filter(None, [entry.get("file")])])
+            ),
         }
         for entry in chosen
     ]
@@ -260,22 +264,30 @@ def settings(context: Context) -> dict[str, Any]:
         rows.append(
             {
                 "name": field.name,
+                "label": label_of(f"policy.{field.name}"),
                 "value": plain(value),
                 "default": plain(default),
                 "changed": value != default,
-                "words": line_of(f"site.policy.{field.name}"),
+                "words": _meaning(f"site.policy.{field.name}"),
+                "rows": SETTINGS[f"site.policy.{field.name}"].over in ("", "rows"),
             }
         )
     ours = [
-        {"name": name, "value": plain(getattr(config, name)), "words": line_of(f"site.{name}")}
+        {"name": name, "label": label_of(name), "value": plain(getattr(config, name)), "words": _meaning(f"site.{name}")}
         for name in ("listen", "operator", "metrics", "ledger", "journal_quota_mb", "min_free_mb")
     ]
     ours += [
-        {"name": f"console.{name}", "value": plain(getattr(config.console, name)), "words": line_of(f"site.console.{name}")}
+        {
+            "name": f"console.{name}",
+            "label": label_of(f"console.{name}"),
+            "value": plain(getattr(config.console, name)),
+            "words": _meaning(f"site.console.{name}"),
+        }
         for name in ("data", "max_upload_mb", "preview_rows", "databases")
     ]
     stricter = [
-        {"name": name, "how": how, "value": plain(present_value(context.agent.home, name))} for name, how in STRICTER.items()
+        {"name": name, "label": label_of(name), "how": how, "value": plain(present_value(context.agent.home, name))}
+        for name, how in STRICTER.items()
     ]
     return {
         "policy": rows,
@@ -284,6 +296,12 @@ def settings(context: Context) -> dict[str, Any]:
         "stricter": stricter,
         "version": version_of(context.agent.home.folder),
     }
+
+
+def _meaning(path: str) -> str:
+    """Return what a setting does, with the values as the page shows them."""
+    line = re.sub(r"\b(true|false)\b", lambda found: {"true": "yes", "false": "no"}[found[0]], line_of(path))
+    return line[:1].upper() + line[1:] + "." if line else ""
 
 
 async def change_setting(context: Context, name: str, value: str, version: str) -> dict[str, Any]:

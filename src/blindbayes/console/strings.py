@@ -43,8 +43,9 @@ NOTICES = {
     "discarded": "The draft is deleted.",
     "reloaded": "The settings were reloaded.",
     "stricter": "The rule is stricter now, in site.toml and in force.",
-    "uploaded": "The file is in the data folder. Read its columns next.",
-    "table": "Saved to site.toml, and in use from now on.",
+    "uploaded": "The file is in the data folder. Match its columns, check, then save: until then nothing uses it.",
+    "table": "Saved. The table is in use from now on.",
+    "unfinished": "Saved, but a run of this study would be refused: mend what is marked below, and save again.",
     "same": "Nothing changed: site.toml says this already.",
 }
 
@@ -76,6 +77,7 @@ EVENTS = {
     "torn": "an interrupted write was closed",
     "person added": "a person was added",
     "person removed": "a person was removed",
+    "policy": "the rules in force were recorded",
     "study kept": "a study file was added",
     "data checked": "the table was checked against a codebook",
     "setting changed": "a setting was made stricter",
@@ -96,12 +98,20 @@ EVENTS = {
 }
 
 
+_DATES = (
+    "dates. To use them, add a column below, such as month with the values 1 to 12; each site takes it from its dates on "
+    "the page Table"
+)
 _IN_CONSOLE = (  # what messages of the readers say to programmers and on the command line, and what helps in the console
-    (r"extra_columns='ignore' \(--ignore-extra on the command line\)", "tick 'Ignore other columns' on the page Table"),
-    (r'extra_columns = "ignore" under \[rows\] in site\.toml', "tick 'Ignore other columns' on the page Table"),
+    (r"'/[^'\n]*/([^'/\n]+)'", r"'\1'"),  # a path of this machine: the name says enough
+    (r"extra_columns='ignore' \(--ignore-extra on the command line\)", "tick 'Leave other columns unread' on the page Table"),
+    (r'extra_columns = "ignore" under \[rows\] in site\.toml', "tick 'Leave other columns unread' on the page Table"),
     (r"drop it, declare it, or leave it unread: ", "leave it unread: "),
-    (r"map=\{'NEW': 'OLD'\} \(--map on the command line, \[rows\.map\] in site\.toml\)", "choose its column on the page Table"),
-    (r"or derive them by a map: ", "or: "),
+    (
+        r"add or rename them, change the codebook, or derive them by a map: map=\{'NEW': 'OLD'\} \(--map on the command line, "
+        r"\[rows\.map\] in site\.toml\)",
+        "choose its column on the page Table",
+    ),
     (r"decimal=',' \(--decimal , on the command line\)", "the decimal sign on the page Table"),
     (r"--decimal , reads decimal commas", "the page Table sets the decimal sign"),
     (r"thousands='\.' \(--thousands \.\)", "its separator of thousands"),
@@ -110,10 +120,14 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
     (r"\[missing\] lists markers", "and the texts that mean no value"),
     (r"add these flags, with", "write these lines under Answers, with"),
     (r"Add a marker to missing in the codebook", "Add a marker to 'Texts that mean no value' on the page Table"),
-    (r"encoding='latin-1' \(--encoding latin-1 on the command line\)", "choose it on the page Table, for example latin-1"),
+    (
+        r"declare another encoding: encoding='latin-1' \(--encoding latin-1 on the command line\)",
+        "choose its encoding on the page Table, for example Windows (cp1252)",
+    ),
     (r"delimiter=';' \(--delimiter ';' on the command line\)", "choose the separator on the page Table"),
     (r"such as open_table\(frame, map=\{.*\}\);", "chosen on the page Table;"),
     (r"add it to values or map it before", "recode it on the page Table, or ask the authors of the study to list it"),
+    (r"dates: a map derives features from them \(--map\)", _DATES),
     (r"site\.toml names no rows; add \[rows\] source = \.\.\.", "this site has no table yet: bring one in on the page Table"),
 )
 

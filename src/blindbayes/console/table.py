@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from blindbayes.agent import table_setup
+from blindbayes.agent.approvals.people import MAY
 from blindbayes.agent.table_rules import DATE_PARTS, ORDERS, SPANS, ColumnRule
 from blindbayes.agent.table_setup import TableSettings
 from blindbayes.console.calls import Context, Missing, validated
@@ -34,9 +35,15 @@ READINGS = {
     "hour": "hour of a time",
     "days": "days between two dates",
     "years": "full years between two dates",
-    "expression": "expression",
+    "expression": "formula",
 }
-_ORDER_WORDS = {"YMD": "2024-12-31", "DMY": "31.12.2024", "MDY": "12/31/2024"}
+_ORDER_WORDS = {
+    "YMD": "2024-12-31",
+    "DMY": "31.12.2024",
+    "MDY": "12/31/2024",
+    "DMY or YMD": "31.12.2024 or 2024-12-31",
+    "MDY or YMD": "12/31/2024 or 2024-12-31",
+}
 _ASKED = ("column", "reading", "order", "second", "values", "other", "expression")
 _MAX_MARKERS = 50
 
@@ -73,12 +80,20 @@ def _study(context: Context, sha256: str) -> StudyFile | None:
 
 
 async def table(context: Context, file: str = "", study: str = "") -> dict[str, Any]:
-    """This site's table: where it is, the files to choose from, and how it is read."""
+    """This site's table: where it is, the files to choose from, how it is read, and the columns of a file that was uploaded."""
     home = context.agent.home
     given = table_setup.current_settings(home)
     if file:
-        given = msgspec.structs.replace(given, source=f"file:{file}", table=None)
-    return await _facts(context, msgspec.structs.replace(given, study=study))
+        studies = known_studies(home)
+        study = study or (studies[0]["study"] if len(studies) == 1 else "")
+        given = TableSettings(source=f"file:{file}", extra_columns="ignore", version=given.version)  # its settings are its own
+    given = msgspec.structs.replace(given, study=study)
+    if not (file or study) or not context.user.roles & set(MAY["check"]):
+        return await _facts(context, given)
+    try:
+        return await _facts(context, given, compared=await _compared(context, given))
+    except BlindbayesError as error:
+        return await _facts(context, given, unread=in_console(str(error)))
 
 
 async def _facts(context: Context, given: TableSettings, **more: Any) -> dict[str, Any]:
@@ -104,6 +119,7 @@ async def _facts(context: Context, given: TableSettings, **more: Any) -> dict[st
         "dates": [*DATE_PARTS, *SPANS],
         "orders": {order: _ORDER_WORDS[order] for order in ORDERS},
         "compared": None,
+        "unread": "",
         "preview": None,
         "report": None,
         "has_rows": rows is not None,
@@ -172,4 +188,6 @@ async def save(context: Context, request: TableSettings) -> dict[str, Any]:
     given = await asyncio.to_thread(table_setup.completed, agent.home, request, study, agent.name)
     changed = await asyncio.to_thread(table_setup.save, agent.home, given, who)
     await agent.reload(who)
-    return {"changed": changed, "study": request.study, "notice": "table" if changed else "same"}
+    ready = study is None or await asyncio.to_thread(table_setup.is_complete, agent.home, given, study, agent.name)
+    notice = "table" if changed and ready else "same" if ready else "unfinished"
+    return {"changed": changed, "study": request.study, "notice": notice}

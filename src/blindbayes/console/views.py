@@ -26,6 +26,7 @@ T = TypeVar("T")
 PAGE = 50
 _LONG_POLL_SECONDS = 20.0
 _COUNTED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
+_MAX_ANSWERED = 50  # studies whose answers the first page looks at
 _RECENT = timedelta(days=7)
 
 
@@ -128,7 +129,7 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "same_title": _same_title(home, file),
         "sent": context.agent.notices.invited(study),
         "announces": home.config.policy.announce_decisions,
-        **{name: value for name, value in answers(context, study).items() if name in ("answers", "waits_for", "declined")},
+        **{name: value for name, value in answers(context, study).items() if name not in ("study", "title", "turn")},
         "runs": [_past_run(context.agent, entry) for entry in _joined(home, study)[:10]],
         "in_shares": opens.answers is not None,
         "is_party": context.agent.name in file.names,
@@ -147,6 +148,7 @@ def answers(context: Context, study: str) -> dict[str, Any]:
         "answers": rows,
         "waits_for": missing,
         "declined": [row["site"] for row in rows if row["state"] in ("refused", "revoked")],
+        "used_up": [row["site"] for row in rows if row["state"] == "used up"],
         "turn": "",  # the page around it has forms: it is never loaded again under somebody's hands
     }
 
@@ -346,9 +348,29 @@ def today(context: Context) -> dict[str, Any]:
     except LedgerError as error:
         problems.append(str(error))
     facts["problems"] = problems
+    facts["agreed"], facts["declined"] = _answered(context)
     facts["peers"] = [{"name": name, "connected": agent.router.courier.is_up(name)} for name in sorted(home.peers())]
     facts["turn"], facts["has_rows"] = "", home.config.rows is not None
     return facts
+
+
+def _answered(context: Context) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Return the studies that every site has approved and that have runs left here, and who declined which study, and why."""
+    home = context.agent.home
+    agreed, declined = [], []
+    for sha256, file in list(known_studies(home).items())[:_MAX_ANSWERED]:
+        state = _state_of(home, file)
+        if state not in ("waiting", "approved") or context.agent.name not in file.names:
+            continue
+        said = answers(context, sha256)
+        named = {"study": sha256, "title": file.title}
+        if not said["waits_for"] and home.approvals.runs_left(sha256):
+            agreed.append(named)
+        others = [row for row in said["answers"] if row["site"] in said["declined"] and not row["mine"]]
+        declined += [
+            {**named, **{name: str(row[name] or "") for name in ("site", "state", "reason", "time")}} for row in others
+        ]
+    return agreed, declined
 
 
 def predictions(context: Context) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import msgspec
 
 from blindbayes.agent import writing
 from blindbayes.agent.writing import Drafts, WrittenDraft
+from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.console.calls import Context, Missing
 from blindbayes.disclosure.plain import plain_words
-from blindbayes.errors import ConfigError
+from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.study.curve import accuracy_curve
 from blindbayes.study.form import Field, fields_of, protocols_of, read_fields
 from blindbayes.study.settings import KIND_SENTENCES
@@ -47,6 +48,8 @@ _FORMATS = {
     "ddi": "DDI-Codebook (XML)",
     "sdmx": "SDMX structure message (XML or JSON)",
 }
+_ELSEWHERE = {"title", "kind", "codebook", "columns", "classes"}  # fields that are no texts of the draft
+_OF_BOOK = ("column__", "added__")
 _MAX_LISTED = 150  # features with a field of their own
 _MAX_TEXT = 2000
 
@@ -150,13 +153,33 @@ async def draft(context: Context, draft: str) -> dict[str, Any]:
         "first": [_shown(fields[name]) for name in first],
         "more": [_shown(field) for name, field in fields.items() if name not in first],
         "hosts": {} if composed is None or errors else dict(composed.study().hosts),
+        "columns": _columns(book),
+        "classes": [] if book is None else list(book.classes),
         "errors": errors,
-        "unplaced": [text for name, each in errors.items() if name not in shown for text in each],
+        "unplaced_names": [name for name in errors if name not in shown],
         "problems": sum(map(len, errors.values())),
         "curve": written.curve,
         "may_sign": not context.user.roles or "steward" in context.user.roles,
         "summary": "" if composed is None or errors else _summary(composed),
     }
+
+
+def _columns(book: Codebook | None) -> list[dict[str, Any]]:
+    """Return the columns of a codebook for the table in which they are changed; none for a wide one."""
+    if book is None or len(book.features) > _MAX_LISTED:
+        return []
+    rows = []
+    for feature in book.features:
+        row: dict[str, Any] = {"name": feature.name, "kind": type(feature).__name__.lower()}
+        if isinstance(feature, Categorical):
+            row["listed"] = list(feature.values)
+        elif isinstance(feature, Numeric):
+            row |= {
+                end: f"{bound:g}" if float(f"{bound:g}") == bound else repr(bound)
+                for end, bound in (("low", feature.low), ("high", feature.high))
+            }
+        rows.append(row)
+    return rows
 
 
 def _shown(field: Field) -> dict[str, Any]:
@@ -170,7 +193,9 @@ def _summary(composed: Draft) -> str:
 
 def _saved(written: WrittenDraft, fields: dict[str, str]) -> WrittenDraft:
     """Return the draft with the fields of its form; a checkbox that is not ticked is not sent."""
-    texts = {name: text[:_MAX_TEXT] for name, text in fields.items() if name not in ("title", "kind", "codebook")}
+    texts = {
+        name: text[:_MAX_TEXT] for name, text in fields.items() if name not in _ELSEWHERE and not name.startswith(_OF_BOOK)
+    }
     kind = fields.get("kind", written.kind)
     if kind not in KIND_SENTENCES:
         raise ConfigError(f"the kind of a study is one of {', '.join(KIND_SENTENCES)}")
@@ -187,7 +212,13 @@ def gathered(fields: dict[str, str]) -> dict[str, Any]:
 def save(context: Context, draft: str, fields: dict[str, str]) -> dict[str, Any]:
     """Store the fields of a study that is being written"""
     context.agent.home.people.require("run", context.who)
-    _drafts(context).write(draft, _saved(_read(context, draft), fields))
+    before = _read(context, draft)
+    written = _saved(before, fields)
+    _drafts(context).write(draft, written)
+    if "columns" in fields and written.codebook == before.codebook:  # a file that was edited as a text counts as it is
+        book = writing.edited_codebook(written.codebook, fields)
+        if book != written.codebook:
+            _drafts(context).write(draft, msgspec.structs.replace(written, codebook=book, curve=None))
     return {"draft": draft}
 
 
@@ -195,7 +226,10 @@ async def forecast(context: Context, draft: str, fields: dict[str, str]) -> dict
     """Forecast the accuracy by epsilon on a made-up table, for a study that is being written; costs nothing"""
     save(context, draft, fields)
     written = _read(context, draft)
-    book = await asyncio.to_thread(writing.read_codebook, written.codebook)
+    try:
+        book = await asyncio.to_thread(writing.read_codebook, written.codebook)
+    except BlindbayesError as error:
+        raise ConfigError(f"the forecast needs a codebook without errors. {error}") from None
     given, _ = read_fields(fields_of("rows"), written.texts)
     asked = {"rows": given.get("privacy__expected_rows"), "rows_per_person": given.get("privacy__rows_per_person")}
     curve = await asyncio.to_thread(lambda: accuracy_curve(book, delta=given.get("privacy__delta", 0.0), **asked))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
+from blindbayes.codebook.codebook import is_formula
 from blindbayes.data.encode import arrow_column, is_plain_array, plain_floats
 from blindbayes.data.frames import to_arrow
 from blindbayes.data.libraries import pa, pc
@@ -246,6 +247,8 @@ def looks_personal(values: Any, name: str) -> str | None:
     if not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
     values, counts = present.value_counts().flatten()  # match each distinct text once
+    if any(map(is_formula, values.to_pylist())):
+        return "formulas of a spreadsheet are among its values"
     if date_order(present, name) is not None:
         return DATES
     for what, pattern in _PATTERNS.items():

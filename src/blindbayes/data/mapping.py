@@ -31,6 +31,7 @@ from blindbayes.errors import ConfigError, DataError
 
 _LONGEST = 2000
 _ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # positions of year, month and day
+DATE_ORDERS = (*_ORDERS, "DMY or YMD", "MDY or YMD")  # dates with the year first match no other order
 _YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 _MONTH, _DAY = "(0?[1-9]|1[0-2])", "(0?[1-9]|[12][0-9]|3[01])"
 _DATES = {
@@ -250,8 +251,12 @@ class _Reader:
         if not value.type().is_string():
             raise self._refuse("a date is expected: dates, or texts such as 2024-12-31 (for others: date(x, 'DMY'))")
 
-        text = ibis.ifelse(value.re_search(_DATES[order]), value, ibis.null("string"))
-        year, month, day = (text.re_extract(_DATES[order], at) for at in _ORDERS[order])
+        def parts(order: str) -> list[Any]:
+            text = ibis.ifelse(value.re_search(_DATES[order]), value, ibis.null("string"))
+            return [text.re_extract(_DATES[order], at) for at in _ORDERS[order]]
+
+        read = [parts(each) for each in order.split(" or ")]  # no text has two of the orders that `DATE_ORDERS` combines
+        year, month, day = (first.coalesce(*others) if others else first for first, *others in zip(*read, strict=True))
         first = (year + "-" + month.lpad(2, "0") + "-01").cast("timestamp").epoch_seconds().cast("float64") / 86400
         timed = ibis.ifelse(value.re_search(_TIME), value, ibis.null("string"))
         hours, minutes = (timed.re_extract(_TIME, at).cast("float64") for at in (1, 2))
@@ -290,8 +295,8 @@ class _Reader:
             return self._column(given[0].value)
         if name == "date":
             order = given[1].value if len(given) == 2 and isinstance(given[1], ast.Constant) else "YMD"
-            if not isinstance(order, str) or order not in _ORDERS:
-                raise self._refuse("the order of a date is 'YMD', 'DMY' or 'MDY'")
+            if order not in DATE_ORDERS:
+                raise self._refuse(f"the order of a date is one of {', '.join(map(repr, DATE_ORDERS))}")
             return self._date(given[0], order)
         if name == "missing":
             value = self._value(given[0])

@@ -27,7 +27,7 @@ from blindbayes.wire import MALFORMED
 MAX_INVITATION_BYTES = PART_BYTES - SIGNATURE_BYTES - TAG_BYTES - 64
 MAX_REASON = 300
 
-State = Literal["waiting", "approved", "refused", "revoked"]
+State = Literal["waiting", "approved", "used up", "refused", "revoked"]
 
 
 class Invitation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -11,7 +13,7 @@ import msgspec
 from blindbayes.errors import ConfigError
 from blindbayes.study.agreement import Holdings
 from blindbayes.study.file import Deadlines, Estimation, Limits, Privacy
-from blindbayes.study.settings import SETTINGS, option_lines
+from blindbayes.study.settings import SETTINGS, label_of, option_lines
 from blindbayes.study.study import KINDS
 from blindbayes.study.tasks import registry as tasks
 from blindbayes.study.writing import ANYWHERE, APPLIES
@@ -23,6 +25,8 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "estimation": Estimation,
     "deadlines": Deadlines,
 }
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d+)?", re.ASCII)
+_COMMA = re.compile(r"\d+,\d+", re.ASCII)
 _OWN = ("reveal_to", "key", "duplicates")
 _ELSEWHERE = {"holds", "labelled", "candidates"}  # asked for in another way, or written in the file
 
@@ -39,7 +43,7 @@ class Field:
 
     @property
     def label(self) -> str:
-        return self.name.partition("__")[2].replace("_", " ")
+        return label_of(self.name.replace("__", "."))
 
     def read(self, text: str) -> Any:
         """Return the value that a text stands for. Raises `ConfigError` that says what was expected."""
@@ -53,7 +57,7 @@ class Field:
             return tuple(parts)
         if get_origin(kind) is dict:
             return tuple(self._pair(part) for part in parts)
-        return self._number(text) if kind in (int, float) else _answer(text)
+        return typed_number(text, self.label, kind) if kind in (int, float) else _answer(text)
 
     def _pair(self, text: str) -> tuple[str, Any]:
         name, sign, value = text.partition("=")
@@ -61,12 +65,21 @@ class Field:
             raise ConfigError(f"{self.label} is a list such as north = 4096, south = 4096")
         return name.strip(), _answer(value.strip())
 
-    def _number(self, text: str) -> int | float:
-        try:
-            return int(text) if plain_type(self.type) is int else float(text)
-        except ValueError:
-            what = "a whole number" if plain_type(self.type) is int else "a number, with a decimal point"
-            raise ConfigError(f"{self.label} is {what}") from None
+
+def typed_number(text: str, label: str, kind: type[int] | type[float] = float) -> Any:
+    """Return the number that a person typed. A comma is not guessed at: 0,5 and 1,000 mean different things by country."""
+    words = text.strip()
+    if _THOUSANDS.fullmatch(words):  # as pages show numbers
+        words = words.replace(",", "")
+    try:
+        number = kind(words)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        example = f": {words.replace(',', '.')}" if _COMMA.fullmatch(words) else ", such as 0.5"
+        what = "whole number, such as 1000" if kind is int else f"number with a decimal point{example}"
+        raise ConfigError(f"{label}: write a {what}")
+    return number
 
 
 def plain_type(kind: Any) -> Any:

@@ -57,7 +57,7 @@ class Approvals:
         self.require_next(study)
         folder, path = make_private_folder(self.folder), self.folder / f"{study.sha256}.runs"
         if runs is not None or self.roster_of(study.sha256) in (None, study.roster.sha256) or not path.exists():
-            write_whole(path, str(self._used(study.sha256) + (1 if runs is None else runs)).encode())
+            write_whole(path, str(self.used(study.sha256) + (1 if runs is None else runs)).encode())
         elif until is None:
             until = self.until(study.sha256)
         write_whole(folder / f"{study.sha256}.toml", study.to_toml().encode())
@@ -68,9 +68,10 @@ class Approvals:
     def runs_left(self, sha256: str) -> int:
         """Return how many more runs of a study are approved."""
         approved = self.find(sha256)
-        return 0 if approved is None or self.is_over(sha256) else max(0, approved[1] - self._used(sha256))
+        return 0 if approved is None or self.is_over(sha256) else max(0, approved[1] - self.used(sha256))
 
-    def _used(self, sha256: str) -> int:
+    def used(self, sha256: str) -> int:
+        """Return how many runs of a study began to compute here."""
         return sum(entry["study"] == sha256 for entry in self.audit.where("event", "computing"))
 
     def _runs(self, sha256: str) -> int | None:
@@ -342,4 +343,7 @@ class Decisions:
         reason = str(last.get("why") or "")[:MAX_SHARED_REASON] if shared else ""
         state = _STATES[last["event"]] if entries else "waiting"
         roster = str(last.get("roster") or study.sha256) if state == "approved" else study.roster.sha256
-        return Standing(study.sha256, roster, state, reason, len(entries))
+        used = self.approvals.used(study.sha256)
+        if state == "approved" and used and not self.approvals.runs_left(study.sha256):
+            state = "used up"
+        return Standing(study.sha256, roster, state, reason, len(entries) + used)

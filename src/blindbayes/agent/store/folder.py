@@ -152,6 +152,7 @@ class SiteFolder:
         The site that it succeeds is a site no longer: its site.toml is renamed before this one has its own.
         """
         require_name(name)
+        RunLedger.require_budget(epsilon, delta)  # before keys are made: what is refused leaves nothing behind
         make_private_folder(folder)
         identity = Identity.create(folder, name, address=address, passphrase=passphrase)
         home, facts = cls(folder.resolve(), config), {"identity": identity.card.identity.hex()}

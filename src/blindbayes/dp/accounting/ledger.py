@@ -125,9 +125,7 @@ class Ledger:
         owner: str = "",
     ) -> Ledger:
         """Create a ledger with its budget. Refuses a path that exists."""
-        ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
-        if ceiling <= 0 or not 0 <= failure < 1:
-            raise ConfigError("a budget has an epsilon above zero and a delta from 0 to below 1")
+        ceiling, failure = cls.require_budget(epsilon, delta)
         _require_filter(composition)
         if composition != "basic" and failure == 0:
             raise ConfigError(f"composition {composition!r} needs a delta above zero")
@@ -145,6 +143,14 @@ class Ledger:
         ledger = cls(path)
         ledger._chain.create("budget", fields)
         return ledger
+
+    @staticmethod
+    def require_budget(epsilon: Number, delta: Number = 0) -> tuple[Fraction, Fraction]:
+        """Return a budget as exact numbers. Raises `ConfigError` unless a ledger can have it."""
+        ceiling, failure = as_decimal(epsilon, "epsilon"), as_decimal(delta, "delta")
+        if ceiling <= 0 or not 0 <= failure < 1:
+            raise ConfigError("a budget has an epsilon above zero and a delta from 0 to below 1")
+        return ceiling, failure
 
     # -- reading ---------------------------------------------------------------------------------------------------------
 

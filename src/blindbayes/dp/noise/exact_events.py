@@ -39,7 +39,7 @@ _PLAIN_NUMBER = re.compile(r"\s*[+-]?(?:\d{1,1300}/\d{1,1300}|(?:\d{1,1300}\.?\d
 def fraction(value: Number, name: str = "value") -> Fraction:
     """Return the exact rational value; a float is taken at its exact binary value, so never rounded up."""
     if isinstance(value, str | Decimal) and not _PLAIN_NUMBER.fullmatch(str(value)):  # 1e999999999 would fill the memory
-        raise ConfigError(f"{name} must be a finite number of ordinary size")
+        raise ConfigError(f"{name} must be a number such as 0.5, with a decimal point and without separators of thousands")
     try:
         return Fraction(value)
     except (ValueError, OverflowError, TypeError, ZeroDivisionError) as error:
