@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import ibis
+import pyarrow as pa
 import pytest
 
-from blindbayes.agent.table_rules import ColumnRule, complete, named, parse_values, rule_form
+from blindbayes.agent.table_rules import ORDERS, ColumnRule, complete, named, parse_values, rule_form
+from blindbayes.data.mapping import DATE_ORDERS, mapped
 from blindbayes.errors import ConfigError
 
 FORMS = [
@@ -20,6 +23,7 @@ FORMS = [
     (ColumnRule("w", "lower"), "lower(w)"),
     (ColumnRule("born", "year"), "year(born)"),
     (ColumnRule("born", "month", "DMY"), "month(date(born, 'DMY'))"),
+    (ColumnRule("born", "month", "DMY or YMD"), "month(date(born, 'DMY or YMD'))"),
     (ColumnRule("born", "years", "MDY", "seen on"), "years(date(born, 'MDY'), date(col('seen on'), 'MDY'))"),
     (ColumnRule("a", "days", "YMD", "b"), "days(a, b)"),
     (ColumnRule("sex", values="m = male\nw = female", other="unknown"),
@@ -62,3 +66,11 @@ def test_a_column_that_a_rule_uses_stays_if_the_codebook_names_it() -> None:
 def test_hostile_expressions_are_shown_and_not_run() -> None:
     for text in ("__import__('os').system('x')", "(" * 5000, "a" * 100_000, "\x00", "lambda: 1"):
         assert rule_form(text) in (ColumnRule(reading="expression", expression=text), ColumnRule(text))
+
+
+@pytest.mark.parametrize("order", ["DMY", "MDY"])
+def test_dates_in_two_forms_are_read_together_and_never_as_each_other(order: str) -> None:
+    first = ["03.04.2024", "2023-05-06", "2023-12-13T08:00", "30.30.2024", "x", None]
+    table = mapped(ibis.memtable(pa.table({"day": first})), {"month": f"month(date(day, '{order} or YMD'))"})
+    assert table.to_pyarrow().column("month").to_pylist() == [4.0 if order == "DMY" else 3.0, 5.0, 12.0, None, None, None]
+    assert set(DATE_ORDERS) == {*ORDERS}

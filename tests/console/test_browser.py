@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
+from blindbayes.agent.runs.release import check_release
 from blindbayes.net.identity import speak
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import Split
@@ -63,6 +65,9 @@ def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_fini
         ada.says("Nothing was sent")
         for who in people.values():
             approve(who, study)
+        ada.see("/")
+        ada.says("every site has approved")
+        ada.page.get_by_role("link", name="Start a run").click()
         ada.press("Start a run")
         ada.page.wait_for_url(re.compile("/runs/[0-9a-f]{32}$"))
         loads = len(ada.requests)
@@ -71,6 +76,17 @@ def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_fini
         ada.page.get_by_role("link", name="See the release").click()
         ada.says("All files are as they were released")
         ada.says("Privacy statement")
+        with ada.page.expect_download() as download:
+            ada.page.get_by_role("link", name="Download the folder").click()
+        with zipfile.ZipFile(download.value.path()) as archive:  # whole: a site that has the cards can verify it
+            packed = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+        home = office.office.net.sites["north"].home
+        keys = {"north": office.office.net.sites["north"].identity.card.identity}
+        keys |= {name: card.identity for name, card in home.peers().items()}
+        assert check_release(packed, keys)[1].makers == ("north",)
+        with ada.page.context.expect_page() as annex:
+            ada.page.get_by_role("link", name="Annex to an impact assessment").click()
+        annex.value.get_by_role("heading", name="Retention and erasure").wait_for()
         ada.see("/ledger")
         ada.says("chain intact")
         entries = office.office.net.sites["south"].home.audit.where("event", "approved")
@@ -79,6 +95,7 @@ def test_three_sites_bring_a_study_compare_its_hash_approve_it_and_watch_it_fini
         ada.see(f"/studies/{study.sha256}")
         expect(ada.page.get_by_role("button", name="Start a run")).to_have_count(0)
         ada.says("all runs that were approved here have been made")
+        ada.says("The approved runs are used up at north, south, west")  # the others said so
 
 
 def test_a_refusal_is_written_down_and_told_to_who_asks_for_a_run(tmp_path: Path, person: People) -> None:
@@ -92,6 +109,9 @@ def test_a_refusal_is_written_down_and_told_to_who_asks_for_a_run(tmp_path: Path
         grace.press("Refuse")
         grace.says("Refused by Grace")
         ada = person(office, "north")
+        ada.see("/")
+        ada.says("west refused")
+        ada.says("no ethics vote yet")
         ada.see(f"/studies/{study.sha256}")
         ada.press("Start a run")
         ada.says("no ethics vote yet")

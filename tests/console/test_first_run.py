@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from playwright.sync_api import Browser
 
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.store.folder import SiteFolder
+from blindbayes.console.first_run import _require_free
 from blindbayes.console.invitations import invitation_of, invited, keep_cards
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity
@@ -42,7 +44,22 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             page.get_by_role("button", name="Create the site").click()
             page.get_by_text("a relative path counts from the new site's folder").wait_for()
             assert not (tmp_path / "north").exists()
-            errors.clear()  # the refused form
+            page.get_by_label("Table").fill("")
+            for typed, said in (
+                ("3,5", "Total privacy budget: write a number with a decimal point: 3.5"),
+                ("-1", "above zero"),
+            ):
+                page.get_by_label("Total privacy budget").fill(typed)
+                page.get_by_role("button", name="Create the site").click()
+                page.get_by_text(said).wait_for()
+            wrong = {"name": "i.toml", "mimeType": "text/plain", "buffer": b"cards = 3"}
+            page.get_by_label("Total privacy budget").fill("4")
+            page.get_by_label("Invitation").set_input_files(wrong)
+            page.get_by_role("button", name="Create the site").click()
+            page.get_by_role("alert").filter(has_not_text="above zero").wait_for()
+            assert not (tmp_path / "north").exists()  # a form that is refused leaves no half of a site
+            page.get_by_text("Name a file or database now").click()
+            errors.clear()  # the refused forms
             page.get_by_label("Table").fill(str(tmp_path / "visits.csv"))
             page.get_by_label("Total privacy budget").fill("4")
             invitation = {"name": "i.toml", "mimeType": "text/plain", "buffer": invitation_of([south]).encode()}
@@ -63,6 +80,22 @@ def test_a_newcomer_makes_a_site_from_an_invitation_and_pins_who_invited(tmp_pat
             assert not home.config.policy.exact_sums
         finally:
             process.terminate()
+
+
+@pytest.mark.parametrize("budget", ["3,5", "0", "-1", "nan", "many"])
+def test_a_budget_that_no_ledger_takes_leaves_nothing_behind(tmp_path: Path, budget: str) -> None:
+    with pytest.raises(ConfigError):
+        SiteFolder.create(tmp_path / "north", "north", config=SiteConfig(), epsilon=budget)
+    assert not (tmp_path / "north").exists()
+    SiteFolder.create(tmp_path / "north", "north", config=SiteConfig(), epsilon="3.5")
+
+
+def test_an_address_that_is_in_use_is_refused_while_the_form_is_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} is in use"):
+            _require_free(f"127.0.0.1:{port}")
+    _require_free(None)
 
 
 def test_an_invitation_trusts_nobody_and_cannot_replace_a_pin(tmp_path: Path) -> None:

@@ -12,16 +12,21 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+import blindbayes
 from blindbayes.agent import site_file
 from blindbayes.agent.approvals.people import Person as StaffMember
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.site_file import version_of
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.stricter import STRICTER, make_stricter
+from blindbayes.console.strings import EVENTS
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import hash_password
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import ConfigError
+from blindbayes.study.form import fields_of
+from blindbayes.study.settings import LABELS
+from blindbayes.study.study import KINDS
 from support.consoles import NAMES, Consoles
 
 from .conftest import Person
@@ -124,6 +129,27 @@ def test_of_two_changes_at_a_time_none_is_lost_in_silence(home: SiteFolder, monk
     assert len(refused) == 1
     assert "was changed since" in refused[0]
     assert len(home.audit.where("event", "setting changed")) == 1
+
+
+def test_a_decimal_comma_is_refused_and_not_read_as_thousands(tmp_path: Path) -> None:
+    home, _ = SiteFolder.create(tmp_path / "north", "north", config=SiteConfig(policy=Policy(max_epsilon_per_run=10.0)))
+    with pytest.raises(ConfigError, match=r"Maximum epsilon of a run: write a number with a decimal point: 0\.5"):
+        make_stricter(home, "policy.max_epsilon_per_run", "0,5", version_of(home.folder), "Ada")  # 5 would be looser
+    make_stricter(home, "policy.max_epsilon_per_run", "0.5", version_of(home.folder), "Ada")
+
+
+def test_every_rule_has_a_name_in_plain_words() -> None:
+    paths = [*STRICTER, *(name.replace("__", ".") for kind in KINDS for name in fields_of(kind) if "options" not in name)]
+    assert [path for path in paths if path not in LABELS] == []
+
+
+def test_the_log_names_every_event_that_the_package_writes() -> None:
+    source = Path(blindbayes.__file__).parent
+    written = set()
+    for path in source.rglob("*.py"):
+        written |= set(re.findall(r"""(?:audit\.append|context\.log)\(\s*"([a-z -]+)\"""", path.read_text(encoding="utf-8")))
+    assert len(written) > 40
+    assert sorted(written - set(EVENTS)) == []
 
 
 def test_every_rule_of_the_policy_can_be_made_stricter() -> None:

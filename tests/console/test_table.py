@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
+import msgspec
 from playwright.sync_api import expect
 
 from blindbayes.agent.config import SiteConfig
@@ -57,6 +58,24 @@ def test_without_a_study_the_page_lists_the_columns_and_offers_no_check(office: 
     assert "3 columns: class, colour, age" in page
     assert "Save and use this table" in page
     assert "Check all rows" not in page
+
+
+def test_a_table_that_does_not_serve_its_study_is_saved_with_a_warning(tmp_path: Path) -> None:
+    with Consoles(tmp_path, NAMES) as office:
+        home = office.office.net.sites["north"].home
+        wider = msgspec.structs.replace(SITE_BOOK, features=(*SITE_BOOK.features, Categorical("month", ("1", "2"))))
+        study = office.office.net.make_study(wider, title="Wider", privacy=Privacy(epsilon=1.0), deadlines=QUICK)
+        (home.folder / "studies").mkdir(exist_ok=True)
+        (home.folder / "studies" / f"{study.sha256}.toml").write_text(study.to_toml())
+        ada = office.sign_in("north")
+        given = {"csrf": csrf_of(office, ada), "source": "current", "study": study.sha256, "missing": "-99"}
+        form = urlencode(given | {"version": version_of(home.folder)})
+        answer = office.ask("north", "POST", "/table", form, headers=ada, token=False)
+        assert answer.status == 303, answer.text
+        page = office.ask("north", "GET", answer.headers["Location"], headers=ada, token=False).text
+        assert "Saved, but a run of this study would be refused" in page
+        assert "Missing: month" in page
+        assert "Go on to the study" not in page
 
 
 def test_a_rule_that_lacks_its_second_date_keeps_what_was_chosen(office: Consoles) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from blindbayes.agent.approvals.people import Person
@@ -263,6 +265,30 @@ def test_a_workbook_whose_packed_part_is_damaged_is_refused(tmp_path: Path, meth
     with pytest.raises(ConfigError, match="not a workbook"):
         upload.finish()
     upload.abandon()
+
+
+def test_a_parquet_file_whose_rows_unpack_to_more_than_the_limit_is_refused(tmp_path: Path) -> None:
+    folder = data_folder.DataFolder(tmp_path / "data", max_bytes=1 << 20, min_free_bytes=0)
+    bomb, fine = io.BytesIO(), io.BytesIO()
+    rows = pa.table({"class": ["x" * 1000] * 5000})
+    pq.write_table(rows, bomb, compression="zstd", use_dictionary=False)
+    pq.write_table(rows, fine, compression="zstd", use_dictionary=False, row_group_size=500)
+    for content, refusal in (
+        (bomb.getvalue(), "smaller row groups"),
+        (b"PAR1" * 9, "not a Parquet file"),
+        (fine.getvalue(), ""),
+    ):
+        assert len(content) < 1 << 18
+        upload = folder.begin("rows.parquet")
+        upload.write(content)
+        if refusal:
+            with pytest.raises(ConfigError, match=refusal):
+                upload.finish()
+            upload.abandon()
+            assert list((tmp_path / "data").iterdir()) == []
+        else:
+            upload.finish()
+    assert [each["name"] for each in folder.files()] == ["rows.parquet"]
 
 
 def test_forms_that_are_none_are_refused_in_short(office: Consoles) -> None:

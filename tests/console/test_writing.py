@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from blindbayes.agent.approvals.people import Person
-from blindbayes.agent.writing import WrittenDraft, compose, make_study
+from blindbayes.agent.writing import WrittenDraft, _is_wordy, compose, make_study, read_codebook
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
+from blindbayes.data.infer import draft_codebook
 from blindbayes.errors import BlindbayesError
 from blindbayes.net.identity import Card, Identity
 from blindbayes.study import checks
@@ -192,6 +194,50 @@ def test_a_draft_from_the_table_is_confirmed_before_a_study_is_made_of_it(office
     assert office.ask("north", "GET", f"/api/write/{key}").status == 404  # it is a study now
     log = office.office.net.sites["north"].home.audit
     assert [len(log.where("event", event)) for event in ("codebook drafted", "study written")] == [1, 1]
+
+
+def test_a_codebook_is_changed_as_a_table_of_its_columns(office: Consoles) -> None:
+    key = begin(office, text=BOOK.to_toml())
+    shown = office.ask("north", "GET", f"/api/write/{key}").json
+    assert [each["name"] for each in shown["columns"]] == ["colour", "age"]
+    fields = {**shown["texts"], "title": "Readmission", "codebook": shown["codebook"], "columns": "2", "classes": "ill\nwell"}
+    kept = {"column__0__keep": "yes", "column__0__values": "red\r\ngreen\r\n", "column__1__low": "18", "column__1__high": "110"}
+    added = {"added__name": "month", "added__values": "1\n2\n3"}
+
+    def saved(**more: str) -> tuple[int, str]:
+        answer = office.ask("north", "POST", f"/api/write/{key}", {"fields": {**fields, **more}})
+        return answer.status, answer.text
+
+    assert saved(**kept, column__1__keep="yes")[0] == 200
+    book = read_codebook(office.ask("north", "GET", f"/api/write/{key}").json["codebook"])
+    assert book.features == (Categorical("colour", ("red", "green")), Numeric("age", 18, 110))
+    fields["codebook"] = office.ask("north", "GET", f"/api/write/{key}").json["codebook"]
+    assert saved(**kept, **added)[0] == 200  # age is no longer ticked
+    changed = office.ask("north", "GET", f"/api/write/{key}").json
+    assert [each["name"] for each in changed["columns"]] == ["colour", "month"]
+    assert "column__0__values" not in changed["texts"]
+    fields["codebook"] = changed["codebook"]
+    for wrong, said in (
+        ({"column__0__values": "red"}, "keep one"),
+        ({"column__0__keep": "yes", "column__0__values": "red\nred"}, "occurs twice"),
+        ({"column__0__keep": "yes", "added__name": "age", "added__low": "0,5", "added__high": "9"}, "decimal point: 0.5"),
+        ({"column__0__keep": "yes", "added__name": "age"}, "list its values"),
+        ({"column__0__keep": "yes", "column__0__values": "=HYPERLINK(1)\nred"}, "formula"),
+    ):
+        status, text = saved(**wrong)
+        assert (status, said in text) == (400, True), text
+    assert office.ask("north", "GET", f"/api/write/{key}").json["codebook"] == fields["codebook"]
+
+
+def test_a_draft_leaves_formulas_out_and_points_at_free_text(tmp_path: Path) -> None:
+    notes = ["", '=HYPERLINK("http://x.example")', "red", "@SUM(A1)"] * 10
+    remarks = ["fell in the bath at night again", "no", "yes", "call 0170 5554321"] * 10
+    table = pa.table({"class": ["ill", "well"] * 20, "note": notes, "remark": remarks, "colour": ["red", "blue"] * 20})
+    made = draft_codebook(table, "class", max_rows=1000)
+    assert "formulas" in made.left_out["note"]
+    with pytest.raises(BlindbayesError, match="may be a formula"):
+        Codebook("class", ("ill", "well"), (Categorical("note", ("=f(x)", "red")),))
+    assert [any(map(_is_wordy, each.values)) for each in made.codebook.features] == [True, False]
 
 
 def test_a_data_dictionary_becomes_a_codebook_and_a_wrong_one_is_refused(office: Consoles) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import io
 import json
 import re
+import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -30,6 +33,8 @@ from blindbayes.console.uploads import UPLOAD, receive_table
 from blindbayes.console.views import badges
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import read_folder
+from blindbayes.report.checksums import CHECKSUMS, verify_files
+from blindbayes.report.dpia import annex_page, read_documents
 from blindbayes.report.leakage import describe_label
 from blindbayes.report.prose import to_html
 from blindbayes.report.theme import templates, theme_css
@@ -115,6 +120,8 @@ class Pages:
             Route("/events", self._events),
             Route(UPLOAD, self._upload, methods=["POST"]),
             Route("/releases/{run}/files/{name:path}", self._release_file),
+            Route("/releases/{run}/annex.html", self._annex),
+            Route("/releases/{run}/release.zip", self._release_archive),
             Route("/card.toml", self._card),
             Route("/invitation.toml", self._invitation),
             *(self._view(call) for call in CALLS if isinstance(call, View) and call.page),
@@ -216,16 +223,49 @@ class Pages:
         answer.delete_cookie(cookie_name(request))
         return answer
 
-    async def _release_file(self, request: Request) -> Response:
-        def read() -> dict[str, bytes]:
-            place = self._agent.home.folder / "releases" / require_run_id(request.path_params["run"])
-            if not place.is_dir():
-                raise ConfigError("this site has no release of that run")
-            return read_folder(place)
+    def _release(self, request: Request) -> dict[str, bytes]:
+        place = self._agent.home.folder / "releases" / require_run_id(request.path_params["run"])
+        if not place.is_dir():
+            raise ConfigError("this site has no release of that run")
+        return read_folder(place)
 
+    async def _annex(self, request: Request) -> Response:
+        """Answer with the annex to an impact assessment, made from the files of a release now."""
+
+        def page() -> str:
+            release = self._release(request)
+            verify_files(release)
+            return annex_page(read_documents(release), hashlib.sha256(release[CHECKSUMS]).hexdigest())
+
+        try:
+            text = await asyncio.to_thread(page)
+        except BlindbayesError as error:
+            return PlainTextResponse(str(error), 404)
+        return HTMLResponse(text, headers={"content-security-policy": _SANDBOX})
+
+    async def _release_archive(self, request: Request) -> Response:
+        """Answer with the whole folder of a release, unless one of its files stays at this site."""
+
+        def pack() -> bytes:
+            release, name = self._release(request), request.path_params["run"][:8]
+            if not all(map(may_download, release)):
+                raise ConfigError("a file of this release holds keys of this site's rows: the folder stays at this site")
+            packed = io.BytesIO()
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path, content in sorted(release.items()):
+                    archive.writestr(zipfile.ZipInfo(f"release-{name}/{path}"), content, zipfile.ZIP_DEFLATED)
+            return packed.getvalue()
+
+        try:
+            content = await asyncio.to_thread(pack)
+        except BlindbayesError as error:
+            return PlainTextResponse(str(error), 404)
+        return _attachment(content, f"release-{request.path_params['run'][:8]}.zip")
+
+    async def _release_file(self, request: Request) -> Response:
         name = request.path_params["name"]
         try:
-            release = await asyncio.to_thread(read)
+            release = await asyncio.to_thread(self._release, request)
         except BlindbayesError as error:
             return PlainTextResponse(str(error), 404)
         if name not in release or not may_download(name):

@@ -95,6 +95,12 @@ EVENTS = {
     "invitation": "another site sent an invitation to a study",
     "invitation sent": "an invitation to a study was sent",
     "reloaded": "the settings were reloaded",
+    "acknowledged": "a person accepted the state of a restored folder",
+    "backed up": "a backup was made",
+    "restored": "the folder was restored from a backup",
+    "release removed": "an old release was deleted",
+    "rotated": "the connection keys were renewed",
+    "signed change": "a change of a study's parties was signed",
 }
 
 

@@ -27,6 +27,7 @@ TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xls", ".xlsb", "
 """Endings of tables that can be uploaded; packed ones are unpacked first, so that a small file cannot become a large one."""
 
 _CHOSEN = (*TABLES, ".gz", ".bz2", ".zst", ".xz", ".zip", ".duckdb")
+_PARQUET = (".parquet", ".pq")
 _WORKBOOKS = (".xlsx", ".xlsb", ".ods")
 _NAME = re.compile(r"[^\W_][\w .()+-]{0,119}")
 _DRAFT = ".upload-"
@@ -143,6 +144,8 @@ class Upload:
             raise ConfigError("the file is empty; nothing was stored")
         if self.path.suffix.lower() in _WORKBOOKS:
             _require_small(self._draft, self.data.max_bytes)
+        if self.path.suffix.lower() in _PARQUET:
+            _require_small_groups(self._draft, self.data.max_bytes)
         with _full_disk():
             os.replace(self._draft, self.path)
             sync(self.path.parent)
@@ -178,3 +181,19 @@ def _require_small(path: Path, max_bytes: int) -> None:
                             raise TooLarge("the workbook unpacks to more than this site's limit; nothing was stored")
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):
         raise ConfigError("the file is not a workbook that can be read; nothing was stored") from None
+
+
+def _require_small_groups(path: Path, max_bytes: int) -> None:
+    """Raise `TooLarge` if a row group of a Parquet file, which is read as a whole, states that it unpacks to more."""
+    from blindbayes.data.libraries import pa, pq
+
+    try:
+        facts = pq.read_metadata(path)
+        largest = max((facts.row_group(at).total_byte_size for at in range(facts.num_row_groups)), default=0)
+    except (pa.ArrowException, OSError, ValueError):
+        raise ConfigError("the file is not a Parquet file that can be read; nothing was stored") from None
+    if largest > max_bytes:
+        raise TooLarge(
+            "a row group of the Parquet file unpacks to more than this site's limit (max_upload_mb under [console] in "
+            "site.toml); nothing was stored. Write it with smaller row groups"
+        )
