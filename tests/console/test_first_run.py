@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.console.first_run import _require_free
+from blindbayes.console.first_run import require_free
 from blindbayes.console.invitations import invitation_of, invited, keep_cards
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity
@@ -94,8 +94,8 @@ def test_an_address_that_is_in_use_is_refused_while_the_form_is_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} is in use"):
-            _require_free(f"127.0.0.1:{port}")
-    _require_free(None)
+            require_free(f"127.0.0.1:{port}")
+    require_free(None)
 
 
 def test_an_invitation_trusts_nobody_and_cannot_replace_a_pin(tmp_path: Path) -> None:

@@ -176,6 +176,11 @@ def test_a_messy_table_is_brought_in_by_clicks_from_upload_to_a_dry_run_that_pas
         ada.press("Save and use this table")
         ada.says("Saved. The table is in use")
         expect(page.get_by_label("Column for sex")).to_have_value("Geschlecht")  # the page shows what was saved
+        ada.see("/table")  # a later look: the saved rules are there, not lost by saving again
+        ada.press("Read its columns")
+        expect(page.get_by_label("Column for sex")).to_have_value("Geschlecht")
+        expect(page.get_by_label("Leave other columns unread")).to_be_checked()
+        ada.see(f"/table?study={study.sha256}")
         page.get_by_role("link", name="Go on to the study").click()
         ada.press("Dry run on this site's data")
         ada.says("The rows of this site fit the study")

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes.agent.approvals.people import Person
-from blindbayes.agent.writing import WrittenDraft, _is_wordy, compose, make_study, read_codebook
+from blindbayes.agent.writing import WrittenDraft, compose, is_wordy, make_study, read_codebook
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.data.infer import draft_codebook
@@ -237,7 +237,7 @@ def test_a_draft_leaves_formulas_out_and_points_at_free_text(tmp_path: Path) -> 
     assert "formulas" in made.left_out["note"]
     with pytest.raises(BlindbayesError, match="may be a formula"):
         Codebook("class", ("ill", "well"), (Categorical("note", ("=f(x)", "red")),))
-    assert [any(map(_is_wordy, each.values)) for each in made.codebook.features] == [True, False]
+    assert [any(map(is_wordy, each.values)) for each in made.codebook.features] == [True, False]
 
 
 def test_a_data_dictionary_becomes_a_codebook_and_a_wrong_one_is_refused(office: Consoles) -> None:

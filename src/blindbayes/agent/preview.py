@@ -98,6 +98,7 @@ def again(home: SiteFolder, study: StudyFile) -> list[str]:
             lines.append(changed_data.sentence)
     if starts and opens.epsilon:
         lines.append(
-            f"Each run is charged to this site's ledger, at most epsilon {opens.epsilon:g}; with --base it may be less."
+            f"Each run is charged to this site's ledger, at most epsilon {opens.epsilon:g}. "
+            "A run that adds to an earlier one may cost less."
         )
     return lines

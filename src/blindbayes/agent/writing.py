@@ -114,13 +114,30 @@ def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, 
     table, missing = read_public(source, text=(target,), max_rows=MAX_SAMPLE)
     made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS, missing=missing)
     listed = (each for each in made.codebook.features if isinstance(each, Categorical))
-    wordy = [each.name for each in listed if any(map(_is_wordy, each.values))]
+    wordy = [each.name for each in listed if any(map(is_wordy, each.values))]
     notes = [f"{name} was left out: {why}" for name, why in made.left_out.items()]
     return made.to_toml(), (*notes, *(f"{name}: look at its values, some read like free text" for name in wordy))
 
 
-def _is_wordy(value: str) -> bool:
+def is_wordy(value: str) -> bool:
+    """Return True for a value that reads like free text."""
     return len(value.split()) > 4 or _NUMBER_IN_TEXT.search(value) is not None
+
+
+def columns_of(book: Codebook) -> list[dict[str, Any]]:
+    """Return the columns of a codebook for the table in which `edited_codebook` takes them back."""
+    rows = []
+    for feature in book.features:
+        row: dict[str, Any] = {"name": feature.name, "kind": type(feature).__name__.lower()}
+        if isinstance(feature, Categorical):
+            row["listed"] = list(feature.values)
+        elif isinstance(feature, Numeric):
+            row |= {
+                end: f"{bound:g}" if float(f"{bound:g}") == bound else repr(bound)
+                for end, bound in (("low", feature.low), ("high", feature.high))
+            }
+        rows.append(row)
+    return rows
 
 
 def edited_codebook(text: str, fields: Mapping[str, str]) -> str:

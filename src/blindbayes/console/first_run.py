@@ -45,7 +45,7 @@ class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     invitation: str | None = None
 
 
-def _require_free(listen: str | None) -> None:
+def require_free(listen: str | None) -> None:
     """Raise while the form is open if the agent could not listen there: later nobody would see it without a terminal."""
     host, _, port = (listen or "").rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -134,7 +134,7 @@ class FirstRun:
         address = form.address.strip()
         host, _, port = address.rpartition(":")
         listen = (address if host in _LOOPBACK else f"0.0.0.0:{port}") if address else None
-        _require_free(listen)
+        require_free(listen)
         config = SiteConfig(
             listen=listen,
             operator=self.address,

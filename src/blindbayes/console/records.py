@@ -300,7 +300,7 @@ def settings(context: Context) -> dict[str, Any]:
 
 def _meaning(path: str) -> str:
     """Return what a setting does, with the values as the page shows them."""
-    line = re.sub(r"\b(true|false)\b", lambda found: {"true": "yes", "false": "no"}[found[0]], line_of(path))
+    line = re.sub(r"\b(true|false)\b", lambda word: {"true": "yes", "false": "no"}[word[0]], line_of(path))
     return line[:1].upper() + line[1:] + "." if line else ""
 
 

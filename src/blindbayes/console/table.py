@@ -155,6 +155,9 @@ async def again(context: Context, fields: dict[str, Any]) -> dict[str, Any]:
 async def columns(context: Context, request: TableSettings) -> dict[str, Any]:
     """Compare the columns of a table with those of a study's codebook; names and types, no value of a row"""
     given = msgspec.structs.replace(request, show=())
+    if given.source == "current" and not given.map:  # the first look: as the table is read now
+        saved = table_setup.current_settings(context.agent.home)
+        given = msgspec.structs.replace(given, map=saved.map, extra_columns=saved.extra_columns)
     return await _facts(context, given, compared=await _compared(context, given))
 
 

@@ -362,11 +362,11 @@ def _answered(context: Context) -> tuple[list[dict[str, str]], list[dict[str, st
         state = _state_of(home, file)
         if state not in ("waiting", "approved") or context.agent.name not in file.names:
             continue
-        said = answers(context, sha256)
+        replies = answers(context, sha256)
         named = {"study": sha256, "title": file.title}
-        if not said["waits_for"] and home.approvals.runs_left(sha256):
+        if not replies["waits_for"] and home.approvals.runs_left(sha256):
             agreed.append(named)
-        others = [row for row in said["answers"] if row["site"] in said["declined"] and not row["mine"]]
+        others = [row for row in replies["answers"] if row["site"] in replies["declined"] and not row["mine"]]
         declined += [
             {**named, **{name: str(row[name] or "") for name in ("site", "state", "reason", "time")}} for row in others
         ]

@@ -9,7 +9,6 @@ import msgspec
 
 from blindbayes.agent import writing
 from blindbayes.agent.writing import Drafts, WrittenDraft
-from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.console.calls import Context, Missing
 from blindbayes.disclosure.plain import plain_words
 from blindbayes.errors import BlindbayesError, ConfigError
@@ -49,7 +48,7 @@ _FORMATS = {
     "sdmx": "SDMX structure message (XML or JSON)",
 }
 _ELSEWHERE = {"title", "kind", "codebook", "columns", "classes"}  # fields that are no texts of the draft
-_OF_BOOK = ("column__", "added__")
+_BOOK_FIELDS = ("column__", "added__")
 _MAX_LISTED = 150  # features with a field of their own
 _MAX_TEXT = 2000
 
@@ -153,7 +152,7 @@ async def draft(context: Context, draft: str) -> dict[str, Any]:
         "first": [_shown(fields[name]) for name in first],
         "more": [_shown(field) for name, field in fields.items() if name not in first],
         "hosts": {} if composed is None or errors else dict(composed.study().hosts),
-        "columns": _columns(book),
+        "columns": [] if book is None or len(names) > _MAX_LISTED else writing.columns_of(book),
         "classes": [] if book is None else list(book.classes),
         "errors": errors,
         "unplaced_names": [name for name in errors if name not in shown],
@@ -162,24 +161,6 @@ async def draft(context: Context, draft: str) -> dict[str, Any]:
         "may_sign": not context.user.roles or "steward" in context.user.roles,
         "summary": "" if composed is None or errors else _summary(composed),
     }
-
-
-def _columns(book: Codebook | None) -> list[dict[str, Any]]:
-    """Return the columns of a codebook for the table in which they are changed; none for a wide one."""
-    if book is None or len(book.features) > _MAX_LISTED:
-        return []
-    rows = []
-    for feature in book.features:
-        row: dict[str, Any] = {"name": feature.name, "kind": type(feature).__name__.lower()}
-        if isinstance(feature, Categorical):
-            row["listed"] = list(feature.values)
-        elif isinstance(feature, Numeric):
-            row |= {
-                end: f"{bound:g}" if float(f"{bound:g}") == bound else repr(bound)
-                for end, bound in (("low", feature.low), ("high", feature.high))
-            }
-        rows.append(row)
-    return rows
 
 
 def _shown(field: Field) -> dict[str, Any]:
@@ -194,7 +175,7 @@ def _summary(composed: Draft) -> str:
 def _saved(written: WrittenDraft, fields: dict[str, str]) -> WrittenDraft:
     """Return the draft with the fields of its form; a checkbox that is not ticked is not sent."""
     texts = {
-        name: text[:_MAX_TEXT] for name, text in fields.items() if name not in _ELSEWHERE and not name.startswith(_OF_BOOK)
+        name: text[:_MAX_TEXT] for name, text in fields.items() if name not in _ELSEWHERE and not name.startswith(_BOOK_FIELDS)
     }
     kind = fields.get("kind", written.kind)
     if kind not in KIND_SENTENCES:
