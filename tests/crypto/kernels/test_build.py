@@ -190,7 +190,7 @@ def test_kernels_under_the_address_and_undefined_behaviour_sanitizers(clone):
     source.write_text(kept)
     built = python("-m", "blindbayes.crypto.kernels.build", *SANITIZED, PYTHONPATH=str(clone / "src"))
     assert built.stdout == f"kernels: {', '.join(build.native_sets())}\n"
-    here = under_sanitizers(clone, "-c", "from blindbayes import kernels; print(*kernels.available())").stdout.split()
+    here = under_sanitizers(clone, "-c", "from blindbayes.crypto import kernels; print(*kernels.available())").stdout.split()
     assert here == list(kernels.available() or here)  # what the processor has, and no set fewer
     suite = [
         str(ROOT / "tests/crypto/kernels" / name)
