@@ -81,10 +81,9 @@ def chi_square(counted: np.ndarray, expected: np.ndarray) -> float:
     return float(stats.chi2.sf(((counted - expected) ** 2 / expected).sum(), len(expected) - 1)) if len(expected) > 1 else 1.0
 
 
-@pytest.mark.parametrize("like", ["population", "model"])
-def test_marginals_of_the_rows_are_the_stated_ones_up_to_sampling_error(private: PrivateNaiveBayes, like: str) -> None:
-    source = Synthesizer(private, like=like)  # type: ignore[arg-type]
-    rows = source.rows(40_000, coins(like))
+def test_marginals_of_the_rows_are_the_stated_ones_up_to_sampling_error(private: PrivateNaiveBayes) -> None:
+    source = Synthesizer(private)
+    rows = source.rows(40_000, coins("population"))
     assert min(p_values(source, rows)) > ALPHA
     shares = [rows.column(source.codebook.target).to_pylist().count(label) / rows.num_rows for label in source.codebook.classes]
     assert np.abs(shares - source.shares).max() < 5 * 0.5 / np.sqrt(rows.num_rows)  # five deviations, at most
@@ -128,11 +127,10 @@ def test_law_on_a_grid_has_the_moments_that_were_asked_for() -> None:
         assert abs(law @ (points - mean) ** 2 - variance) <= 1e-5 * width**2
 
 
-@pytest.mark.parametrize("like", ["population", "model"])
 def test_model_trained_on_the_rows_reaches_98_percent_of_the_accuracy_of_the_release(
-    data: tuple[Codebook, pa.Table, pa.Table], private: PrivateNaiveBayes, like: str
+    data: tuple[Codebook, pa.Table, pa.Table], private: PrivateNaiveBayes
 ) -> None:
-    rows = Synthesizer(private, like=like).rows(50_000, coins(like))  # type: ignore[arg-type]
+    rows = Synthesizer(private).rows(50_000, coins("population"))
     again = NaiveBayes(data[0]).fit(rows)
     labels = data[2].column(data[0].target).to_pylist()
     accuracy = [float(np.mean(each.predict(data[2]) == np.array(labels))) for each in (private, again)]

@@ -8,16 +8,15 @@ What is drawn: the class by its share; then, for each feature by itself, missing
 (optional features), a category or cell by P(value | class), a number evenly within its cell, or on the grid between the
 bounds by the exponential of a parabola that has its mean and variance.
 
-A private model of one table may be more than its marginals: a selected rule or a weight of a feature moves P(value | class)
-and the prior away from the population. So there are two sources. "population" takes shares and tables as estimated from the
-released noisy tables; "model" takes the prior and the tables by which the release scores.
+A private model of one table may be more than its marginals: a selected rule moves P(value | class) and the prior away from
+the population. Rows and marginals describe the population: shares and tables as estimated from the released noisy tables.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +48,6 @@ MEASUREMENTS = "blindbayes.measurements/1"
 _BITS = 40  # of each uniform number: sums with a class's index stay exact up to 2^13 classes
 _MAX_GRID = 1 << 16  # a number with more grid points is drawn by inverting its normal distribution
 _NEWTON_STEPS, _MOMENT_ERROR = 60, 1e-6
-Like = Literal["population", "model"]
 
 
 def require_private(model: BaseNaiveBayes, *, allow_exact: bool) -> None:
@@ -82,24 +80,19 @@ class Synthesizer:
     ----------
     model : NaiveBayes or PrivateNaiveBayes
         A fitted model, for example of `load`.
-    like : {"population", "model"}, default="population"
-        Whether the rows describe the population, or make a classifier that is trained on them decide as the release does. It
-        makes a difference for a private model that selected rules or weighed features.
     allow_exact : bool, default=False
         Agree to rows from a model that is not private.
     """
 
-    def __init__(self, model: BaseNaiveBayes, *, like: Like = "population", allow_exact: bool = False) -> None:
+    def __init__(self, model: BaseNaiveBayes, *, allow_exact: bool = False) -> None:
         require_private(model, allow_exact=allow_exact)
-        if like not in ("population", "model"):
-            raise ConfigError("like is population or model")
         record = self._record = model._record()
         self.codebook = record.parameters.codebook
         self.statistics = record.statistics
         self.private = record.privacy is not None
-        parameters = record.parameters if like == "model" else _estimated(record)
+        parameters = _estimated(record)
         counted = np.exp(parameters.log_prior)
-        if like == "population" and record.statistics is not None and record.statistics.class_counts.max() > 0:
+        if record.statistics is not None and record.statistics.class_counts.max() > 0:
             counted = np.maximum(record.statistics.class_counts.astype(np.float64), 0.0)
         self.shares: FloatArray = counted / counted.sum()
         self._columns = {

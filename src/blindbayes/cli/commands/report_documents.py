@@ -96,13 +96,6 @@ def dpia(release: str, cover_path: Path | None, out: Path, as_json: bool) -> Non
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also write the noisy tables with their noise as JSON, for estimators such as mbi.",
 )
-@click.option(
-    "--like",
-    type=click.Choice(["population", "model"]),
-    default="population",
-    show_default=True,
-    help="Rows that describe the population, or rows on which a classifier learns to decide as the release does.",
-)
 @click.option("--allow-exact", is_flag=True, help="Agree to rows of a model without privacy, which reveal its counts.")
 @JSON
 def synthetic(
@@ -111,7 +104,6 @@ def synthetic(
     out: Path,
     marginals_path: Path | None,
     measurements_path: Path | None,
-    like: str,
     allow_exact: bool,
     as_json: bool,
 ) -> None:
@@ -135,7 +127,7 @@ def synthetic(
         raise ConfigError("two of the files to write have the same name: rows, notes, marginals and measurements need one each")
     for path in targets:
         require_new_path(path)
-    source = Synthesizer(model, like=like, allow_exact=allow_exact)  # type: ignore[arg-type]
+    source = Synthesizer(model, allow_exact=allow_exact)
     rows = source.rows(number) if number else None
     noisy = None if measurements_path is None else source.measurements()
 
@@ -148,13 +140,13 @@ def synthetic(
     lines = [f"marginals: {table_path}"]
     if rows is not None:
         write_whole(out, csv_of(columns(rows)), private=False)
-        text = [f"{number} synthetic rows, drawn from the model file with SHA-256 {digest} (like the {like}).", *source.notes]
+        text = [f"{number} synthetic rows, drawn from the model file with SHA-256 {digest}.", *source.notes]
         write_whole(notes_path, ("\n".join(text) + "\n").encode(), private=False)
         lines.append(f"{number:,} synthetic rows: {out} (about them: {notes_path})")
     if noisy is not None and measurements_path is not None:
         write_whole(measurements_path, (json.dumps(noisy, indent=1, allow_nan=False) + "\n").encode(), private=False)
         lines.append(f"measurements: {measurements_path}")
-    facts = {"model": digest, "rows": number, "like": like, "files": [str(path) for path in targets], "notes": source.notes}
+    facts = {"model": digest, "rows": number, "files": [str(path) for path in targets], "notes": source.notes}
     print_result(facts, [*lines, *source.notes], as_json=as_json)
 
 
