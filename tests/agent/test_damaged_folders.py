@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.config import SiteConfig
+from blindbayes.agent.runs.folders import RunFolders
+from blindbayes.agent.runs.role_runner import RoleRunner
 from blindbayes.agent.store import backup as backups
 from blindbayes.agent.store.backup import acknowledge, backup, restore
 from blindbayes.agent.store.folder import SiteFolder, sole_agent
-from blindbayes.errors import ConfigError, LedgerError
+from blindbayes.errors import ConfigError, LedgerError, LocalProtocolError
 from blindbayes.study.file import Deadlines, Privacy
 from support.sites import BOOK, Office, bounded
 
@@ -126,3 +131,25 @@ def test_an_interrupted_backup_leaves_no_file_and_no_log_entry(tmp_path: Path, m
     assert len(home.audit.where("event", "backed up")) == 1
     with pytest.raises(ConfigError, match="exists already"):
         backup(home, out, PHRASE)
+
+
+def test_a_run_that_computed_and_lost_its_journal_draws_no_other_coins(tmp_path: Path) -> None:
+    """What it opened would be opened twice, with other noise, and paid for once."""
+    study, home = "5" * 64, SimpleNamespace(runs=RunFolders(tmp_path), config=SiteConfig())
+    home.history = SimpleNamespace(has_computed=lambda run_id: True)
+    task = SimpleNamespace(digest=lambda name: b"d" * 32)
+    roster = SimpleNamespace(sha256=study)
+    runner = SimpleNamespace(_home=home, _run_id="ab" * 16, _work=SimpleNamespace(task=task), name="north")
+    runner.study = SimpleNamespace(roster=roster, sha256=study)
+    with pytest.raises(LocalProtocolError, match="its journal is gone"):
+        RoleRunner._open_journal(cast(RoleRunner, runner), bytes(32), {})
+    assert not (tmp_path / ("ab" * 16) / "north").exists()
+
+
+@pytest.mark.parametrize("state", ["burned", "stopped", "failed", "done"])
+def test_following_a_run_ends_with_it_whatever_its_end(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that a restart had burned was asked for 50 times a second, for ever (found by tests/system)."""
+    client = object.__new__(OperatorClient)
+    answers = iter(({"run": "ab", "state": "running", "text": "2 of 3 sites"}, {"run": "ab", "state": state, "text": state}))
+    monkeypatch.setattr(client, "call", lambda *_: next(answers), raising=False)
+    assert client.follow({"run": "ab", "state": "reading", "text": "reading"})["state"] == state

@@ -12,6 +12,7 @@ from audits.everything import audit
 from blindbayes.cli.commands.audit import show
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import DRAWS
+from support.results import store
 
 
 def main() -> None:
@@ -19,10 +20,13 @@ def main() -> None:
     parser.add_argument("--epsilon", default="1", help="the claim under test")
     parser.add_argument("--delta", type=float, default=1e-6, help="its delta, for Gaussian noise")
     parser.add_argument("--draws", type=int, default=DRAWS, help="samples per table")
+    parser.add_argument("--store", action="store_true", help="record the verdict for docs/what-we-tried.md")
     chosen = parser.parse_args()
     coins = Coins.seeded(Coins.fresh_seed())
     report = audit(coins, epsilon=chosen.epsilon, delta=chosen.delta, draws=chosen.draws)
     show(report)
+    if chosen.store:
+        store("audits", {"verdict": report.verdict, "epsilon": chosen.epsilon})
     sys.exit(0 if report.verdict == "not refuted" else 4)
 
 

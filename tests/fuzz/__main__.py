@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -37,6 +38,8 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--store", action="store_true", help="record the counts for docs/what-we-tried.md")
     options = parser.parse_args()
+    for each in (signal.SIGINT, signal.SIGTERM):  # in the background, too
+        signal.signal(each, signal.default_int_handler)
     begun, found = time.process_time(), 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stderr(stack.enter_context(Path(os.devnull).open("w"))))  # events of the agent
@@ -50,6 +53,8 @@ def main() -> int:
             before = fuzzer.inputs
             try:
                 fuzzer.run(min(BATCHES * fuzzer.target.rounds, options.inputs - total))
+            except KeyboardInterrupt:
+                break  # the counts so far
             except FoundError as problem:
                 found += 1
                 left = [each for each in left if each is not fuzzer]
@@ -59,6 +64,7 @@ def main() -> int:
                 fuzzer.fresh = [short]
                 fuzzer.keep()
             total += fuzzer.inputs - before
+        total = sum(each.inputs for each in active)
         kept = sum(each.keep() for each in active) if options.keep else 0
     for each in fuzzers:
         print(f"{each.inputs:9,d} inputs {each.refused:9,d} refused {each.cpu_seconds:7.1f} CPU s  {each.target.name}")

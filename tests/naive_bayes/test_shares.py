@@ -149,3 +149,12 @@ def test_a_batch_that_was_paid_resumes_for_nothing_and_does_not_grow(tmp_path):
         with pytest.raises(PrivacyError, match="for fewer instances"):
             refuse(3, "run")
     assert mine.spent == 2
+
+
+def test_a_record_of_charges_that_is_older_than_the_sites_log_is_not_believed(tmp_path):
+    mine = share(5)
+    mine.save(tmp_path / "a.share")
+    budget = 5
+    with pytest.raises(PrivacyError):
+        mine.charge(1, known=budget)
+    mine.charge(1, known=budget - 1)

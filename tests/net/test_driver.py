@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerLost, PeerProtocolError
 from blindbayes.net.driver import Finished
-from blindbayes.net.envelope import Sealed, unpack
-from blindbayes.net.journal import _HEAD_BYTES
+from blindbayes.net.envelope import Sealed, Session, unpack
+from blindbayes.net.journal import _HEAD_BYTES, Journal
+from blindbayes.net.link import Link
 from blindbayes.net.sessions import Timing
 from blindbayes.net.states import Peer
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all, send_all
@@ -103,6 +105,40 @@ def test_large_messages_travel_in_parts(tmp_path: Path) -> None:
         assert sums[0] == sums[1] == sums[2]
 
     bounded(test)
+
+
+def test_a_message_is_on_disk_before_it_is_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sender forgets it then: a machine that loses power at this moment could not go on."""
+    commit, seal_out, synced, acked = Journal.commit, Link._seal_out, dict[Journal, dict[str, int]](), []
+
+    def committed(journal: Journal) -> None:
+        reached = {peer: journal.count(peer) for peer in NAMES}
+        commit(journal)
+        synced[journal] = reached
+
+    async def sealed_out(link: Link, session: Session, step: str, body: bytes, **part: int) -> bool:
+        if step == "ack":
+            acked.append((msgspec.msgpack.decode(body), synced[link._journal][link.pair.peer]))
+        return await seal_out(link, session, step, body, **part)
+
+    monkeypatch.setattr(Journal, "commit", committed)
+    monkeypatch.setattr(Link, "_seal_out", sealed_out)
+
+    async def test() -> None:
+        mesh = Mesh(tmp_path, NAMES)
+        held = {"south"}  # its messages are lost until others were acknowledged: the roles cannot go on, and commit nothing
+
+        def losing(sender: str, to: str, frame: bytes) -> list[bytes]:
+            if len(acked) > 1:
+                held.clear()
+            return [] if sender in held and _is_data(frame) else [frame]
+
+        mesh.hub.alter = losing
+        values(await mesh.run(dict.fromkeys(NAMES, rounds)))
+
+    bounded(test)
+    assert len(acked) > 3
+    assert all(have <= on_disk for have, on_disk in acked)
 
 
 @pytest.mark.parametrize("victim", NAMES)

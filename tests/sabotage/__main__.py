@@ -13,8 +13,12 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from runner import Sabotage, load, outcome
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.results import store
 
 
 def main() -> int:
@@ -23,6 +27,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--part", default="1/1", help="K/N: every Nth one, beginning with the Kth")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--store", action="store_true", help="record the counts for docs/what-we-tried.md")
     options = parser.parse_args()
     first, step = map(int, options.part.split("/"))
     chosen = [each for each in load() if not options.words or any(word in each.name + each.file for word in options.words)]
@@ -33,6 +38,8 @@ def main() -> int:
             survivors += verdict != "killed"
             print(f"{verdict:9s} {seconds:5.1f} s  {sabotage.name}", flush=True)
     print(f"{len(chosen) - survivors} of {len(chosen)} sabotages were noticed")
+    if options.store:
+        store("sabotages", {"noticed": len(chosen) - survivors, "tried": len(chosen)})
     return 1 if survivors else 0
 
 

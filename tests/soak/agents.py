@@ -14,6 +14,7 @@ from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")
 LEAKS = Path(__file__).with_name("leaks")
+HISTORY = ("outcome.json", "evidence", "study")
 KINDS = ("memory", "handles", "threads", "files")
 WARM = 0.3  # of the samples: allocators, caches and libraries settle
 RUN_KB = 150.0  # that one run may add to the memory of an agent: its entries in the log and the ledger
@@ -28,7 +29,7 @@ class Sample:
     memory_kb: int
     handles: int
     threads: int
-    leftovers: int  # drafts, keys and journals in its folder, and files outside releases beyond what a run leaves
+    leftovers: int  # files in its folder that are no history: drafts, keys, journals
 
 
 def sample(site_folder: Path, process: int, runs: int) -> Sample:
@@ -41,12 +42,12 @@ def sample(site_folder: Path, process: int, runs: int) -> Sample:
 
 
 def leftovers(folder: Path) -> int:
-    """Files that no ended run leaves: all but releases, outcomes and the site's own."""
+    """Count the files besides the history of ended runs: releases, outcomes, and totals that later runs go on from."""
     found = 0
     for path in folder.rglob("*"):
         inner = path.relative_to(folder)
-        is_of_a_run = inner.parts[0] == "releases" or (inner.parts[0] == "runs" and path.name in ("outcome.json", "evidence"))
-        found += path.is_file() and not is_of_a_run
+        is_history = inner.parts[0] in ("releases", "bases") or (inner.parts[0] == "runs" and path.name in HISTORY)
+        found += path.is_file() and not is_history
     return found
 
 

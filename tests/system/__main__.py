@@ -83,7 +83,7 @@ def main() -> int:
     for name, counts in found.items():
         print(name, dict(counts))
         if options.store:
-            store(name, dict(counts))
+            store(name, {"failures": 0, **counts})
     return 1 if any(counts["failures"] for counts in found.values()) else 0
 
 

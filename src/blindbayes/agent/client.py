@@ -20,6 +20,9 @@ def substance(text: str) -> str:
     return re.sub(r", \d+ (s|min) to deadline", "", text)
 
 
+_OPEN = ("reading", "running", "unknown")
+
+
 class OperatorClient:
     """A client of the agent of a site's folder."""
 
@@ -61,7 +64,7 @@ class OperatorClient:
     def follow(self, run: dict[str, Any], tell: Any = None) -> dict[str, Any]:
         """Wait for the end of a run. Every new line of progress is passed to `tell`."""
         text = ""
-        while run["state"] not in ("done", "failed", "refused"):
+        while run["state"] in _OPEN:  # any other is an end: a run that was burned or stopped before a restart, too
             if substance(run["text"]) != substance(text):
                 text = run["text"]
                 if tell is not None:

@@ -125,7 +125,7 @@ def follow(home: SiteFolder, path: str, asked: dict[str, Any], *, as_json: bool)
         return ended
     if as_json:
         print_json(ended)
-        sys.exit(ended["exit_code"])
-    error = BlindbayesError(ended["message"])
-    error.code = ended["exit_code"]
+        sys.exit(ended.get("exit_code", BlindbayesError.code))
+    error = BlindbayesError(ended.get("message", ended["text"]))
+    error.code = ended.get("exit_code", BlindbayesError.code)
     raise error
