@@ -26,7 +26,7 @@ from fuzz.targets import every_target
 from support.results import store
 
 CHEAPEST = 2e-4  # seconds that an input counts for at least: cheap decoders do not take all of them
-BATCHES = 4  # of a target's rounds in the default suite
+BATCHES = 1  # of a target's rounds in the default suite
 
 
 def main() -> int:

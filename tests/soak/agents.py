@@ -16,6 +16,7 @@ NAMES = ("north", "south", "west")
 LEAKS = Path(__file__).with_name("leaks")
 HISTORY = ("outcome.json", "evidence", "study")
 KINDS = ("memory", "handles", "threads", "files")
+MIN_RUNS = 60  # before that, allocators and caches still fill
 WARM = 0.3  # of the samples: allocators, caches and libraries settle
 RUN_KB = 150.0  # that one run may add to the memory of an agent: its entries in the log and the ledger
 SLACK_KB = 8_000.0
@@ -74,7 +75,7 @@ def growth(samples: Sequence[Sample]) -> list[str]:
 
 
 def soak(folder: Path, seconds: float, *, leak: str = "") -> Iterator[dict[str, Sample]]:
-    """Run for this long; after each run yield what each agent holds. `leak` plants one in every agent."""
+    """Run for this long, and at least `MIN_RUNS` times; after each run yield what each agent holds. `leak` plants one."""
     folder.mkdir(parents=True)
     net = Loopback(folder / "sites", make_rows(folder, NAMES), policy=open_policy(max_runs_per_day=10**6))
     environment = {"PYTHONPATH": str(LEAKS), "BLINDBAYES_LEAK": leak} if leak else {}
@@ -87,7 +88,7 @@ def soak(folder: Path, seconds: float, *, leak: str = "") -> Iterator[dict[str, 
         for site in net.sites.values():
             site.wait_ready(300)
         until, runs = time.monotonic() + seconds, 0
-        while time.monotonic() < until:
+        while time.monotonic() < until or runs < MIN_RUNS:
             ended = net.run(study)
             assert {each["state"] for each in ended.values()} == {"done"}, ended
             runs += 1
