@@ -12,6 +12,7 @@ import pytest
 
 from blindbayes import NaiveBayes
 from blindbayes.agent.approvals.summary import require_study
+from blindbayes.agent.runs.context import FolderSite
 from blindbayes.crypto.psi.cuckoo import bin_count
 from blindbayes.errors import ConfigError, DataError, PeerLost, PeerProtocolError, PrivacyError
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
@@ -170,6 +171,35 @@ def test_others_learn_totals_of_labelled_instances_once(tmp_path: Path) -> None:
             assert all("the difference of two may be one instance's class" in text for text in texts[1:]), texts
             spent = office.net.sites["bank"].home.shares.load(model).spent
             assert spent == len(frame)
+
+    bounded(test, 120)
+
+
+def test_an_evaluation_that_was_read_before_another_one_opened_is_refused_at_its_last_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, real, read = people(), FolderSite.require_totals, set()
+
+    def overlooked_first(site: FolderSite, model: str, run_id: str, *given: Any) -> None:
+        if run_id in read:
+            real(site, model, run_id, *given)
+        read.add(run_id)  # as if each evaluation read its rows before the other one opened
+
+    async def test() -> None:
+        async with office_of(tmp_path, tables(frame)) as office:
+            study = study_of(office, join="left")
+            model = await train(office, study)
+            monkeypatch.setattr(FolderSite, "require_totals", overlooked_first)
+            texts = []
+            for batch, asked in (("all", frame), ("all but one", frame[1:])):
+                requests = {}
+                for name, held in HOLDS.items():
+                    path = tmp_path / f"{name} {batch}.csv"
+                    asked[[*held, *(["class"] if name == "bank" else [])]].to_csv(path, index=False)
+                    requests[name] = {"rows": str(path), "evaluate": True}
+                texts.append((await predict(office, study, model, batch, **requests))["bank"].text())
+            assert texts[0] == "done"
+            assert "the difference of two may be one instance's class" in texts[1]
 
     bounded(test, 120)
 

@@ -186,8 +186,10 @@ class PredictionTask(Task):
         return self._read_scoring().role(run, coins)
 
     def authorise_and_charge(self, name: str) -> None:
-        charged, study = self._read_scoring().charged, self.terms.about.study
-        self.site.charge_queries(study, self.request.model, self._run_id, charged, self._labelled)
+        part, study = self._read_scoring(), self.terms.about.study
+        if self._labelled:  # another run may have opened totals since the rows were read
+            self.site.require_totals(self.request.model, self._run_id, part.count, self._labelled)
+        self.site.charge_queries(study, self.request.model, self._run_id, part.charged, self._labelled)
 
     def store(self, outputs: Mapping[str, object]) -> None:
         """Raise if a class cannot be read, or totals are not those of the instances: then there is no release either."""
