@@ -187,7 +187,7 @@ def test_from_init_to_release(serving: Path, capsys: pytest.CaptureFixture[str])
     assert shown["peers"] == {"north": True, "west": True}
     assert shown["runs"][0]["run"] == ended["run"]
     assert call("study", "run", study, "--config", serving / "north", "--json") == 4  # approved for one run
-    assert "used up" in answer(capsys)["message"]
+    assert "used up: `blindbayes site status` shows" in answer(capsys)["message"]
     for name in NAMES:
         for _ in range(200):  # north's command does not wait for the others to write their releases
             events = [json.loads(line) for line in (serving / f"{name}.err").read_text().splitlines()]  # JSON lines alone

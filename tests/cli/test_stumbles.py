@@ -7,6 +7,8 @@ import os
 import random
 import re
 import shlex
+import shutil
+import tomllib
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -19,11 +21,12 @@ from click.testing import CliRunner, Result
 from playwright.sync_api import sync_playwright
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, RowStudy, load
+from blindbayes.agent.client import OperatorClient
 from blindbayes.cli import main, root
 from blindbayes.data import open_table
 from blindbayes.datasets import hospitals
 from blindbayes.disclosure.policy import Policy
-from blindbayes.errors import BlindbayesError, DataError
+from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.io.files import read_folder, write_whole
 from blindbayes.study.tasks.joined import require_bounds
 
@@ -427,3 +430,102 @@ def test_predict_and_sql_export_after_a_draft() -> None:
     assert "--table visits" in refused("export", "out/model.json", "model.sql")
     done("export", "out/model.json", "model.sql", "--table", "penguins")
     assert Path("model.sql").read_text().startswith("SELECT ")
+
+
+def test_a_draft_names_both_options_for_decimal_commas_with_separated_thousands() -> None:
+    table = penguins()
+    table["Mass"] = [f"1.{at % 300 + 100},5" if at % 3 else f"{at % 300 + 100},5" for at in range(len(table))]
+    table.to_csv("penguins.csv", index=False, sep=";", decimal=",")
+    shown = " ".join(draft("--decimal", ",").replace("│", " ").split())
+    assert "read them with --decimal , --thousands ." in shown
+    draft("--decimal", ",", "--thousands", ".")
+    assert Codebook.from_toml("book.toml").numeric("Mass").high > 1000
+    checked = call("codebook", "check", "book.toml", "--data", "penguins.csv", "--decimal", ",", "--ignore-extra").output
+    shown = " ".join(checked.replace("│", " ").split())
+    assert "--thousands . separated thousands" in shown
+
+
+def test_a_dictionary_of_ones_own_lists_its_dates_as_left_out() -> None:
+    Path("columns.csv").write_text("name,kind,values,low,high\nborn,date,,,\nage,numeric,,0,120\nill,categorical,no|yes,,\n")
+    shown = " ".join(done("codebook", "import", "dictionary", "columns.csv", "--target", "ill", "--out", "own.toml").split())
+    assert Codebook.from_toml("own.toml").names == ("age",)
+    assert "born" in shown
+    assert "dates: a map derives features from them" in shown
+
+
+def test_a_forecast_without_rows_is_planned_for_those_of_the_codebook() -> None:
+    draft()
+    text = Path("book.toml").read_text()
+    Path("book.toml").write_text(re.sub(r"expected_rows = \d+", "expected_rows = 3100", text))
+    shown = done("plan", "--codebook", "book.toml", "--synthetic", "--epsilon", "1", "--repetitions", "1")
+    assert "planned for 3100 rows" in " ".join(shown.split())
+
+
+def test_an_empty_ledger_offers_no_smaller_epsilon() -> None:
+    done("ledger", "init", "spent.jsonl", "--epsilon", "1")
+    draft()
+    asked = ("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--ledger", "spent.jsonl", "--epsilon")
+    assert "take a smaller epsilon" in refused(*asked, "2", "--out", "a.json")
+    done(*asked, "1", "--out", "a.json")
+    message = refused(*asked, "0.1", "--out", "b.json")
+    assert "smaller epsilon" not in message
+    assert "ask the owner of the budget" in message
+
+
+def test_fit_says_how_it_can_be_given_labels() -> None:
+    table = penguins()[["Island", "Sex"]].assign(ill=["no", "yes"] * 172)
+    with pytest.raises(ValueError, match="pass y; with a codebook its class column may stand in X"):
+        NaiveBayes().fit(table)
+    book = Codebook("well", ("no", "yes"), (Categorical("Island", ("Dream", "Biscoe")),))
+    with pytest.raises(ValueError, match="or a frame with the class column 'well'"):
+        NaiveBayes(book).fit(table)
+
+
+@pytest.mark.parametrize("setting", ["alpha", "var_smoothing"])
+def test_a_text_for_a_number_is_refused_by_its_name(setting: str) -> None:
+    table = penguins()
+    with pytest.raises(ConfigError, match=setting):
+        NaiveBayes(**{setting: "1"}).fit(table[["Island"]], table["Species"])
+
+
+def test_the_install_page_lists_every_extra() -> None:
+    pages = Path(__file__).parents[2]
+    extras = tomllib.loads((pages / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (pages / "docs" / "install.md").read_text()
+    assert [each for each in extras if f"`blindbayes[{each}]`" not in page] == []
+
+
+def test_status_says_why_a_site_may_not_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    done("site", "init", "north", "--name", "north", "--table", "penguins.csv")
+    write_whole(Path("north/operator.token"), b"127.0.0.1:9 token", private=True)
+    state = {"site": "north", "fingerprint": "", "proposed": [], "pending_predictions": [], "runs": []}
+    peers = {"south": True, "west": False}
+    monkeypatch.setattr(OperatorClient, "call", lambda *_: state | {"peers": peers})
+    shown = " ".join(done("site", "status", "--config", "north").split())
+    assert "wrong_certificate" in shown
+    assert "--replace" in shown
+    peers["west"] = True
+    assert "--replace" not in done("site", "status", "--config", "north")
+
+
+def test_two_sites_are_offered_the_flag_that_lets_two_sum() -> None:
+    draft()
+    for name in ("north", "south"):
+        done("site", "init", name, "--name", name, "--table", str(shutil.copy("penguins.csv", f"{name}.csv")))
+    cards = ("--card", "north/card.toml", "--card", "south/card.toml")
+    message = refused("study", "init", "study.toml", "--title", "Two", "--codebook", "book.toml", *cards)
+    assert "--min-parties 2" in message
+    done(
+        "study",
+        "init",
+        "study.toml",
+        "--title",
+        "Two",
+        "--codebook",
+        "book.toml",
+        *cards,
+        "--min-parties",
+        "2",
+        "--epsilon",
+        "1",
+    )

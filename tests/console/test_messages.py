@@ -63,4 +63,4 @@ def test_the_problems_of_a_check_are_too(tmp_path: Path) -> None:
     problems = [each.problem for each in check(str(path), BOOK).columns if each.problem]
     assert PROGRAMMING.search(problems[0])
     assert [PROGRAMMING.search(in_console(each)) for each in problems] == [None]
-    assert "the page Table sets the decimal sign" in in_console(problems[0])
+    assert "the page Table sets the decimal sign and the separator of thousands" in in_console(problems[0])

@@ -170,7 +170,7 @@ def test_a_pinned_site_finds_one_method_only() -> None:
     run(test)
 
 
-def test_a_site_that_dials_another_certificate_is_not_connected() -> None:
+def test_a_site_that_dials_another_certificate_is_not_connected_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         north, south = Identity.generate("north"), Identity.generate("south")
         listening = GrpcCourier(north, {"south": south.card}, listen="127.0.0.1:0")
@@ -179,7 +179,7 @@ def test_a_site_that_dials_another_certificate_is_not_connected() -> None:
         dialling = GrpcCourier(south, {"north": impostor.card})  # pinned another north than the one that listens
         inbox = Inbox()
         await dialling.start(inbox)
-        await asyncio.sleep(0.5)
+        await until(lambda: "wrong_certificate site=north" in caplog.text)
         assert inbox.ups == []
         await asyncio.gather(dialling.stop(), listening.stop())
 

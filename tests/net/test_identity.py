@@ -77,7 +77,7 @@ def test_a_pin_is_not_replaced_by_the_way(tmp_path: Path) -> None:
     first, second = Identity.generate("south").card, Identity.generate("south").card
     pin(tmp_path, first)
     pin(tmp_path, first)
-    with pytest.raises(ConfigError, match="pinned already"):
+    with pytest.raises(ConfigError, match=r"pinned already.*--replace"):
         pin(tmp_path, second)
     pin(tmp_path, second, replace=True)
     assert pinned(tmp_path) == {"south": second}

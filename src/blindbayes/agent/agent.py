@@ -258,7 +258,9 @@ class Agent:
         """Raise unless one more run of a study is approved and within this site's rate."""
         self.home.approvals.require_in_time(study.sha256)
         if len(self.home.history.starts(study.sha256)) >= runs:
-            raise ApprovalUsedUp(USED_UP + ": `blindbayes site approve` it once more")
+            raise ApprovalUsedUp(
+                USED_UP + ": `blindbayes site status` shows what became of them; `blindbayes site approve` allows one more"
+            )
         require_rate(self.home.config.policy, self.home.history.starts(), time.time())
 
     def ended_in_memory(self, run_id: str) -> dict[str, Any] | None:

@@ -119,7 +119,10 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
         "choose its column on the page Table",
     ),
     (r"decimal=',' \(--decimal , on the command line\)", "the decimal sign on the page Table"),
-    (r"--decimal , reads decimal commas", "the page Table sets the decimal sign"),
+    (
+        r"--decimal , reads decimal commas, --thousands \. separated thousands",
+        "the page Table sets the decimal sign and the separator of thousands",
+    ),
     (r"thousands='\.' \(--thousands \.\)", "its separator of thousands"),
     (r"derive numbers from dates by a map \(--map\)", "read dates as a part of them there"),
     (r"a map \(--map\) makes numbers of dates", "dates are read there as a part of them, such as the year"),

@@ -115,4 +115,7 @@ def _report(misfit: Misfit, rows: int, feature: Feature | None, wrong: dict[str,
 
 
 _MANY = 100_000
-_MARKS = "--decimal , reads decimal commas; a map (--map) makes numbers of dates; [missing] lists markers"
+_MARKS = (
+    "--decimal , reads decimal commas, --thousands . separated thousands; a map (--map) makes numbers of dates; "
+    "[missing] lists markers"
+)

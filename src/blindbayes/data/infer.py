@@ -146,9 +146,16 @@ _DATES = {
     "YMD": r"^[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}([ T][0-9]{1,2}:[0-9]{2}(:[0-9.]+)?Z?)?$",
     "DMY": r"^[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}( [0-9]{1,2}:[0-9]{2}(:[0-9.]+)?)?$",
 }
-_NUMERALS = {  # numbers that were read as text, and the option that reads them
-    "numbers with separated thousands: read them with --thousands ,": r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$",
-    "numbers with a decimal comma: read them with --decimal ,": r"^[+-]?[0-9]+,[0-9]+$",
+_NUMERALS = {  # numbers that were read as text, and the option that reads them -> its mark, and the numbers beside
+    "numbers with separated thousands: read them with --thousands ,": (
+        r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$",
+        r"^[+-]?[0-9]*$",
+    ),
+    "numbers with decimal comma and separated thousands: read them with --decimal , --thousands .": (
+        r"^[+-]?[0-9]{1,3}(\.[0-9]{3})+,[0-9]+$",
+        r"^[+-]?[0-9]*(,[0-9]+)?$",
+    ),
+    "numbers with a decimal comma: read them with --decimal ,": (r"^[+-]?[0-9]+,[0-9]+$", r"^[+-]?[0-9]*$"),
 }
 _SENTENCE = r"\S+ \S+ \S.*[.!?]$"
 _PATTERNS = {
@@ -214,10 +221,9 @@ def _numerals(values: Any, name: str) -> str | None:
     present = arrow_column(values, name).drop_null()
     if not len(present) or not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
-    whole = pc.match_substring_regex(present, r"^[+-]?[0-9]*$")
-    for why, pattern in _NUMERALS.items():
-        matched = pc.match_substring_regex(present, pattern)
-        if pc.any(matched).as_py() and pc.sum(pc.or_(matched, whole)).as_py() * 10 > len(present) * 9:
+    for why, (mark, beside) in _NUMERALS.items():
+        matched, plain = pc.match_substring_regex(present, mark), pc.match_substring_regex(present, beside)
+        if pc.any(matched).as_py() and pc.sum(pc.or_(matched, plain)).as_py() * 10 > len(present) * 9:
             return why
     return None
 

@@ -46,7 +46,14 @@ def labels_apart(
     elif y is not None and codebook is not None and names is not None and target in columns:
         raise DataError(f"column {target!r} stands in X, and y was passed too; drop one")
     if y is None:
-        raise ValueError("requires y to be passed, but the target y is None; pass y, or a frame with the class column")
+        raise ValueError(
+            "requires y to be passed, but the target y is None; pass y"
+            + (
+                f", or a frame with the class column {target!r}"
+                if codebook
+                else "; with a codebook its class column may stand in X"
+            )
+        )
     return names, columns, y
 
 

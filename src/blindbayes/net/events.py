@@ -24,6 +24,7 @@ Event = Literal[
     "site_up",
     "site_down",
     "dialling_failed",
+    "wrong_certificate",
     "offer_refused",
     "study_proposed",
     "study_invited",

@@ -275,6 +275,8 @@ class GrpcCourier:
                 call: Any = channel.stream_stream(METHOD)(wait_for_ready=False)
                 await call.initial_metadata()  # the other side has accepted us, unless the call is over already
                 if call.done():
+                    if tries == 0 and "CERTIFICATE_VERIFY_FAILED" in (await call.details() or ""):
+                        log_event("wrong_certificate", level=logging.WARNING, site=name)
                     raise PeerLost("refused the connection", party=name)
                 tries = 0
                 try:

@@ -256,7 +256,10 @@ def pin(home: Path, card: Card, *, replace: bool = False) -> None:
     folder = make_private_folder(home / "peers")
     path = folder / f"{card.name}.toml"
     if path.exists() and not replace and read_card(path).fingerprint != card.fingerprint:
-        raise ConfigError(f"another card of {card.name} is pinned already; remove it first if its site made new keys")
+        raise ConfigError(
+            f"another card of {card.name} is pinned already: ask {card.name} whether it made new keys, compare the words of "
+            "the new card, and pin it with --replace"
+        )
     write_whole(path, card.to_toml().encode(), private=False)
 
 

@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -187,9 +188,9 @@ def estimate(
 
     `divisor` "n-1" takes the unbiased variance (of a single value: 0), as some papers print it.
     """
-    if not (math.isfinite(alpha) and alpha > 0):
+    if not (isinstance(alpha, Real) and math.isfinite(alpha) and alpha > 0):
         raise ConfigError("alpha must be a positive number")
-    if not (math.isfinite(var_smoothing) and var_smoothing >= 0):
+    if not (isinstance(var_smoothing, Real) and math.isfinite(var_smoothing) and var_smoothing >= 0):
         raise ConfigError("var_smoothing must be a number that is not negative")
     codebook = statistics.codebook
     rows = int(statistics.class_counts.sum())

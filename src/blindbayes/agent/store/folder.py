@@ -208,7 +208,10 @@ class SiteFolder:
     def require_space(self) -> None:
         """Raise if the disk is nearly full: a run that cannot be written is burned, and may have been paid for."""
         if shutil.disk_usage(self.folder).free < self.config.min_free_mb * 1024**2:
-            raise ConfigError(f"less than {self.config.min_free_mb} MB are free for the site's folder (min_free_mb)")
+            raise ConfigError(
+                f"less than {self.config.min_free_mb} MB are free for the site's folder: free some space and start the run "
+                "again, or lower min_free_mb in site.toml"
+            )
 
     def remove_old_releases(self, now: float) -> list[str]:
         """Remove releases older than `keep_releases_days`. Return their runs."""

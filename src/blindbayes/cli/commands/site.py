@@ -328,6 +328,11 @@ def status(home: SiteFolder, as_json: bool) -> None:
             versions = {"blindbayes": versions["blindbayes"]}
         version = "".join(f", {each} {number}" for each, number in versions.items())
         lines.append(f"  {name}: {'connected' if up else 'not connected'}{version}")
+    if not all(state["peers"].values()):
+        lines.append(
+            "  not connected: not running, not reachable, or with another certificate than the pinned one. The agent's "
+            "log then says wrong_certificate; if the site renewed its keys, pin its new card with --replace and restart"
+        )
     for each in state["proposed"]:
         lines.append(f"  {each['by']} proposes study {each['study']}, which is not approved here")
     for each in state["pending_predictions"]:

@@ -126,6 +126,6 @@ def follow(home: SiteFolder, path: str, asked: dict[str, Any], *, as_json: bool)
     if as_json:
         print_json(ended)
         sys.exit(ended.get("exit_code", BlindbayesError.code))
-    error = BlindbayesError(ended.get("message", ended["text"]))
+    error = BlindbayesError(ended["message"] if "message" in ended else ended["text"])
     error.code = ended.get("exit_code", BlindbayesError.code)
     raise error

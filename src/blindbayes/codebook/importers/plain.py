@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, get_args
 
 from blindbayes.codebook.features import Feature
-from blindbayes.codebook.importers.neutral import Column, Dictionary, File, distinct
+from blindbayes.codebook.importers.neutral import Column, Dictionary, File, distinct, excluded
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import read_csv
 
@@ -39,8 +39,10 @@ def read_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], file: File) -> Dict
         kind = str(fields.pop("kind", "categorical" if fields.get("values") else "numeric")).strip().lower()
         if kind == "identifier":
             parts.append({"column": name} | {key: str(fields[key]).strip() for key in ("normalise", "region") if key in fields})
+        elif kind == "date":
+            columns.append(excluded(name, "dates: a map derives features from them ([rows.map])", where=where))
         elif kind not in _KINDS:
-            raise file.problem(where, f"kind must be one of {', '.join(_KINDS)}, identifier")
+            raise file.problem(where, f"kind must be one of {', '.join(_KINDS)}, date, identifier")
         else:
             columns.append(_column(name, kind, fields, file, where))
     book = {"identifier": {"parts": parts}} if parts else {}

@@ -279,7 +279,7 @@ class Ledger:
                 raise PrivacyError(
                     f"{self.path.name}: budget exceeded: {asked} asked, "
                     f"{balance.left:g} of {float(balance.epsilon):g} left by {account.composition} composition. Nothing was "
-                    "released: take a smaller epsilon, or ask the owner of the budget"
+                    f"released: {'take a smaller epsilon, or ' if balance.left > 0 else ''}ask the owner of the budget"
                 )
             fields = {
                 "purpose": purpose,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     """Return the model of a release. `alpha` / 2 is the smallest count that a cell is given."""
-    if not (math.isfinite(alpha) and alpha > 0):
+    if not (isinstance(alpha, Real) and math.isfinite(alpha) and alpha > 0):
         raise ConfigError("alpha must be a positive number")
     plan, sizes = noisy.plan, noisy.sizes
     classes = len(plan.codebook.classes)

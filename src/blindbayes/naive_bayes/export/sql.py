@@ -31,7 +31,10 @@ def to_sql(parameters: Parameters, table: str, *, dialect: Dialect = "standard")
     codebook = parameters.codebook
     codebook.require_one_value("SQL")
     if not _TABLE.fullmatch(table):
-        raise ConfigError("the table is named by letters, digits and underscores, with dots between: analysis.visits")
+        raise ConfigError(
+            "the table is named by letters, digits and underscores, with dots between: analysis.visits. Make a view "
+            "with such a name of a table with another"
+        )
     quote = _Quote(dialect)
     scores = {at: f"bb_score_{at}" for at, prior in enumerate(parameters.log_prior) if math.isfinite(prior)}
     sums = [f"{_score(parameters, at, quote)} AS {score}" for at, score in scores.items()]

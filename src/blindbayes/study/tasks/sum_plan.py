@@ -47,7 +47,7 @@ class Sum:
         if len(names) < minimum:
             raise PrivacyError(
                 f"the study asks for at least {minimum} parties; {len(names)} take part. Two sites may sum with an "
-                "epsilon (set min_parties = 2), or hold different columns"
+                "epsilon (min_parties = 2, --min-parties 2 on the command line), or hold different columns"
             )
         setting = _draft(study, names, founders or names, steps)
         plan = _plan(study, setting)

@@ -370,7 +370,7 @@ class SumTask(CountingTask):
         return facts, [
             *(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}" for group in groups),
             f"At your site {sum(group['of_few_rows'] for group in groups)} cells hold 1 to {FEW - 1} rows; only you see this.",
-            f"{setting.length} words would leave, masked, and be opened only in a sum of at least {setting.quorum_size} sites,",
+            f"{setting.length} numbers would leave, masked, opened only in a sum of at least {setting.quorum_size} sites,",
             f"as {setting.label}, to {', '.join(learners)}. Nothing has left.",
         ]
 
