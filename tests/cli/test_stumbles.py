@@ -461,12 +461,36 @@ def test_a_forecast_without_rows_is_planned_for_those_of_the_codebook() -> None:
     assert "planned for 3100 rows" in " ".join(shown.split())
 
 
+def test_a_forecast_has_a_column_of_marks_only_where_there_are_some() -> None:
+    draft()
+    for rows, epsilon, marked in (
+        ("344", "0.1", False),
+        ("100000", "10", True),
+    ):  # the coins of a forecast on made-up rows are fixed
+        shown = done(
+            "plan",
+            "--codebook",
+            "book.toml",
+            "--synthetic",
+            "--expected-rows",
+            rows,
+            "--epsilon",
+            epsilon,
+            "--repetitions",
+            "1",
+        )
+        headings = next(line for line in shown.splitlines() if "epsilon" in line and "accuracy" in line)
+        empty = [each for each in headings.strip("┃| ").split("┃") if not each.strip()]
+        assert len(empty) == marked
+
+
 def test_an_empty_ledger_offers_no_smaller_epsilon() -> None:
     done("ledger", "init", "spent.jsonl", "--epsilon", "1")
     draft()
     asked = ("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--ledger", "spent.jsonl", "--epsilon")
     assert "take a smaller epsilon" in refused(*asked, "2", "--out", "a.json")
     done(*asked, "1", "--out", "a.json")
+    assert "in 1 release, composition" in " ".join(done("ledger", "show", "spent.jsonl").split())
     message = refused(*asked, "0.1", "--out", "b.json")
     assert "smaller epsilon" not in message
     assert "ask the owner of the budget" in message

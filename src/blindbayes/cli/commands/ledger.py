@@ -98,7 +98,8 @@ def show(path: str, deltas: tuple[str, ...], as_json: bool) -> None:
         screen.line(f"The last {_MAX_SHOWN} of {len(entries)} entries; --json shows all.")
     screen.line(
         f"Spent epsilon {balance.spent_epsilon:g} of {float(balance.epsilon):g} (delta {balance.spent_delta:g} of "
-        f"{float(balance.delta):g}) in {balance.charges} releases, composition {balance.composition}; {balance.left:g} left."
+        f"{float(balance.delta):g}) in {balance.charges} release{'s' * (balance.charges != 1)}, composition "
+        f"{balance.composition}; {balance.left:g} left."
     )
     for at in spent_at:
         total, any_time = ("none" if value is None else f"epsilon {value:.4g}" for value in (at["epsilon"], at["any_time"]))

@@ -158,15 +158,16 @@ def _table(result: Forecast, codebook: Codebook) -> Table:
     table = Table(title=f"Accuracy forecast on a {result.proxy}, planned for {result.rows} rows")
     rarest = _rarest(result)
     headings = ["mechanism"] if result.quality is None else ["AUC", "balanced", f"recall {codebook.classes[rarest]}"]
-    for heading in ("epsilon", "accuracy", "10% to 90%", "", *headings):
+    marks = ["!" * result.is_below_majority(line) + "*" * result.is_close(line) for line in result.lines]
+    for heading in ("epsilon", "accuracy", "10% to 90%", *([""] if any(marks) else []), *headings):
         # At 80 columns a long class name is shortened, and never a number.
         table.add_column(escape(heading if len(heading) <= 18 else f"{heading[:17]}…"), no_wrap=True)
-    for line in result.lines:
-        mark = "!" * result.is_below_majority(line) + "*" * result.is_close(line)
+    for line, mark in zip(result.lines, marks, strict=True):
         more = [line.mechanism]
         if line.quality is not None:
             more = [f"{value:.3f}" for value in (line.quality.auc, line.quality.balanced, line.quality.recall[rarest])]
-        table.add_row(f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", mark, *more)
+        marked = [mark] if any(marks) else []
+        table.add_row(f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", *marked, *more)
     return table
 
 
