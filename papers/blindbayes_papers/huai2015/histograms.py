@@ -24,7 +24,7 @@ from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, narro
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace
 from blindbayes.dp.release.intervals import record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
-from blindbayes.dp.release.planner import plan_release
+from blindbayes.dp.release.planner import plan_release, require_signal
 from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics, ReleasePlan
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
@@ -105,13 +105,10 @@ class NoisyColumns:
                 book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.privacy.expected_rows, 1, 0.0, ()
             )
         counted = book.with_features(narrow(feature) for feature in book.features)
-        plan = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=study.privacy.expected_rows)
-        for name in self.names:
-            if all(cut.kind == "nothing" for cut in plan.encodings if cut.feature in self.owners[name]):
-                raise PrivacyError(
-                    f"with this epsilon noise would drown every column of {name}: raise epsilon, declare more rows, or give "
-                    "the columns few bins"
-                )
+        rows = study.privacy.expected_rows
+        plan = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=rows)
+        if rows is not None:
+            require_signal(plan, rows, float(epsilon))
         return plan
 
     @cached_property
@@ -239,7 +236,7 @@ class NoisyColumns:
         phrases = {
             "cells": "{} in {} cells of equal width",
             "moments": "{} as sum and sum of squares, with noise of that scale times the largest that one record adds",
-            "nothing": "{} not at all: noise would drown it",
+            "nothing": "{} not at all",
         }
         lines = [phrases[cut.kind].format(cut.feature, cut.cells) for cut in self.plan.encodings if cut.feature in names]
         return [f"Numbers without bins: {'; '.join(lines)}."] if lines else []

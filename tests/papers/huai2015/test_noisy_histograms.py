@@ -153,15 +153,15 @@ def gaussian_study(epsilon, rows):
 
 @pytest.mark.parametrize(("epsilon", "rows", "least"), [(1.0, 1000, 0.97), (20.0, 40_000, 0.995)])
 def test_numbers_without_bins_are_released_and_classify_nearly_as_pooled_training(epsilon, rows, least):
-    """In cells where noise is large; with much signal the long grid of z as moments. The classes of pooled training, nearly."""
+    """In cells, more of them with more signal; the long grid of z as moments. The classes of pooled training, nearly."""
     table, test = numbers(rows), numbers(4000, seed=3)
     names = ["v", "x", "z"]
     result = gaussian_study(epsilon, rows).simulate(sides(table), coins=coins("g"))
     pooled = NaiveBayes(GAUSSIAN).fit(table[names], table["y"])
     scores = [(model.predict(test[names]) == test["y"]).mean() for model in (result.model, pooled)]
     assert scores[0] > least * scores[1]
-    told = "z as sum and sum of squares" if epsilon == 20 else "x in 16 cells"
-    assert told in result.statement
+    cells = 24 if epsilon == 20 else 12
+    assert f"x in {cells} cells of equal width; z as sum and sum of squares" in result.statement
     assert result.spent == (epsilon, 0.0)
 
 
@@ -170,13 +170,12 @@ def party_parts(epsilon, rows):
     return NoisyColumns(gaussian_study(epsilon, rows), owners)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "rows", "kinds"), [(1, 1000, {"cells"}), (20, 40_000, {"cells", "n", "sum", "square", "classes"})]
-)
-def test_every_partys_part_passes_the_audit_and_the_parts_add_up(epsilon, rows, kinds):
+@pytest.mark.parametrize(("epsilon", "rows"), [(1, 1000), (20, 40_000)])
+def test_every_partys_part_passes_the_audit_and_the_parts_add_up(epsilon, rows):
     """Enumeration of small tables against each part's blocks, its loss by its scales, and budgets whose sum is epsilon."""
     noisy = party_parts(epsilon, rows)
-    assert {item.kind for part in noisy.parts.values() for item in part.items} == kinds
+    kinds = {name: [item.kind for item in part.items] for name, part in noisy.parts.items()}
+    assert kinds == {"bank": ["cells", "cells"], "shop": ["classes", "n", "sum", "square"]}
     assert sum(part.epsilon for part in noisy.parts.values()) == epsilon
     items = sum(len(part.items) for part in noisy.parts.values())
     for name, part in noisy.parts.items():
@@ -192,9 +191,9 @@ def test_the_ledgers_pay_the_parts_and_a_hopeless_budget_is_refused(tmp_path):
     ledgers = {name: Ledger.create(tmp_path / name, epsilon=2).path for name in ("bank", "shop")}
     gaussian_study(1.0, 1000).simulate(sides(numbers(300)), coins=coins("l"), ledgers=ledgers)
     spent = {name: Ledger(path).balance().spent_epsilon for name, path in ledgers.items()}
-    assert spent == {"bank": pytest.approx(2 / 3), "shop": pytest.approx(1 / 3)}
+    assert spent == {"bank": pytest.approx(1 / 3), "shop": pytest.approx(2 / 3)}
     assert spent["bank"] + spent["shop"] >= 1
-    with pytest.raises(PrivacyError, match="drown every column of bank"):
+    with pytest.raises(PrivacyError, match="drown every column"):
         gaussian_study(0.01, 50).simulate(sides(numbers(50)))
 
 

@@ -36,17 +36,15 @@ from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Number
 from blindbayes.dp.noise.knorm_histograms import Centred
 from blindbayes.dp.noise.mechanisms import DiscreteGaussian, PrivacyCost
-from blindbayes.dp.release.planner import plan_release, signal_of
+from blindbayes.dp.release.planner import plan_release, require_signal
 from blindbayes.dp.release.private_fit import data_domain
 from blindbayes.dp.release.release_plan import FeatureEncoding, ReleasePlan
-from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.errors import ConfigError, LocalProtocolError
 
 Integers = npt.NDArray[Any]  # of Python integers
 Join = Literal["aligned", "left", "inner"]
 WHOLE = 200
 """Deviations of a party's noise that fit a counter: more (probability below 2^-60) spoils its neighbour, reveals nothing."""
-_DROWNED = 0.2
-"""Rows in an average cell over its noise below which a study is refused: its answers would only mislead."""
 _WIDE_BINS = 48  # of a number whose sums with noise would pass a word
 _FLOOR = 2.0  # deviations of a noisy mean square that a variance is held above
 _COARSER = 0.7  # no normal law is fitted inside a circuit, so fewer cells are better
@@ -95,11 +93,8 @@ class ColumnNoise:
             if any(cut.kind == "moments" for cut in plan.encodings) and plan.mechanism != "discrete_laplace":
                 # Sums stay in shares, so they cannot be brought to a grid before noise: they get noise on every whole number.
                 plan = plan_release(codebook, epsilon=exact * share, rows=rows, mechanism="discrete_laplace")
-            if any(map(_tells, codebook.features)) and signal_of(plan, rows, average_cell=True) < _DROWNED:
-                raise PrivacyError(
-                    f"at epsilon = {float(exact):g} and {rows} rows noise would drown every column: raise epsilon, bring more "
-                    "rows or declare fewer columns"
-                )
+            if any(map(_tells, codebook.features)):
+                require_signal(plan, rows, float(exact))
             return cls(counted_plan(plan, exact, join, owned[class_holder]), owned, class_holder, join, codebook, rows)
 
         made = draft(draft(Fraction(1))._share())  # how fine the cells are depends on the noise, and the noise on the cells

@@ -44,6 +44,9 @@ from blindbayes.dp.release.release_plan import (
 )
 from blindbayes.errors import ConfigError, PrivacyError
 
+_DROWNED = 0.2
+"""Rows in an average cell over its noise below which a study is refused: its answers would only mislead."""
+
 JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian", "centred_gaussian")
 MAX_EQUAL_POINTS = 2**52 // FINE
 """Grid points beyond which engines cannot divide them into fine cells of equal width."""
@@ -296,6 +299,15 @@ def signal_of(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> fl
     squares = squares or words
     noise = math.sqrt(sum(squares) / len(squares)) if squares else 0.0
     return rows / len(plan.declared.classes) / noise if noise > 0 else math.inf
+
+
+def require_signal(plan: ReleasePlan, rows: int, epsilon: float) -> None:
+    """Raise `PrivacyError` if noise would drown every column of a study: its answers would only mislead."""
+    if signal_of(plan, rows, average_cell=True) < _DROWNED:
+        raise PrivacyError(
+            f"at epsilon = {epsilon:g} and {rows} rows noise would drown every column: raise epsilon, bring more rows or "
+            "declare fewer columns"
+        )
 
 
 def _encode(
