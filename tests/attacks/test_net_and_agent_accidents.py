@@ -487,7 +487,7 @@ def test_approving_again_is_for_one_more_run(tmp_path: Path) -> None:
             office.net.approve(study)
             office.net.approve(study)  # twice before a run is once
             assert {run.state for run in (await office.run(study)).values()} == {"done"}
-            with pytest.raises(PrivacyError, match="`blindbayes site approve` it once more"):
+            with pytest.raises(PrivacyError, match="`blindbayes site approve` allows one more"):
                 office.agents["north"].begin(study.sha256)
             office.net.approve(study)
             assert {run.state for run in (await office.run(study)).values()} == {"done"}

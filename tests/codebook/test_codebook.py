@@ -384,7 +384,7 @@ def test_a_data_dictionary_gives_a_codebook(tmp_path: Path) -> None:
         ),
         (
             [{"name": "x", "kind": "ordinal", "low": 0}, {"name": "y", "values": "a"}],
-            "field 'x': kind must be one of categorical, numeric, text, identifier",
+            "field 'x': kind must be one of categorical, numeric, text, date, identifier",
         ),
         ([{"name": "x", "low": 0}, {"name": "y", "values": "a"}], "high"),
     ],
