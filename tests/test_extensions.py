@@ -87,7 +87,7 @@ ADDED = {
     "__init__.py": "",
     "way.py": "from blindbayes.study.tasks.sums import task_class as made\n"
     "def task_class(name):\n    return type('Added', (made('reference'),), {'name': name})\n",
-    "word.py": "import click\n@click.command(short_help='Wave.')\ndef command():\n    click.echo('hello')\n",
+    "word.py": "import click\n@click.command()\ndef command():\n    click.echo('hello')\n",
     "strange_sum/SPEC.md": '# strange_sum\n\n```toml\nopened = ["sum"]\n```\n',
 }
 
@@ -121,7 +121,8 @@ def test_a_strangers_protocol_is_found_by_its_metadata_and_no_site_allows_it_una
     assert "strange_sum" not in open_policy().protocols
     assert read_spec("strange_sum").opened == ("sum",)
     assert ends(capsys, "wave")[:2] == (0, "hello\n")
-    assert "Wave." in ends(capsys, "--help")[1]
+    (line,) = (line for line in ends(capsys, "--help")[1].splitlines() if line.startswith("  wave "))
+    assert "Added by strange: see wave --help." in line
 
 
 @pytest.mark.usefixtures("stranger")

@@ -17,6 +17,13 @@ def test_no_slow_library_is_imported_at_the_start(module: str) -> None:
     assert imported(f"import {module}", SLOW) == []
 
 
+def test_the_list_of_commands_loads_neither_arrays_nor_extensions() -> None:
+    code = "from blindbayes.cli import root; root.main(['--help'], standalone_mode=False)"
+    shown = imported(code, (*SLOW, "numpy", "blindbayes_papers"))
+    assert "train-smooth" in shown  # listed
+    assert shown[-1] == "--help."  # and no module's name follows the last command's line
+
+
 def imported(code: str, modules: tuple[str, ...]) -> list[str]:
     """What a fresh interpreter prints that runs this, and which of the modules it has loaded then."""
     code = f"import sys; {code}; print(*sorted(set({modules!r}) & set(sys.modules)))"
