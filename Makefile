@@ -14,10 +14,6 @@ RELEASE := out/release
 
 unexport PYTHONDONTWRITEBYTECODE
 
-# Agents of many tests share the cores, so that one may miss a deadline: what failed is run once more, by itself, and must pass.
-ALONE = { test $$? = 1 && echo "Once more, by itself, what failed beside others:" && \
-	$(BIN)/pytest --last-failed --last-failed-no-failures none -rA --no-header
-
 .PHONY: help setup demo test test-fast test-tenth test-off coverage audit sabotage fuzz system soak tried sanitize test-slow test-one lint format docs bench guard guard-short figures peers hooks lock release release-check advisories release-emulate image image-test clean
 
 help:  ## List the targets
@@ -56,10 +52,10 @@ demo: $(CORE)  ## Three hospitals train one model without pooling a row
 test: $(BUILT) lint test-fast test-tenth guard-short  ## What a change must pass: lint, types, the default suite, a tenth of the slow tests, costs
 
 test-fast: $(BUILT)  ## The default test suite alone
-	$(BIN)/pytest -n auto --dist worksteal --durations=8 || $(ALONE); }
+	$(BIN)/pytest -n auto --dist worksteal --durations=8
 
 test-tenth: $(BUILT)  ## A tenth of the slow tests, another one every day, for about a minute
-	$(BIN)/pytest -m slow --tenth -n auto --dist worksteal -rs --durations=4 || $(ALONE) -m slow; }
+	$(BIN)/pytest -m slow --tenth -n auto --dist worksteal -rs --durations=4
 
 test-one: $(BUILT)  ## The tests of one place: make test-one T=tests/report
 	$(BIN)/pytest $(T)
@@ -92,7 +88,7 @@ sanitize: $(BUILT)  ## Every kernel under the address and undefined-behaviour sa
 	$(BIN)/pytest -m slow tests/crypto/kernels/test_build.py -k sanitizers
 
 test-slow: $(BUILT)  ## The long forms: large simulations, exhaustive faults, soak
-	$(BIN)/pytest -m slow -n auto --dist worksteal --timeout 3600 --durations=20 || $(ALONE) -m slow --timeout 3600; }
+	$(BIN)/pytest -m slow -n auto --dist worksteal --timeout 3600 --durations=20
 
 lint: $(BUILT)  ## ruff and mypy --strict
 	$(BIN)/ruff check

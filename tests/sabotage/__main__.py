@@ -39,7 +39,8 @@ def main() -> int:
             print(f"{verdict:9s} {seconds:5.1f} s  {sabotage.name}", flush=True)
     print(f"{len(chosen) - survivors} of {len(chosen)} sabotages were noticed")
     if options.store:
-        store("sabotages", {"noticed": len(chosen) - survivors, "tried": len(chosen)})
+        part = "" if options.words or step == 1 else options.part
+        store("sabotages", {"noticed": len(chosen) - survivors, "tried": len(chosen)}, part=part)
     return 1 if survivors else 0
 
 

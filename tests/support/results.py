@@ -10,6 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "docs" / "what-we-tried.json"
+LARGEST = {"targets", "slowest_seconds", "peak_megabytes"}
 
 
 def commit() -> str:
@@ -20,8 +21,23 @@ def commit() -> str:
     return f"{name}-dirty" if changed.strip() else str(name)
 
 
-def store(name: str, figures: dict[str, Any], path: Path = STORED) -> None:
-    """Replace the stored result of one kind of trial, with date and commit."""
+def added(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sums of the parts' figures, and the largest of those that are no counts."""
+    names = sorted({name for each in parts for name in each})
+    return {name: (max if name in LARGEST else sum)(each.get(name, 0) for each in parts) for name in names}
+
+
+def store(name: str, figures: dict[str, Any], path: Path = STORED, *, part: str = "") -> None:
+    """Store the result of a trial, with date and commit.
+
+    A long trial may come in parts, by seed. Parts of one commit are added up; one that ran again replaces itself.
+    """
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    known[name] = {"date": datetime.now(UTC).date().isoformat(), "commit": commit(), "figures": figures}
+    result = {"date": datetime.now(UTC).date().isoformat(), "commit": commit(), "figures": figures}
+    if part:
+        before = known.get(name, {})
+        parts = before.get("parts", {}) if before.get("commit") == result["commit"] else {}
+        result["parts"] = {**parts, part: figures}
+        result["figures"] = added(list(result["parts"].values()))
+    known[name] = result
     path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -9,9 +9,9 @@ from typing import Any
 HEAD = """# What we tried
 
 Written by `make tried` from stored results (`docs/what-we-tried.json`). The commands store their counts with `--store`,
-with date and commit. A long trial may be the sum of parts that ran one after another that day; then the commit is the last.
-One that is marked "-dirty" had uncommitted changes. How long a trial was says how much it means: a short one is a check
-that the tool works, not a proof.
+with date and commit. A long trial may be the sum of parts with seeds of their own, all at that commit. One that is marked
+"-dirty" had uncommitted changes. How long a trial was says how much it means: a short one is a check that the tool works,
+not a proof.
 
 | what | result | command | date | commit |
 |---|---|---|---|---|

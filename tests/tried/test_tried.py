@@ -39,6 +39,19 @@ def test_a_page_that_states_more_differs() -> None:
     assert rendered({**stored, name: better}) != PAGE.read_text(encoding="utf-8")
 
 
+def test_parts_of_one_commit_are_added_up_and_one_that_ran_again_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "stored.json"
+    for seed, inputs, slowest in ((1, 100, 0.5), (2, 30, 0.25), (2, 40, 0.25)):
+        figures = {"inputs": inputs, "targets": 9, "findings": 1, "slowest_seconds": slowest}
+        store("fuzz", figures, path, part=f"seed {seed}")
+    assert "140 inputs to 9 readers, 2 findings; slowest 0.5 s" in rendered(json.loads(path.read_text()))
+    other = json.loads(path.read_text())
+    other["fuzz"]["commit"] = "0000000"
+    path.write_text(json.dumps(other))
+    store("fuzz", figures, path, part="seed 3")
+    assert "40 inputs to 9 readers, 1 findings" in rendered(json.loads(path.read_text()))
+
+
 def test_a_figure_that_is_not_stored_and_a_kind_that_is_unknown_are_errors(tmp_path: Path) -> None:
     for broken in ({"fuzz": {"date": "2026-01-01", "commit": "abcdefa", "figures": {"inputs": 3}}}, {"other": {}}):
         with pytest.raises((KeyError, ValueError)):
