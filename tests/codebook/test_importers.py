@@ -246,6 +246,7 @@ def test_an_answer_about_no_column_is_refused() -> None:
 
 
 HEAD = (FOLDER / "redcap" / "survey.csv").read_text(encoding="utf-8-sig").splitlines()[0] + "\nid,f,,text,ID,,,,,,,,,,,,,\n"
+SPANS = "<invalrng>{}</invalrng>"
 LIST = "<codeBook>\n<dataDscr>\n<var name='X'>\n{}\n</var></dataDscr></codeBook>"
 
 
@@ -257,18 +258,22 @@ LIST = "<codeBook>\n<dataDscr>\n<var name='X'>\n{}\n</var></dataDscr></codeBook>
         ("redcap", HEAD + "sex,f,,color,Sex,,,,,,,,,,,,,\n", r"line 3, field 'sex': 'color' is not a field type"),
         ("redcap", HEAD + "id,f,,yesno,Sex,,,,,,,,,,,,,\n", r"line 3, field 'id': the name occurs twice"),
         ("redcap", HEAD + 'sex,"f\n', r"is not valid CSV \(line 3\)"),
+        ("redcap", HEAD + 'sex,f,,radio,"Sex\nat\nbirth",a|b,,,,,,,,,,,,\n', r"line 3, field 'sex', choices"),
         ("redcap", "a,b\n1,2\n", r"line 1: the heading 'Variable / Field Name' is missing"),
         ("redcap", HEAD + "x,f,,radio,X,\"1, a | 1, b\",,,,,,,,,,,,\ny,f,,yesno,Y,,,,,,,,,,,,,\n", "line 3, field 'x': "),
         ("frictionless", '{"fields": [\n{"name": "x"\n}', r"is not valid JSON \(line 3\)"),
         ("frictionless", '{"fields": [{"type": "string"}]}', r"fields\[0\]: a field is a table with a name"),
         ("frictionless", '{"fields": [{"name": "x", "type": "number", "constraints": {"minimum": "low"}}]}', r"'x', minimum"),
         ("frictionless", '{"fields": [{"name": "x", "categories": [[]]}]}', r"fields\[0\] 'x', categories or enum"),
+        ("frictionless", '{"resources": [{"name": "t"}]}', "no resource with a schema is in the file"),
         ("frictionless", '{"resources": [{"name": "t", "schema": "https://example.org/s.json"}]}', "not fetched"),
         ("csvw", '{"tableSchema": {"columns": [{"datatype": "string"}]}}', r"columns\[0\]: a column is a table with a name"),
         ("csvw", '{"tableSchema": {"columns": [{"name": "x", "null": 1}]}}', r"columns\[0\] 'x', null"),
         ("csvw", '{"tableSchema": "schema.json"}', "not fetched"),
         ("ddi", "<codeBook>\n<dataDscr>\n<var/></dataDscr></codeBook>", r"line 3, field '': a variable \(var\) has a name"),
         ("ddi", LIST.format("<valrng><range min='a' max='2'/></valrng>"), r"line 3, field 'X', valrng: is not a number"),
+        ("ddi", LIST.format(SPANS.format("<range min='0' max='99'/>" * 1001)), "line 3, field 'X': has more than 1,000"),
+        ("ddi", LIST.format("".join(SPANS.format(f"<range min='{at}00' max='{at}99'/>") for at in range(11))), "1,000 missing"),
         ("ddi", "<codeBook>\n<dataDscr></codeBook>", r"is not valid XML: mismatched tag \(line 2\)"),
         ("ddi", "<DDIInstance/>", "the root of a DDI-Codebook is codeBook"),
         ("sdmx", "<mes:GenericData xmlns:mes='x'/>", "the root of a structure message is Structure"),
@@ -299,6 +304,37 @@ def test_errors_of_the_class_column_and_of_the_table_name_their_place(
     (tmp_path / "dictionary").write_text(text)
     with pytest.raises(ConfigError, match=place):
         import_codebook(format, tmp_path / "dictionary", {"target": "y"})
+
+
+def penguins(**column: Any) -> Imported:
+    """A column beside another one, as CSVW-SAFE."""
+    columns = [{"name": "x", **column}, {"name": "y", "datatype": "boolean"}, {"virtual": True, "propertyUrl": "schema:name"}]
+    return import_codebook("csvw", json.dumps({"tableSchema": {"columns": columns}}).encode(), {"target": "y"})
+
+
+SPECIES = [{"predicate": {"partitionValue": "Adelie"}, "maxLength": 3}, {"predicate": {"partitionValue": "Gentoo"}}]
+HALVES = [{"predicate": {"lowerBound": 0, "upperBound": 5}}, {"predicate": {"lowerBound": 5, "upperBound": 9}}]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ({"keyValues": ["Adelie", "Gentoo"], "exhaustiveKeys": True}, "x?: Adelie|Gentoo"),
+        ({"keyValues": [3, 4], "datatype": "integer"}, "x?: 3|4"),
+        ({"partitions": SPECIES}, "x?: Adelie|Gentoo"),
+        ({"partitions": HALVES, "datatype": "integer"}, "x?: 0..9 by 1"),
+        ({"csvw-eo:keyValues": ["Adelie", "Gentoo"]}, "x?: Adelie|Gentoo"),
+    ],
+)
+def test_the_present_terms_of_csvw_safe_give_values_and_bounds(column: dict[str, Any], expected: str) -> None:
+    assert [line(feature) for feature in penguins(**column).codebook.features] == [expected]
+
+
+def test_keys_that_are_not_all_are_no_closed_list() -> None:
+    with pytest.raises(ConfigError, match="leaves no column to predict from"):
+        penguins(keyValues=["Adelie"], exhaustiveKeys=False)
+    with pytest.raises(OpenQuestions, match="--bound x=LOW:HIGH"):
+        penguins(partitions=[HALVES[0], {"predicate": {"partitionValue": 7}}], exhaustiveKeys=False, datatype="integer")
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])

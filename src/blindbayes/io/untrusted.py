@@ -218,7 +218,7 @@ class _Builder:
 def read_csv(
     text: bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError
 ) -> list[tuple[int, dict[str, str]]]:
-    """Parse CSV with a header row, in UTF-8: the line and the cells by heading of each row that is not empty.
+    """Parse CSV with a header row, in UTF-8: the first line and the cells by heading of each row that is not empty.
 
     The separator is the comma, semicolon or tab that splits the header row into most headings.
     """
@@ -237,17 +237,16 @@ def read_csv(
         header = [name.strip() for name in next(reader, [])]
         if not any(header) or len(set(header)) < len(header):
             raise error(f"{what} needs a header row, with each heading once (line 1)")
-        entries = 0
+        entries, end = 0, reader.line_num
         for row in reader:
+            line, end = end + 1, reader.line_num  # a cell in quotes may have several lines
             entries += len(header)
             if len(row) > len(header) and any(cell.strip() for cell in row[len(header) :]):
-                raise error(
-                    f"{what} has more cells than headings (line {reader.line_num}); put quotes around cells with commas"
-                )
+                raise error(f"{what} has more cells than headings (line {line}); put quotes around cells with commas")
             if entries > MAX_CELLS:
                 raise error(f"{what} has more than {MAX_CELLS:,} cells")
             if any(cell.strip() for cell in row):
-                rows.append((reader.line_num, dict(zip(header, (cell.strip() for cell in row), strict=False))))
+                rows.append((line, dict(zip(header, (cell.strip() for cell in row), strict=False))))
     except csv.Error:
         raise error(f"{what} is not valid CSV (line {reader.line_num}): is a quote missing?") from None
     return rows

@@ -1,8 +1,8 @@
 """CSV on the Web: the metadata of a table, a group of tables, or a schema; with bounds and public keys of CSVW-SAFE.
 
 A column is named by its first title, which is its heading in the file, else by its name. CSVW has no closed lists: a format of
-plain alternatives (`a|b`) is one, and so are the public keys of CSVW-SAFE (CSVW-EO). Keys, the privacy unit, dates and other
-text stay out.
+plain alternatives (`a|b`) is one, and so are the key values of CSVW-SAFE (now CSVW-EO), in its present and its earlier terms,
+unless `exhaustiveKeys` is false. Keys, the privacy unit, dates and other text stay out.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _REAL = ("decimal", "double", "float", "number")
 _DATES = ("date", "dateTime", "datetime", "dateTimeStamp", "time", "duration", "dayTimeDuration", "yearMonthDuration",
     "gDay", "gMonth", "gMonthDay", "gYear", "gYearMonth")  # fmt: skip
 _INHERITED = ("datatype", "null", "required", "separator", "default")
+_KEYS = ("keyValues", "publicKeys", "publicKeyValues")  # of CSVW-SAFE, the present term first
 _LITERAL = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
 _LOW = {"minimum": 0, "minInclusive": 0, "minExclusive": 1}
 _HIGH = {"maximum": 0, "maxInclusive": 0, "maxExclusive": -1}
@@ -102,10 +103,10 @@ def _heading(column: Mapping[str, Any]) -> str | None:
 def _column(column: Any, position: int, inherited: Mapping[str, Any], keys: set[str], file: File) -> Column | None:
     name = _heading(column) if isinstance(column, Mapping) else None
     where = f"columns[{position}]" + (f" {name!r}" if name else "")
+    if isinstance(column, Mapping) and column.get("virtual") is True:
+        return None  # it is in no file
     if not isinstance(column, Mapping) or name is None:
         raise file.problem(where, "a column is a table with a name or titles")
-    if column.get("virtual") is True:
-        return None  # it is in no file
     facts = {**inherited, **column}
     kind = facts.get("datatype", "string")
     kind = {"base": kind} if isinstance(kind, str) else kind
@@ -156,15 +157,13 @@ def _markers(null: Any, file: File, where: str) -> tuple[str, ...]:
 
 
 def _categories(column: Mapping[str, Any], kind: Mapping[str, Any], base: str, file: File, where: str) -> dict[str, Any]:
-    keys = _fact(column, "publicKeys") or _fact(column, "publicKeyValues")
-    parts = _fact(column, "publicPartitions")
-    if keys is None and isinstance(parts, list):
-        listed = [_fact(part, "partitionValue") for part in parts if isinstance(part, Mapping)]
-        keys = [value for value in listed if value is not None] or None
-    if keys is not None:
+    keys = next((listed for name in _KEYS if (listed := _fact(column, name))), None)
+    if keys is None:
+        keys = [value for part in _partitions(column) if (value := _fact(part, "partitionValue")) is not None] or None
+    if keys is not None and _fact(column, "exhaustiveKeys") is not False:
         texts = [plain(value) for value in keys] if isinstance(keys, list) else [None]
         if None in texts:
-            raise file.problem(f"{where}, publicKeys", "must be a list of texts or numbers")
+            raise file.problem(f"{where}, {_KEYS[0]}", "must be a list of texts or numbers")
         return categories((str(text), "") for text in texts)
     form = kind.get("format")
     if base == "boolean":
@@ -174,6 +173,14 @@ def _categories(column: Mapping[str, Any], kind: Mapping[str, Any], base: str, f
         alternatives = _alternatives(form)
         return categories((text, "") for text in alternatives) if alternatives else {}
     return {}
+
+
+def _partitions(column: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the parts into which CSVW-SAFE cuts a column: a value each, or a lower and an upper bound."""
+    listed = next((parts for name in ("partitions", "publicPartitions") if (parts := _fact(column, name))), None)
+    parts = [part for part in listed if isinstance(part, Mapping)] if isinstance(listed, list) else []
+    inner = [_fact(part, "predicate") for part in parts]
+    return [within if isinstance(within, Mapping) else part for part, within in zip(parts, inner, strict=True)]
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -195,8 +202,7 @@ def _bounds(
     column: Mapping[str, Any], kind: Mapping[str, Any], whole: bool, file: File, where: str
 ) -> tuple[float | None, float | None]:
     ends: list[float | None] = []
-    listed = _fact(column, "publicPartitions")
-    parts = [part for part in (listed if isinstance(listed, list) else ()) if isinstance(part, Mapping)]
+    parts = _partitions(column)
     for names, side, pick in ((_LOW, "lowerBound", min), (_HIGH, "upperBound", max)):
         stated = [(kind[key], key, step) for key, step in names.items() if key in kind]
         stated += [(column[key], key, 0) for key in names if key in column]  # CSVW-SAFE
@@ -204,8 +210,9 @@ def _bounds(
             value, key, step = stated[0]
             ends.append(number(value, file, f"{where}, {key}") + (step if whole else 0))
         else:
-            partitions = [number(_fact(part, side), file, f"{where}, {side}") for part in parts]
-            ends.append(pick(partitions) if partitions else None)
+            stops = [_fact(part, side) for part in parts]
+            is_open = not stops or any(stop is None for stop in stops)
+            ends.append(None if is_open else pick(number(stop, file, f"{where}, {side}") for stop in stops))
     return ends[0], ends[1]
 
 

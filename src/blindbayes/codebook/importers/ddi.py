@@ -10,12 +10,14 @@ from typing import Any
 
 from blindbayes.codebook.importers.neutral import (
     MAX_FILE,
+    MAX_MARKERS,
     Column,
     Dictionary,
     File,
     categories,
     distinct,
     excluded,
+    markers,
     markers_of,
     number,
     one_of,
@@ -47,9 +49,9 @@ def _column(variable: Element, file: File) -> Column:
     facts, form = variable.attributes, variable.first("varFormat")
     style = form.attributes if form is not None else {}
     pairs, absent = _codes(variable, file, where)
-    markers, is_listed = _invalid(variable, file, where)
+    invalid, is_listed = _invalid(variable, file, where)
     shared: dict[str, Any] = {
-        "missing": tuple(dict.fromkeys([*absent, *markers])),
+        "missing": markers([*absent, *invalid], file, where),
         "unit": facts.get("measUnit", ""),
         "description": _label(variable),
         "where": where,
@@ -98,17 +100,20 @@ def _label(element: Element) -> str:
 
 def _invalid(variable: Element, file: File, where: str) -> tuple[list[str], bool]:
     """Return the invalid values as markers, and whether all of them can be listed."""
-    markers = [item.attributes.get("VALUE", "").strip() for item in variable.all("invalrng", "item")]
+    values = [item.attributes.get("VALUE", "").strip() for item in variable.all("invalrng", "item")]
     is_listed = True
-    for span in variable.all("invalrng", "range"):
+    spans = variable.all("invalrng", "range")
+    if len(spans) > MAX_MARKERS:
+        raise file.problem(where, f"has more than {MAX_MARKERS:,} ranges of invalid values")
+    for span in spans:
         ends = [span.attributes.get(side) for side in ("min", "max")]
         if None in ends:
             is_listed = False
             continue
         listed = markers_of(*(number(end, file, f"{where}, invalrng") for end in ends))
-        markers += listed or ()
+        values += listed or ()
         is_listed &= listed is not None
-    return [marker for marker in markers if marker], is_listed
+    return values, is_listed
 
 
 def _range(variable: Element, file: File, where: str) -> dict[str, Any]:

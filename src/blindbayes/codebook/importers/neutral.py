@@ -81,6 +81,8 @@ def one_of(tables: Mapping[str, Any], file: File, what: str) -> Any:
         if file.table not in tables:
             raise Choose("table", f"{file.what} has no {what} {shown(file.table)!r}", tables)
         return tables[file.table]
+    if not tables:
+        raise file.problem("line 1", f"no {what} is in the file")
     if len(tables) != 1:
         raise Choose("table NAME", f"{file.what} describes {len(tables)} tables; which one holds the rows?", tables)
     return next(iter(tables.values()))
