@@ -40,6 +40,14 @@ def test_a_bad_point_is_refused_and_names_the_party(encoded):
     assert encoded.hex() not in str(caught.value) or not encoded
 
 
+@pytest.mark.parametrize("encoded", [bytes.fromhex(MULTIPLES[0]), ristretto.IDENTITY])
+def test_a_point_with_the_highest_bit_set_is_refused(encoded):
+    """libsodium up to 1.0.18 takes it for the same point: a second encoding, of the identity too."""
+    assert ristretto.is_point(encoded)
+    with pytest.raises(PeerProtocolError):
+        ristretto.require_point(encoded[:-1] + bytes([encoded[-1] | 0x80]), "mallory")
+
+
 def test_good_points_pass():
     for text in MULTIPLES:
         assert ristretto.require_point(bytes.fromhex(text)).hex() == text

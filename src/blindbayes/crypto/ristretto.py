@@ -17,9 +17,14 @@ ORDER = 2**252 + 27742317777372353535851937790883648493
 IDENTITY = bytes(POINT_BYTES)
 
 
+def is_point(encoded: bytes) -> bool:
+    """Return whether these are the canonical bytes of a point. libsodium up to 1.0.18 ignores the highest bit."""
+    return len(encoded) == POINT_BYTES and encoded[-1] < 0x80 and bool(rbcl.crypto_core_ristretto255_is_valid_point(encoded))
+
+
 def require_point(encoded: bytes, party: str | None = None) -> bytes:
     """Return the point, or raise `PeerProtocolError` naming `party` if it is invalid or the identity."""
-    if len(encoded) != POINT_BYTES or encoded == IDENTITY or not rbcl.crypto_core_ristretto255_is_valid_point(encoded):
+    if encoded == IDENTITY or not is_point(encoded):
         raise PeerProtocolError("a group element is not valid", party=party)
     return encoded
 

@@ -18,6 +18,7 @@ from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.memory import Outcome, Replace, local_runs, run_in_memory
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.kikuchi2011.set_intersection import SAFE_PRIME, alice, bob, proof
+from blindbayes_papers.kikuchi2011.set_intersection.groups import Ristretto
 from blindbayes_papers.kikuchi2011.set_intersection.messages import ItemsLocked, ItemsLockedTwice, PowerProved
 from blindbayes_papers.kikuchi2011.set_intersection.proof import PowerStatement, public_of
 from support.two_party import coins
@@ -103,6 +104,39 @@ def test_bob_is_named_if_his_own_list_is_not_the_one_he_proved_for() -> None:
     error = play([swap("bob", ItemsLocked, lambda message: ItemsLocked(message.elements[:-32] + elements(1)[0]))]).error
     assert isinstance(error, PeerProtocolError)
     assert error.party == "bob"
+
+
+class OtherEncodings(Ristretto):
+    """Bob's group: whatever he raises of Alice's elements has its highest bit set."""
+
+    def __init__(self) -> None:
+        self._received: set[bytes] = set()
+
+    def require(self, element: bytes, party: str | None) -> bytes:
+        self._received.add(element)
+        return super().require(element, party)
+
+    def power(self, secret: bytes, element: bytes) -> bytes:
+        made = super().power(secret, element)
+        return made[:-1] + bytes([made[-1] | 0x80]) if element in self._received else made
+
+
+def test_bob_hides_no_match_behind_another_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof of the same points would hold, and Alice, who compares bytes, would find nobody."""
+
+    def hide(run: str) -> Outcome:
+        runs = local_runs(["alice", "bob"], coins=coins(run))
+        roles = {
+            "alice": alice(runs["alice"], "bob", items(0, 6), coins("a"), proofs=True),
+            "bob": bob(runs["bob"], "alice", items(4, 12), coins("b"), proofs=True, group=OtherEncodings()),
+        }
+        return run_in_memory(roles, check=False)
+
+    error = hide("run").error
+    assert isinstance(error, PeerProtocolError)
+    assert error.party == "bob"
+    monkeypatch.setattr(ristretto, "is_point", lambda _: True)  # the planted fault, as libsodium up to 1.0.18 has it
+    assert hide("again").outputs["alice"].size == 0
 
 
 def test_with_the_matching_bob_is_held_to_the_order() -> None:

@@ -18,7 +18,6 @@ from blindbayes.crypto import ristretto
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.prg import expand_bytes
 from blindbayes.crypto.ristretto import ORDER
-from blindbayes.crypto.sodium import rbcl
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
 
 MAX_BOUND = 1 << 36
@@ -175,7 +174,7 @@ class RistrettoSum:
         if len(elements) != count:
             raise PeerProtocolError("the wrong number of ciphertexts", party=party)
         for element in elements:
-            if len(element) != ristretto.POINT_BYTES or not rbcl.crypto_core_ristretto255_is_valid_point(element):
+            if not ristretto.is_point(element):
                 raise PeerProtocolError("a ciphertext is no point of the group", party=party)
 
     def base(self, label: bytes, at: int) -> bytes:
