@@ -75,7 +75,7 @@ def test_the_tests_that_commands_name_exist(command: str) -> None:
     path, _, name = words[0].partition("::")
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    named = [node for test, node in defined.items() if test == name or not name and test.startswith("test_")]
+    named = [node for test, node in defined.items() if test == name or (not name and test.startswith("test_"))]
     marked = [any(ast.unparse(mark) == "pytest.mark.slow" for mark in node.decorator_list) for node in named]
     assert slow in marked  # else pytest selects nothing and ends with exit code 5
     assert words[1:2] in ([], ["-k"])
