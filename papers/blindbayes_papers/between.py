@@ -48,6 +48,7 @@ CASES = {
     "azimian2022": (Case("chain_sum"),),
     "huai2015": (
         Case("oblivious_sum"),
+        Case("oblivious_sum", fields={"privacy": Privacy(epsilon=8.0, delta=1e-6), "options": {"noise": "diluted"}}),
         Case("private_maximum", fields={"options": {"bits": 16}, "hosts": {"miner": "north"}}),
         Case("noisy_histograms", "columns", fields={"privacy": Privacy(epsilon=8.0), "hosts": {"miner": "north"}}),
     ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -78,8 +77,8 @@ def as_printed(epsilon: float, parties: int) -> Draw:
 
 def composed(epsilon: float, parties: int) -> Draw:
     """The paper's mechanism with epsilon and delta split over the counts that a record touches."""
-    plan = DilutedNoise(Fraction(epsilon), DELTA, parties, TOUCHED, 88)
-    return diluted(float(plan.rate), float(plan.beta))
+    plan = DilutedNoise.plan(touched=TOUCHED, bounds=[1] * 88, epsilon=epsilon, delta=DELTA, honest=parties)
+    return diluted(float(plan.rate()), float(plan.beta))
 
 
 def ours(epsilon: float, parties: int) -> Draw:

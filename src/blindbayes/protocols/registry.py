@@ -174,6 +174,10 @@ class SumProtocol(ABC):
         """Return for how many honest shares a party sets its own noise, where `honest` are planned."""
         return honest
 
+    def noise_law(self, setting: SumSetup) -> type[Any] | None:
+        """Return a subclass of `DistributedNoise` that plans the noise of this sum; None: the usual one."""
+        return None
+
 
 def load(name: str) -> SumProtocol:
     """Return the protocol of that name, or raise `ConfigError`."""

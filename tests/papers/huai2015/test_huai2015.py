@@ -7,7 +7,6 @@ import importlib.util
 import math
 import pathlib
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -52,8 +51,8 @@ def test_the_simulated_noise_has_the_spread_of_the_real_shares(name: str) -> Non
     rng = np.random.default_rng(1)
     draws = fig.METHODS[name].make(epsilon, n)(rng, n, (200_000,))
     plan = {
-        "printed": lambda: DilutedNoise(Fraction(epsilon), fig.DELTA, n, 1, 1),
-        "composed": lambda: DilutedNoise(Fraction(epsilon), fig.DELTA, n, 7, 88),
+        "printed": lambda: DilutedNoise.plan(touched=1, bounds=[1], epsilon=epsilon, delta=fig.DELTA, honest=n),
+        "composed": lambda: DilutedNoise.plan(touched=7, bounds=[1] * 88, epsilon=epsilon, delta=fig.DELTA, honest=n),
         "ours": lambda: DistributedNoise.plan(touched=7, bounds=[1] * 88, epsilon=epsilon, delta=fig.DELTA, honest=n),
     }[name]()
     assert draws.std() == pytest.approx(plan.deviation(), rel=0.02)  # kurtosis 6: a standard error below 0.4%

@@ -26,4 +26,7 @@ class ObliviousSumParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ] = None
     width: Annotated[int, "minimum number of parties in a segment of the key graph"] = DEFAULT_WIDTH
     views: Annotated[bool, "each party sets its noise by its own view of how many parties there are"] = False
+    noise: Annotated[
+        Literal["usual", "diluted"], "with epsilon: `diluted` is that of the paper (Definition 3), which takes a delta too"
+    ] = "usual"
     toy_keys: Annotated[bool, "allow short moduli: tests and reproductions of papers only"] = False

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.registry import Coalition, Smallest, SumProtocol, SumSetup, Total, require_vector
 from blindbayes.wire import U64Array
+from blindbayes_papers.huai2015.diluted import DilutedNoise
 from blindbayes_papers.huai2015.oblivious_sum.contributor import contributor, dealer
 from blindbayes_papers.huai2015.oblivious_sum.membership import Views
 from blindbayes_papers.huai2015.oblivious_sum.miner import miner
@@ -41,6 +43,10 @@ class ObliviousSum(SumProtocol):
             return honest
         seen = Views.after(setting.founders or setting.contributors, setting.steps).of[name]
         return max(1, honest * seen // len(setting.contributors))
+
+    def noise_law(self, setting: SumSetup) -> type[DistributedNoise] | None:
+        """The paper's noise, if the study asks for it."""
+        return DilutedNoise if setting.options.get("noise") == "diluted" else None
 
     def check(self, setting: SumSetup) -> None:
         """Refuse a setting that no run can have."""

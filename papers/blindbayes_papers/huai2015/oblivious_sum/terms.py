@@ -95,6 +95,8 @@ class ObliviousSumSetup:
         option = self.option
         if option["scheme"] not in ("joye_libert", "ristretto") or option["keys"] not in ("pairwise", "standing", "dealer"):
             raise ConfigError("scheme is 'joye_libert' or 'ristretto', keys are 'pairwise', 'standing' or 'dealer'")
+        if option["noise"] not in ("usual", "diluted") or (option["noise"] == "diluted" and not self.setting.noisy):
+            raise ConfigError("noise is 'usual' or, with epsilon, 'diluted'")
         if len(self.setting.contributors) < 2:
             raise ConfigError("an oblivious sum has at least two contributors")
         if {MINER, DEALER} & set(self.setting.contributors):

@@ -93,7 +93,7 @@ class PrivacyUnit:
 class DistributedNoise:
     """One plan, public and the same for all parties. Make it with `plan`."""
 
-    mechanism: Mechanism
+    mechanism: str
     epsilon: Fraction
     delta: float
     honest: int

@@ -114,13 +114,17 @@ class NoisySum(ReleaseOfShares):
         delta: float = 0.0,
         rows: int | None = None,
         unit: PrivacyUnit = PrivacyUnit(),  # noqa: B008 - frozen
+        law: type[DistributedNoise] = DistributedNoise,
     ) -> NoisySum:
-        """Plan for `parties` shares in the sum, of which at least `honest` are honest. `rows` is the declared total."""
+        """Plan for `parties` shares in the sum, of which at least `honest` are honest. `rows` is the declared total.
+
+        `law` plans the noise: a protocol may bring its own.
+        """
         counted = codebook.with_features(narrow(feature) for feature in codebook.features)
         effective = float(epsilon)
         for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise
             tables = plan_release(counted, epsilon=effective, mechanism="discrete_laplace", rows=rows)
-            noise = DistributedNoise.plan(
+            noise = law.plan(
                 touched=len(tables.items),
                 bounds=_bounds(tables),
                 epsilon=budget_floor(epsilon),
@@ -166,6 +170,8 @@ class NoisySum(ReleaseOfShares):
     ) -> tuple[Parameters, Statistics, dict[str, Any]]:
         """Return the model, the integer statistics and the record of a sum with that many shares of noise in it.
 
+        The record is empty if a protocol brought a law of its own, which readers of a model file do not know.
+
         Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them. Postprocessing only.
         """
         facts = {item.name: getattr(self.tables, item.name) for item in fields(ReleasePlan)}
@@ -176,7 +182,8 @@ class NoisySum(ReleaseOfShares):
             tables.append(part.reshape(classes, item.cells) / item.bound)
             at += classes * item.cells
         noisy = NoisyStatistics(plan, tuple(tables), min_cell)
-        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record_of(noisy, self.noise, shares)
+        record = record_of(noisy, self.noise, shares) if type(self.noise) is DistributedNoise else {}
+        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record
 
     # -- what it promises ------------------------------------------------------------------------------------------------
 

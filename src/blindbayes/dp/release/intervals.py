@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ import numpy.typing as npt
 from blindbayes._lazy import lazy
 from blindbayes.codebook import Codebook, Feature, Numeric, Text
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.distributed.noise_shares import DistributedNoise
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import fraction, positive
 from blindbayes.dp.noise.knorm_histograms import Centred
@@ -156,6 +156,8 @@ class Released:
                 shares = int(facts.pop("shares"))
                 facts |= {"epsilon": positive(facts["epsilon"], "epsilon"), "variance": fraction(facts["variance"])}
                 shared_noise = DistributedNoise(**facts, bounds=(1,))
+                if shared_noise.mechanism not in get_args(Mechanism):
+                    raise ValueError
                 if min(shares, shared_noise.honest, shared_noise.touched, shared_noise.reach) < 1 or shared_noise.variance < 0:
                     raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, ConfigError, PrivacyError):

@@ -187,4 +187,5 @@ def _plan(study: Study, setting: registry.SumSetup) -> NoisySum | None:
         parties=len(setting.contributors),
         rows=privacy.expected_rows,
         unit=PrivacyUnit.declared(privacy.unit, privacy.party_rows, privacy.rows_per_person),
+        law=registry.load(study.protocol).noise_law(setting) or DistributedNoise,
     )

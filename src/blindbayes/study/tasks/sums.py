@@ -262,7 +262,7 @@ class SumTask(CountingTask):
         )
         settings = ModelSettings(alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing)
         privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
-        privacy |= {"statement": statement.to_dict(), "released": released}
+        privacy |= {"statement": statement.to_dict(), **({"released": released} if released else {})}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
         return weighed(study, estimators.from_record(record)), statement
 
