@@ -56,7 +56,7 @@ def findings(text: str) -> Iterator[str]:
             docstring = ast.get_docstring(node) or ""
             line = getattr(node, "lineno", 1)
             yield from (f"{line}: docstring: {phrase}" for phrase in phrases(docstring))
-            if not isinstance(node, ast.Module) and (match := FRAGMENT.match(docstring)):
+            if match := FRAGMENT.match(docstring):
                 yield f"{line}: docstring starts with {match[0].strip()!r}"
         elif isinstance(node, ast.Raise):
             for part in ast.walk(node):
@@ -123,6 +123,7 @@ def test_code_spans_in_pages_are_no_prose() -> None:
     "text",
     [
         '"""Text from strangers."""',
+        '"""What a run costs."""',
         'def f():\n    """Of a batch."""',
         'def f():\n    """Whether it holds."""',
         "x = 1  # whoever calls",

@@ -1,4 +1,4 @@
-"""What Kikuchi et al. 2011 print: their figures, fits and formulas."""
+"""Figures, fits and formulas as Kikuchi et al. 2011 print them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Algorithm 1 of the paper costs in truth: exact privacy losses of its steps, computed, not quoted.
+"""Exact privacy losses of the steps of Algorithm 1 of the paper, computed, not quoted.
 
 The loss between Cauchy laws is the hyperbolic distance of their (location, scale) points (`privacy.smooth`, [cauchy]). A step
 that claims epsilon' is tried on neighbouring lists in [-1, 1]; the ratio of the worst loss to epsilon' is what it overspends.

@@ -189,7 +189,7 @@ class Agent:
         return [entry["run"] for entry in releases if self.home.bases.has_total(study.sha256, entry["run"])]
 
     async def until_written(self, sha256: str, earlier: str | None = None) -> None:
-        """Wait until the results that the next run of a study goes on from are stored. Raises `NotNow` if that takes long."""
+        """Wait until the results on which the study's next run builds are stored. Raises `NotNow` if that takes long."""
         name = None if earlier is None else earlier[-NAME:]
         try:
             async with asyncio.timeout(_WRITTEN_SECONDS):

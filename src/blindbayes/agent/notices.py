@@ -48,7 +48,7 @@ _INVITED = -1  # in place of a number of decisions: the invitation
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Another site's decision, as it said, and when that came here."""
+    """Another site's decision, as that site reported it, and when the report arrived."""
 
     identity: str
     roster: str
@@ -60,7 +60,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(slots=True)
 class _Rate:
-    """A bucket of tokens."""
+    """A token bucket that limits the rate of notices."""
 
     left: float = field(default_factory=lambda: _BURST)
     at: float = field(default_factory=time.monotonic)
@@ -76,7 +76,7 @@ class _Rate:
 
 @dataclass(slots=True)
 class _Sent:
-    """The last notice to a site about a study, and whether it came."""
+    """The last notice sent to a site about a study, and whether it was acknowledged."""
 
     number: int
     heard: bool = False
@@ -117,7 +117,7 @@ class Notices:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def wake(self) -> None:
-        """Look at once for decisions to send."""
+        """Check for decisions to send now instead of at the next interval."""
         self._wake.set()
 
     def _begin(self, work: Any) -> None:
@@ -139,7 +139,7 @@ class Notices:
     # -- what people see -----------------------------------------------------------------------------------------------
 
     def answers(self, study: StudyFile) -> list[dict[str, Any]]:
-        """Return one row per party: whether it has the study and what it decided, as far as it said so."""
+        """Return one row per party: whether it has the study and what it decided, as far as it has reported that."""
         agent, rows = self._agent, []
         given, asked = self._answers.get(study.sha256, {}), set(self.invited(study.sha256))
         for party in study.members:
@@ -240,7 +240,7 @@ class Notices:
         return (site, study) in self._delivered or site in self._answers.get(study, {})
 
     async def _send(self, card: Card, study: str, number: int, content: StudyFile | Standing) -> None:
-        """Send, unless the site has it or got it a moment ago. Repeated until it is acknowledged, ever more rarely."""
+        """Send the notice unless it was acknowledged or sent a moment ago. Retries continue, less and less often."""
         key, now = (card.name, study), time.monotonic()
         sent = self._sent.get(key)
         if sent is None or sent.number != number:
@@ -261,7 +261,7 @@ class Notices:
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     def arrived(self, site: str, notice: Notice) -> None:
-        """Take a notice of another site. Whatever it is, nothing but our errors comes out, and they are counted."""
+        """Process a notice from another site. Any content ends in one of our own errors, and errors are counted."""
         agent = self._agent
         try:
             # The courier brings frames of pinned sites alone.
@@ -313,7 +313,7 @@ class Notices:
         self.wake()
 
     def decline_known(self, study: StudyFile) -> None:
-        """End the wait of a run for sites that are not connected and whose last word was a refusal or revocation."""
+        """Stop waiting for sites that are not connected and whose last decision was a refusal or revocation."""
         for site, answer in self._answers.get(study.sha256, {}).items():
             is_last = answer.state in ("refused", "revoked") and answer.roster == study.roster.sha256
             if is_last and site in study.names and not self._agent.router.courier.is_up(site):

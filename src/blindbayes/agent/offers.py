@@ -176,7 +176,7 @@ def prediction_request(agent: Agent, asked: Asked) -> Decision | None:
 
 
 def earlier_run(agent: Agent, asked: Asked) -> Decision | None:
-    """Hold the offer while the run that it goes on from is under way here: the other site asks again."""
+    """Postpone the offer while the run that it builds on is under way here: the other site asks again."""
     run = run_of(agent.home, asked.study, asked.offer.run_id)
     earlier = run.model or run.base
     if not earlier or agent.unfinished(asked.study.sha256, earlier) is None:

@@ -1,4 +1,4 @@
-"""What an agent reports about itself."""
+"""Status that an agent reports about itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that staff may change in the console: those that only make a site stricter. Looser ones are edited in site.toml."""
+"""Settings that staff may make stricter in the console. To loosen one, they edit site.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule of `[rows.map]` as the answers to a few questions, and back: which column, read as what, which values recoded.
+"""Convert a rule of `[rows.map]` to the answers of a form and back: which column, read as what, which values recoded.
 
 A rule that the questions cannot express is shown, and typed, as an expression.
 """
@@ -119,7 +119,7 @@ def _column(node: ast.expr) -> str | None:
 
 
 def _dated(node: ast.expr) -> tuple[str, str] | None:
-    """Return the column and the order of a date."""
+    """Return the column of a date rule and the order of day, month and year."""
     if (column := _column(node)) is not None:
         return column, "YMD"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "date" and 1 <= len(node.args) <= 2:
@@ -130,7 +130,7 @@ def _dated(node: ast.expr) -> tuple[str, str] | None:
 
 
 def complete(rules: Mapping[str, Any], names: Mapping[str, None], columns: tuple[str, ...]) -> dict[str, Any]:
-    """Return the rules, and one for each column of the codebook that is read as it is and that another rule uses.
+    """Return the rules, completed for columns that are read unchanged and also used by another rule.
 
     A column that an expression uses leaves the table unless a rule keeps it.
     """

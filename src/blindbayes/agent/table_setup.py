@@ -216,7 +216,7 @@ def _opened(home: SiteFolder, rows: Rows) -> Any:
 
 
 def preview(home: SiteFolder, given: TableSettings, study: StudyFile | None, name: str) -> dict[str, Any]:
-    """Return the first rows: columns that were asked for as they are in the table, and the study's as they are read."""
+    """Return the first rows: the requested columns as they stand in the table, and the study's columns as they are read."""
     from blindbayes.data.first_rows import first_rows
 
     number = home.config.console.preview_rows
@@ -253,7 +253,7 @@ def _uses(name: str, rule: Any, shown: tuple[str, ...]) -> bool:
 
 
 def check(home: SiteFolder, given: TableSettings, study: StudyFile, name: str) -> dict[str, Any]:
-    """Compare the rows with the codebook under settings that are not saved yet: numbers of rows by column."""
+    """Check the rows against the codebook under unsaved settings. Returns numbers of rows by column."""
     return Tables(home.folder, rows_of(home, given)).check(study, name)
 
 
@@ -280,7 +280,7 @@ def save(home: SiteFolder, given: TableSettings, who: str) -> list[str]:
 
 
 def completed(home: SiteFolder, given: TableSettings, study: StudyFile | None, name: str) -> TableSettings:
-    """Return the settings with a rule for each column that is read as it is and that another rule uses."""
+    """Return the settings, with rules completed as in `table_rules.complete`."""
     if study is None or not given.map:
         return given
     with _opened(home, rows_of(home, given, with_map=False)) as source:
@@ -297,7 +297,7 @@ def is_complete(home: SiteFolder, given: TableSettings, study: StudyFile, name: 
 
 
 def exact_sums(home: SiteFolder, identity: str) -> list[str]:
-    """Return the names of the sites with which the present table took part in exact sums; empty if it took part in none."""
+    """Return the sites with which the present table took part in exact sums, possibly empty."""
     if home.config.rows is None:
         return []
     sums = home.history.binding().sums_of(identity, home.config.rows.name)

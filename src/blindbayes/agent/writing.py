@@ -49,7 +49,7 @@ class WrittenDraft(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Drafts:
-    """The folder `drafts/`."""
+    """Drafts of studies, stored in the folder `drafts/`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -95,7 +95,7 @@ def read_codebook(text: str) -> Codebook:
 
 
 def codebook_from_dictionary(text: str, format: str, target: str, answers: str) -> tuple[str, tuple[str, ...]]:
-    """Return the codebook file of a data dictionary, and notes; `answers` are flags, as its questions show them."""
+    """Return the codebook file made from a data dictionary, and notes. `answers` holds flags as the questions print them."""
     given = {**answers_in(answers), **({"target": target} if target else {})}
     made = import_codebook(format, text.encode(), given)
     notes = [f"{name} was left out: {why}" for name, why in made.left_out.items()]
@@ -125,7 +125,7 @@ def is_wordy(value: str) -> bool:
 
 
 def columns_of(book: Codebook) -> list[dict[str, Any]]:
-    """Return the columns of a codebook for the table in which `edited_codebook` takes them back."""
+    """Return the columns of a codebook as rows of the form that `edited_codebook` reads."""
     rows = []
     for feature in book.features:
         row: dict[str, Any] = {"name": feature.name, "kind": type(feature).__name__.lower()}
@@ -141,7 +141,7 @@ def columns_of(book: Codebook) -> list[dict[str, Any]]:
 
 
 def edited_codebook(text: str, fields: Mapping[str, str]) -> str:
-    """Return a codebook file as the table of its columns was filled in: which stay, their values or bounds, one that is added.
+    """Apply the form of columns to a codebook file: which columns stay, their values or bounds, and one new column.
 
     A file in which nothing changes keeps its comments. Raises `ConfigError` that names the column.
     """
@@ -255,7 +255,7 @@ def make_study(draft: WrittenDraft, cards: Sequence[Card]) -> StudyFile:
 
 
 def keep_study(home: SiteFolder, identity: Identity, study: StudyFile, *, sign: bool, who: str) -> StudyFile:
-    """Store a study that was written here, signed in the site's name if people ask for it. It is not approved by that."""
+    """Store a study that was written here; with `sign`, signed by this site. This does not approve it."""
     if identity.name not in study.names:
         raise ConfigError("this site is not a party of the study: choose it under Sites")
     if sign:

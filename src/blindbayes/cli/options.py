@@ -103,7 +103,7 @@ def open_data(data: str, *, map_path: str | None, sheet: str | None, partly: boo
 
 
 def open_rows(data: str, codebook: Codebook, omop: str | None, **reading: Any) -> Source:
-    """Open a table as the options describe it, or what the codebook declares on an OMOP database."""
+    """Open the table that the options describe, or the rows that the codebook declares on an OMOP database."""
     if omop is None:
         return open_data(data, **reading)
     from blindbayes.data.omop import open_omop

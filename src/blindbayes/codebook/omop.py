@@ -1,4 +1,4 @@
-"""How the columns of a codebook are computed from an OMOP common data model: public, and part of the codebook's hash.
+"""Declaration of a codebook's columns on an OMOP common data model: public, and part of the codebook's hash.
 
 Each column is an aggregate of one person's records around that person's index date, so that every person is one row and no
 record of another person changes it. `data.omop` compiles the declaration to the SQL of the engine that holds the database.
@@ -147,7 +147,7 @@ class Omop(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def described(self) -> str:
-        """A sentence on the records that a site reads, for the person who approves it."""
+        """Describe in a sentence which records a site reads, for the person who approves it."""
         domains = sorted({self.cohort.domain, *(column.domain for column in self.columns if column.domain is not None)})
         start, end = self.cohort.start, self.cohort.end
         span = (f" from {start}" if start else "") + (f" to {end}" if end else "")

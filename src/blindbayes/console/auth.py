@@ -153,7 +153,7 @@ class Authenticator:
         return self._begin(User(name, roles, _secret(), time.monotonic() + _SESSION_SECONDS))
 
     def admit(self, subject: Subject, seconds: float, settings: SignIn) -> str:
-        """Begin a session of a person by whom the provider vouches and return its cookie. Nothing prolongs it."""
+        """Start a session for a person authenticated by the provider and return its cookie. It cannot be prolonged."""
         until = time.monotonic() + seconds
         return self._begin(User(subject, subject.roles, _secret(), until, time.time() + seconds, settings))
 
@@ -276,7 +276,7 @@ def _refusal(request: Request, user: User | None) -> Response | None:
 
 
 def _leads_back(request: Request) -> bool:
-    """True for the navigation by which an identity provider returns the browser."""
+    """Return True for the navigation that brings the browser back from an identity provider."""
     headers = request.headers
     way = (request.method, path_of(request), headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
     return way == ("GET", CALLBACK, "navigate", "document")

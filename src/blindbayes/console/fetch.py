@@ -17,7 +17,7 @@ SECONDS = 10.0
 
 
 class FetchError(BlindbayesError):
-    """A provider cannot be reached, or its answer breaks a limit. Holds nothing of the answer but its status."""
+    """Raised if a provider cannot be reached or its answer breaks a limit. Holds no part of the answer but its status."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)

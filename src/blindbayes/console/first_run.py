@@ -46,7 +46,7 @@ class Answers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def require_free(listen: str | None) -> None:
-    """Raise while the form is open if the agent could not listen there: later nobody would see it without a terminal."""
+    """Raise if the agent could not listen on this address. After the form is closed only a terminal would show the error."""
     host, _, port = (listen or "").rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16:
         return  # none, or one that the settings refuse

@@ -44,7 +44,7 @@ _REQUIRED = ("iss", "sub", "aud", "exp", "iat", "nonce")
 
 
 class SignInRefused(BlindbayesError):
-    """A sign-in by the organisation that ends here. `rule` names the check for the log; `who` is set once a token verified."""
+    """Raised to refuse a sign-in. `rule` names the failed check for the log; `who` is set once a token verified."""
 
     def __init__(self, rule: str, message: str, who: Subject | None = None) -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ class _Tokens(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The secrets of one sign-in between the redirect to the provider and the way back."""
+    """The secrets of one sign-in, kept between the redirect to the provider and its response."""
 
     state: str = field(repr=False)
     nonce: str = field(repr=False)
@@ -89,14 +89,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """A person by whom the provider vouches, until a moment of the wall clock."""
+    """A person authenticated by the provider, until a time of the wall clock."""
 
     subject: Subject
     expires: float
 
 
 class Provider:
-    """One provider by its settings; discovery document and keys are cached."""
+    """An identity provider. Its discovery document and keys are cached."""
 
     def __init__(self, settings: SignIn, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.settings, self._folder, self._clock = settings, folder, clock
@@ -105,7 +105,7 @@ class Provider:
         self._keys: tuple[float, tuple[dict[str, Any], ...]] | None = None
 
     def address(self, attempt: Attempt) -> str:
-        """Return the address to which the browser goes. Raises `SignInRefused` if the provider cannot be used."""
+        """Return the authorization URL for the browser. Raises `SignInRefused` if the provider cannot be used."""
         _library()  # before the browser leaves
         metadata = self.metadata()
         challenge = _text(hashlib.sha256(attempt.verifier.encode()).digest())
@@ -124,7 +124,7 @@ class Provider:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
     def finish(self, attempt: Attempt, answer: Mapping[str, str]) -> Vouched:
-        """Return the person of an authorization response. Raises `SignInRefused` where one check fails."""
+        """Return the person of an authorization response. Raises `SignInRefused` if a check fails."""
         if not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
             raise SignInRefused("state", "this sign-in was not begun in this browser, or is over: begin again")
         metadata = self.metadata()
@@ -181,7 +181,7 @@ class Provider:
             raise SignInRefused("settings", "authority under [sign_in] in site.toml is not a readable PEM file") from None
 
     def _exchange(self, metadata: _Metadata, attempt: Attempt, code: str) -> str:
-        """Return the ID token for a code."""
+        """Exchange an authorization code for an ID token."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -217,7 +217,7 @@ class Provider:
     # -- the ID token --------------------------------------------------------------------------------------------------------
 
     def verify(self, token: str, attempt: Attempt) -> Vouched:
-        """Return the person of an ID token. Raises `SignInRefused` unless every check of it passes."""
+        """Verify an ID token and return its person. Raises `SignInRefused` if a check fails."""
         jwt = _library()
         try:
             header = jwt.get_unverified_header(token)
@@ -307,7 +307,7 @@ def _library() -> Any:
 
 
 def _roles(claims: Mapping[str, Any], settings: SignIn, nobody: Subject) -> frozenset[str]:
-    """Return the roles that the claim gives; there is at least one."""
+    """Return the roles that the claim gives. Raises without any role."""
     name, value = settings.roles_claim, claims.get(settings.roles_claim)
     if value is None:
         value = claims

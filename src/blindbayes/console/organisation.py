@@ -1,4 +1,4 @@
-"""Sign-in by the organisation: the way to the provider and back, bound to one browser.
+"""Sign-in by the organisation: the redirect to the provider and its response, bound to one browser.
 
 The browser gets a cookie before it leaves (the pre-session). State, nonce and PKCE verifier stay here under that cookie, are
 used once and expire. The way back is the one request that another site may start, and only as a navigation: see
@@ -30,7 +30,7 @@ _AT_ONCE = 4
 
 
 class Organisation:
-    """The routes of the sign-in, and the attempts under way."""
+    """Routes of the sign-in, and its pending attempts."""
 
     def __init__(self, agent: Agent, auth: Authenticator, show_login: Callable[..., Response]) -> None:
         self._agent, self._auth, self._show_login = agent, auth, show_login

@@ -52,7 +52,7 @@ class UploadParts:
         return True
 
     async def next(self) -> tuple[str, str | None] | None:
-        """Return name and file name of the next part; None after the last. Call it when the part before was read."""
+        """Return name and file name of the next part, or None after the last. The previous part must have been read."""
         while len(self._buffer) < len(self._delimiter) + 2 and await self._more():
             pass
         if not self._buffer.startswith(self._delimiter):
@@ -173,7 +173,7 @@ async def _write(upload: Upload, pieces: AsyncIterator[bytes]) -> None:
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    """Read on, so that the browser gets to read the answer; not for ever."""
+    """Read and discard the rest of the body, up to a limit, so that the browser reads the answer."""
     left = _DRAIN_BYTES
     with contextlib.suppress(TimeoutError, ClientDisconnect, RuntimeError, StopAsyncIteration):
         async with asyncio.timeout(_DRAIN_SECONDS):

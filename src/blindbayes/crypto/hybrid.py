@@ -1,6 +1,6 @@
 """Hybrid key agreement of two fresh keys: X25519 and ML-KEM-768 (FIPS 203), over `cryptography`.
 
-A secret is unknown while one of the two problems is hard. Traffic that is recorded today stays secret if the curve falls later.
+A secret is safe as long as one of the two problems is hard: traffic recorded today stays secret if the curve is broken later.
 Each direction has its own encapsulation, so that both sides contribute to both secrets.
 """
 

@@ -217,7 +217,7 @@ def date_order(values: Any, name: str) -> str | None:
 
 
 def _numerals(values: Any, name: str) -> str | None:
-    """Return which option reads the numbers of a column that is text, or None. Whole numbers beside them count as well."""
+    """Return the option that reads the numbers in a text column, or None. Whole numbers count with any option."""
     present = arrow_column(values, name).drop_null()
     if not len(present) or not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None

@@ -21,7 +21,7 @@ _NOT_A_NUMBER = "'"  # in place of a point that separates neither thousands nor 
 
 
 def require_marks(decimal: str, thousands: str) -> None:
-    """Raise `ConfigError` unless numbers can be written with these marks."""
+    """Raise `ConfigError` unless these decimal and thousands marks differ and are supported."""
     if decimal not in (".", ","):
         raise ConfigError("the decimal mark must be '.' or ','")
     if thousands and (thousands not in THOUSANDS or thousands == decimal):
@@ -60,7 +60,7 @@ def with_points_there(value: Any, decimal: str, thousands: str = "") -> Any:
 
 
 def without_markers(rows: Callable[..., Iterator[Any]], markers: Sequence[str]) -> Callable[..., Iterator[Any]]:
-    """Return a reader of batches in which cells that are one of the markers are missing."""
+    """Return a reader of batches in which marker cells are null."""
     texts = pa.array(list(markers), pa.string())
     numbers = pa.array(marker_numbers(markers), pa.float64())
 
@@ -85,7 +85,7 @@ def without_markers(rows: Callable[..., Iterator[Any]], markers: Sequence[str]) 
 
 
 def without_markers_there(table: Any, markers: Sequence[str]) -> Any:
-    """Return a table of Ibis in which cells that are one of the markers are missing."""
+    """Return an Ibis table in which marker cells are null."""
     numbers = list(marker_numbers(markers))
     changed = {}
     for name in table.columns:

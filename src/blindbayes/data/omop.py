@@ -48,7 +48,7 @@ _READ = {  # everything that a declaration can make a site read, for the digest 
 
 @dataclass(frozen=True, slots=True)
 class OmopReport:
-    """Counts of what a site's database has and lacks of a declaration, for its own staff."""
+    """Counts of the declared facts that a site's database has and lacks, for its own staff."""
 
     persons: int
     cohort: int
@@ -165,7 +165,7 @@ class Cdm:
         return joined.filter(inside)[_KEY]
 
     def events(self, declared: OmopCohort | OmopColumn) -> Any:
-        """Return person and day, and number and unit if they have some, of the events of a concept set."""
+        """Return person, day and, where present, number and unit of each event of a concept set."""
         table, concept, date = _EVENTS[str(declared.domain)]
         more = _NUMBERS if isinstance(declared, OmopColumn) and declared.take == "last" else ()
         events = self.columns(table, PERSON, concept, date, *more)
@@ -344,7 +344,7 @@ def _total(number: Any) -> int:
 
 
 def _lacks(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield what a site lacks of one declaration, by ids of concepts and numbers of records."""
+    """Yield what a site lacks for one declaration, in concept ids and numbers of records."""
     name = facts["name"]
     if unknown := facts["unknown_concepts"]:
         yield f"{name!r}: this database's vocabulary has no concept {', '.join(map(str, unknown[:20]))}"

@@ -345,7 +345,7 @@ def _embedded() -> Any:
 
 
 def _offline(backend: Any) -> Any:
-    """Let nothing be fetched from a network by a data source, such as a view of a DuckDB file."""
+    """Block network access of a data source, such as a view in a DuckDB file."""
     backend.raw_sql("SET autoinstall_known_extensions=false; SET autoload_known_extensions=false")
     return backend
 

@@ -21,7 +21,7 @@ _INDEXED = ("event", "run", "study", "site")
 
 
 class Subject(str):
-    """A person by whom an identity provider vouches: a name for screens; issuer and subject identify them in the log.
+    """A person authenticated by an identity provider: a name for display; issuer and subject identify them in the log.
 
     Two sessions of one subject are one person, whatever their names. A name of people.toml is never equal to a subject: code
     that decides compares `origin_of`.
@@ -39,7 +39,7 @@ class Subject(str):
 
 
 def origin_of(who: Any) -> dict[str, str]:
-    """Return issuer and subject of a person who signed in by the organisation; nothing for a name."""
+    """Return issuer and subject of a person who signed in by the organisation; empty for a name."""
     return {"issuer": who.issuer, "subject": who.subject} if isinstance(who, Subject) else {}
 
 

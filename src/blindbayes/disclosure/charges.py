@@ -1,4 +1,4 @@
-"""What a site pays for a run from its own ledger: once, before anything of the run is computed."""
+"""Charge a site's own ledger for a run: once, before anything of the run is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site's audit log says of earlier runs: when they began, what they revealed to whom, which sums they opened."""
+"""History of a site's earlier runs, from its audit log: when they began, what they revealed to whom, which sums they opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `Disclosure` in plain sentences, for people who decide about a study: what leaves, who learns what, what cheating gains.
+"""Plain sentences about a `Disclosure`, for people who decide about a study: what leaves, who learns what, what cheating gains.
 
 Every sentence follows from a typed field, whatever the protocol is called. A fact that a task does not state is said to be
 missing, and the technical lines take its place.

@@ -1,4 +1,4 @@
-"""What a run of a study discloses, stated by its task before any row is read.
+"""The disclosure of a run, stated by its task before any row is read.
 
 Policy, approval page, dry run, leak report and statement are made from this one value. The module imports nothing of `study`,
 so that every package can read it.

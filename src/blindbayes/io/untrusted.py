@@ -136,7 +136,7 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def all(self, *path: str) -> list[Element]:
-        """Return the elements at the end of a path of names."""
+        """Return the descendants that a path of element names leads to."""
         level = [self]
         for name in path:
             level = [child for element in level for child in element.children if child.name == name]

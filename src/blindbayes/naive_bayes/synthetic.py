@@ -207,12 +207,12 @@ class Synthesizer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that readers of the rows must know."""
+        """Caveats for readers of the rows."""
         return (INDEPENDENT, NO_COST) if self.private else (INDEPENDENT, NOT_PRIVATE)
 
 
 def _estimated(record: ModelRecord) -> Parameters:
-    """Return the parameters that the released tables give, without the rules and weights that a private fit selects."""
+    """Return the parameters estimated from the released tables, without rules and weights that a private fit selected."""
     released = (record.privacy or {}).get("released")
     if not isinstance(released, dict) or "sum" in released:  # a sum over sites: nothing was selected
         return record.parameters
@@ -252,7 +252,7 @@ def _below(likely: FloatArray) -> FloatArray:
 
 
 def _pick(below: FloatArray, labels: npt.NDArray[np.int64], coins: Coins) -> npt.NDArray[np.int64]:
-    """Draw a place for each label from the cumulative probabilities of its class, by one search over all classes."""
+    """Draw an index for each label from the cumulative probabilities of its class, by one search over all classes."""
     classes, width = below.shape
     edges = (np.floor(below * 2.0**_BITS) * 2.0**-_BITS + np.arange(classes)[:, None]).ravel()
     place = np.searchsorted(edges, _uniform(len(labels), coins) + labels, side="right") - labels * width
@@ -332,7 +332,7 @@ def _numbers(feature: Numeric, codes: npt.NDArray[np.int64], gone: npt.NDArray[n
 
 
 def _texts(values: tuple[str, ...], places: npt.NDArray[np.int64]) -> pa.Array:
-    """Return texts by place; null for place -1."""
+    """Return texts by index; null for index -1."""
     gone = places < 0
     valid = pa.py_buffer(np.packbits(~gone, bitorder="little")) if gone.any() else None
     indices = pa.Array.from_buffers(pa.int32(), len(places), [valid, pa.py_buffer(places.astype(np.int32))])

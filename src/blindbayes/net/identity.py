@@ -1,4 +1,4 @@
-"""Who a site is: an Ed25519 identity, a TLS certificate, the card it hands out, and the cards it has pinned.
+"""Identity of a site: an Ed25519 key, a TLS certificate, the card it hands out, and the cards it has pinned.
 
 There is no certificate authority: two sites exchange cards, compare the fingerprint words by telephone, and pin. The TLS
 certificate is self-signed and never expires, since the clock is not trusted and the pin is what counts.

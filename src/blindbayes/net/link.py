@@ -256,7 +256,7 @@ class Link:
             self._fail(PeerProtocolError(reason, party=self.pair.peer))
 
     def decline(self, reason: str) -> None:
-        """Give up on a peer whose site said, by a signed notice, that it takes no part in the study, unless it has joined."""
+        """Stop waiting for a peer whose site declined the study by a signed notice, unless it has joined."""
         if self.peer is Peer.ABSENT and not self.is_lost:
             self.refusal, self.aborted = reason, (PrivacyError.code, -1)
             self._learn(PeerEvent.REFUSAL)

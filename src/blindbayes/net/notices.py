@@ -47,7 +47,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
-    """The acknowledgement of a standing; -1: of an invitation."""
+    """The acknowledgement of a `Standing`, or, with -1, of an invitation."""
 
     study: str
     number: int

@@ -88,7 +88,7 @@ class Router:
             del self.sessions[session]
 
     def decline(self, site: str, study: str, reason: str) -> None:
-        """End the wait for a site that has not joined: its staff do not take part in runs of this study."""
+        """Stop waiting for a site that has not joined: its staff declined the study."""
         for host, link in list(self._links.values()):
             if host == site and link.pair.study == study:
                 link.decline(reason)

@@ -1,4 +1,4 @@
-"""How many bytes one party may send another in a whole run, from public facts and the formulas of the protocols' SPECs.
+"""Limits on the bytes that one party may send another in a run, from public facts and the formulas of the SPECs.
 
 A site refuses more, so that a peer cannot fill its disk. The bounds over columns are loose: twice the formulas, and a constant.
 """

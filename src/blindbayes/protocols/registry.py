@@ -128,7 +128,7 @@ def waits_for_all(name: str, setting: SumSetup) -> bool:
 
 
 class SumProtocol(ABC):
-    """A protocol that sums vectors. What has a body here is claimed by none unless its SPEC does."""
+    """A protocol that sums vectors. Members with a body state the default: no claim beyond the SPEC's."""
 
     name: ClassVar[str]
     params: ClassVar[type[msgspec.Struct] | None] = None  # its options
@@ -136,7 +136,7 @@ class SumProtocol(ABC):
 
     @abstractmethod
     def check(self, setting: SumSetup) -> None:
-        """Refuse a setting that no run can have."""
+        """Raise if no run of this protocol can have this setting."""
 
     @abstractmethod
     def roster(self, setting: SumSetup) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class SumProtocol(ABC):
         return ()
 
     def honest_of(self, setting: SumSetup, name: str, honest: int) -> int:
-        """Return for how many honest shares a party sets its own noise, where `honest` are planned."""
+        """Return the number of honest shares for which a party scales its own noise, if `honest` are planned."""
         return honest
 
     def noise_law(self, setting: SumSetup) -> type[Any] | None:

@@ -1,4 +1,4 @@
-"""A session of ACRO from a release: the `results.json` that ACRO and the SACRO viewer load, made from `disclosure.json`.
+"""Export a release as an ACRO session: the `results.json` that ACRO and the SACRO viewer load, made from `disclosure.json`.
 
 ACRO loads sessions of its own version only, so the version is an argument. Written from the fields that its loader reads
 (`acro.record.load_records`, ACRO 1.0.2), and loaded with it. What ACRO has and we do not (cells that its own suppression

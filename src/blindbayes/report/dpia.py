@@ -1,4 +1,4 @@
-"""The annex to a data protection impact assessment: what a release folder answers, and what it leaves to people.
+"""The annex to a data protection impact assessment: answers from a release folder, and questions left to people.
 
 Every statement names the fields of the folder that it is made from, as `file#/path` (a JSON Pointer), and contains what they
 say: if a field changes, so does the statement; a missing field leaves it out. What the folder does not say is asked as

@@ -46,7 +46,7 @@ class _Program:
         self.rows.append((list(plus), list(minus), low, high))
 
     def add_margin(self, margin: Margin, cells_of: Sequence[Sequence[Name]], floor: int) -> list[list[Name]]:
-        """Add what is known of a margin; return the suppressed blocks."""
+        """Add the known cells of a margin as constraints; return its suppressed blocks."""
         blocks = [[name for at in block for name in cells_of[at]] for block in margin.cells]
         for at, value in margin.values.items():
             self.add(blocks[at], value, value)

@@ -68,12 +68,12 @@ class SiteCells:
 
     @property
     def bound(self) -> int:
-        """The largest total of a cell."""
+        """The maximum total of a cell."""
         return len(self.sites) * _PERCENT**2
 
     @property
     def unsafe(self) -> str:
-        """The reason why these cells show more than they claim; empty if they do not."""
+        """The reason why these cells would reveal more than they claim; empty if they do not."""
         if self.detail == "spread" and len(self.sites) < MIN_SITES:
             return (
                 f"site_figures = 'spread' needs {MIN_SITES} sites: of fewer, each can often compute the list of the others' "

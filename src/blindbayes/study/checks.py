@@ -1,4 +1,4 @@
-"""What a study refuses when it is made, besides what its groups of settings refuse: a list of named checks, in order."""
+"""Named checks that a study runs, in order, when it is made. Groups of settings check themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accuracy that a private study can expect, by epsilon, forecast on a made-up table: no row is read, nothing is spent."""
+"""Forecast the accuracy of a private study by epsilon, on a synthetic table: no row is read, no budget is spent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_ROWS = 20_000  # of the made-up table: more rows only sharpen the curve
 def accuracy_curve(
     codebook: Codebook, *, rows: int | None, delta: float = 0.0, rows_per_person: int | None = None
 ) -> dict[str, Any]:
-    """Return the forecast as `blindbayes plan --synthetic` makes it, in plain builtins. It takes seconds."""
+    """Return the forecast of `blindbayes plan --synthetic` as plain builtins. Takes seconds."""
     if rows is not None and rows < 1:
         raise ConfigError("expected_rows is a whole number, at least 1")
     coins, declared = Coins.seeded(bytes(32)), rows or _ROWS

@@ -83,7 +83,7 @@ def typed_number(text: str, label: str, kind: type[int] | type[float] = float) -
 
 
 def plain_type(kind: Any) -> Any:
-    """Return the one type of a field, without None and annotations; None if it has several."""
+    """Return the type of a field without None and annotations; None if it has several types."""
     bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(bare) in (Literal, dict, tuple):
         return bare
@@ -142,7 +142,7 @@ def fields_of(kind: str, protocol: str | None = None) -> dict[str, Field]:
 
 
 def read_fields(fields: Mapping[str, Field], texts: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values of the texts that are not empty, and the errors of those that cannot be read, by name."""
+    """Parse the texts that are not empty. Returns values by name, and errors by name."""
     values: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for name, field in fields.items():

@@ -38,7 +38,7 @@ NO_LIMIT = "how many instances may be classified in all? Sites refuse a study wi
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A refusal of a study, and the settings of which one mends it; empty: none that is known."""
+    """A refusal of a study, and the settings any of which mends it; empty if none is known."""
 
     error: BlindbayesError
     settings: tuple[str, ...]
@@ -54,7 +54,7 @@ class Draft(NamedTuple):
     given: Mapping[str, Any]
 
     def refusal(self) -> BlindbayesError | None:
-        """Return what is wrong first; None: nothing is."""
+        """Return the first refusal, or None for a valid study."""
         try:
             self.study()
         except BlindbayesError as problem:
@@ -81,7 +81,7 @@ class Draft(NamedTuple):
             yield "codebook", self._replace(book=msgspec.structs.replace(self.book, provenance="declared"))
 
     def last_variants(self) -> Iterator[tuple[str, Draft]]:
-        """Yield drafts with other people's part replaced: title, parties, and who holds what."""
+        """Yield drafts with title, parties or holdings replaced, which are other people's decisions."""
         yield "title", self._replace(title="study")
         if self.book.texts:
             plain = [each for each in self.book.features if not isinstance(each, Text)] or [Categorical("feature", ("a", "b"))]
@@ -106,7 +106,7 @@ class Draft(NamedTuple):
         return self._replace(given={**self.given, **settings})
 
     def _all_held(self, first: str) -> tuple[tuple[str, str], ...]:
-        """Return who holds what, with each feature of the codebook at one party of the study."""
+        """Return holdings in which each feature of the codebook is at exactly one party of the study."""
         left, names = set(self.book.names), {party.name for party in self.parties}
         holds: dict[str, str] = {}
         for name, text in self.given.get("holds", ()):
@@ -149,7 +149,7 @@ class Draft(NamedTuple):
         return msgspec.structs.replace(file, changed_by=self.given.get("study__changed_by", ()))
 
     def _require_settings(self) -> None:
-        """Raise for a setting that is for another kind of study."""
+        """Raise for a setting of another kind of study."""
         for name in self.given:
             section, _, setting = name.partition("__")
             path = f"study.{setting}" if section == "study" else f"study.{section}.{setting}"

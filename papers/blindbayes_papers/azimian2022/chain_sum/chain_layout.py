@@ -1,4 +1,4 @@
-"""Who stands where: the order of the chain and the graph of the masks, both from the digest of the signed roster."""
+"""Layout of the chain: its order and the graph of the masks, both from the digest of the signed roster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study may choose about a chain. See SPEC.md."""
+"""Options of a chain. See SPEC.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes part, as parties join and leave: what each believes the number of parties to be, and with whom it shares keys.
+"""Membership as parties join and leave: the number of parties that each believes in, and with which of them it shares keys.
 
 Both are public and follow from the list of joins and leaves alone, so every party computes the same.
 

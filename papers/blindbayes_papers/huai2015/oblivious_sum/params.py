@@ -1,4 +1,4 @@
-"""What a study may choose about an oblivious sum. See SPEC.md."""
+"""Options of an oblivious sum. See SPEC.md."""
 
 from __future__ import annotations
 

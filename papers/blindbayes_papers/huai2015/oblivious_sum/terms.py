@@ -1,4 +1,4 @@
-"""What is public about one oblivious sum: its options, its scheme, and what follows from them."""
+"""Public facts of one oblivious sum: its options, its scheme, and what follows from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Alice learns from a thinned size: the posterior of the true size of the intersection."""
+"""Posterior of the true size of the intersection: what Alice learns from a thinned size."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What only Vaidya's own protocols need: oblivious transfer and polynomials under Paillier."""
+"""Primitives of Vaidya's own protocols: oblivious transfer and polynomials under Paillier."""

@@ -1,4 +1,4 @@
-"""What a study may choose about masked rings. See SPEC.md."""
+"""Options of masked rings. See SPEC.md."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def today() -> date:
 
 @dataclass(slots=True)
 class Approvals:
-    """The folder `approved/`."""
+    """Approvals of studies, stored in the folder `approved/`."""
 
     folder: Path
     audit: AuditLog
@@ -205,7 +205,7 @@ def _asked(study: StudyFile, runs: int | None, until: date | None) -> dict[str, 
 
 
 def _key(who: str, origin: Mapping[str, Any]) -> str:
-    """Return what identifies a steward among those of the same origin."""
+    """Return the identifier of a steward among those who sign in the same way."""
     return str(origin.get("subject", who))
 
 

@@ -270,7 +270,7 @@ class FolderSite:
 
 
 def request_of(study: StudyFile, name: str, run_id: str = "", disclosure: Disclosure | None = None) -> RunRequest:
-    """Return what a study asks a party to reveal in one run, before its rows are read: by default in a training."""
+    """Return what one run of a study asks a party to reveal, before its rows are read. The default is a training run."""
     return RunRequest(
         run_id=run_id,
         study=study.sha256,

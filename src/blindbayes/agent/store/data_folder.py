@@ -135,7 +135,7 @@ class Upload:
             self._file.write(piece)
 
     def finish(self) -> None:
-        """Make the draft the file, durably."""
+        """Rename the draft to the file, durably."""
         with _full_disk():
             self._file.flush()
             os.fsync(self._file.fileno())

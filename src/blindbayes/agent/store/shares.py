@@ -16,7 +16,7 @@ from blindbayes.naive_bayes.shares import KeptShare, ModelShare, ShareHead
 
 @dataclass(frozen=True, slots=True)
 class ShareFolder:
-    """The folder `shares/`."""
+    """Shares of models, stored in the folder `shares/`."""
 
     folder: Path
     audit: AuditLog

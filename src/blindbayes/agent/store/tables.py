@@ -100,7 +100,7 @@ class Tables:
         return {**report, "omop": omop} if omop is not None else report
 
     def omop_report(self, study: StudyFile) -> dict[str, Any] | None:
-        """Return what this site's OMOP database has and lacks of a study's declaration, in counts; None for a table."""
+        """Count what this site's OMOP database has and lacks of a study's declaration. Returns None for a table."""
         rows = self.rows
         if rows is None or rows.omop is None or study.book.omop is None:
             return None

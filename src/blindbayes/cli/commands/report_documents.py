@@ -1,4 +1,4 @@
-"""Commands of `blindbayes report` that make something of a release folder: DPIA annex, synthetic rows, a session of ACRO."""
+"""Commands of `blindbayes report` that convert a release folder: DPIA annex, synthetic rows, ACRO session."""
 
 from __future__ import annotations
 

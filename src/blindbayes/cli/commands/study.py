@@ -76,7 +76,7 @@ def check(path: Path, as_json: bool) -> None:
 
 
 def _shown(name: str, value: Any) -> str:
-    """Return a fact for people."""
+    """Return a fact as text."""
     if name == "epsilon" and value is None:
         return "none: the sum is exact"
     if isinstance(value, dict):

@@ -82,7 +82,7 @@ def _table(document: Mapping[str, Any], file: File) -> Mapping[str, Any]:
 
 
 def _fact(item: Mapping[str, Any], name: str) -> Any:
-    """Return a property of CSVW-SAFE, under its name or any prefix of it."""
+    """Return a CSVW-SAFE property, which may be written with any prefix."""
     return next((value for key, value in item.items() if key == name or key.endswith(f":{name}")), None)
 
 
@@ -176,7 +176,7 @@ def _categories(column: Mapping[str, Any], kind: Mapping[str, Any], base: str, f
 
 
 def _partitions(column: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the parts into which CSVW-SAFE cuts a column: a value each, or a lower and an upper bound."""
+    """Return the CSVW-SAFE partitions of a column: one value each, or a lower and an upper bound."""
     listed = next((parts for name in ("partitions", "publicPartitions") if (parts := _fact(column, name))), None)
     parts = [part for part in listed if isinstance(part, Mapping)] if isinstance(listed, list) else []
     inner = [_fact(part, "predicate") for part in parts]
@@ -184,7 +184,7 @@ def _partitions(column: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """Return the texts of a regular expression of plain alternatives; none for any other."""
+    """Return the alternatives of a regular expression such as `a|b`; empty for any other expression."""
     body = pattern.removeprefix("^").removesuffix("$")
     body = body[1:-1] if body.startswith("(") and body.endswith(")") else body
     parts = [""]
@@ -220,7 +220,7 @@ def _bounds(
 
 
 def write(codebook: Codebook) -> dict[str, Any]:
-    """Return what CSVW metadata can say of a codebook."""
+    """Return a codebook as CSVW metadata, as far as the format can express it."""
     target = {"titles": codebook.target, "datatype": _listed(codebook.classes), "required": True}
     columns = [target, *(_written(feature, codebook) for feature in codebook.features)]
     document: dict[str, Any] = {"@context": "http://www.w3.org/ns/csvw", "url": "rows.csv", "tableSchema": {"columns": columns}}
@@ -230,7 +230,7 @@ def write(codebook: Codebook) -> dict[str, Any]:
 
 
 def annotate(document: dict[str, Any], book: Mapping[str, Any], features: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add what blindbayes alone says of the table and of each feature: common properties, whose value is a text."""
+    """Add properties of blindbayes to the table and to each feature, as common properties with text values."""
     document[OWN] = json.dumps(book, ensure_ascii=False, sort_keys=True)
     for column in document["tableSchema"]["columns"]:
         if rest := features.get(column["titles"]):

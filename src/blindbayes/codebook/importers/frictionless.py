@@ -157,7 +157,7 @@ def _number(
 
 
 def write(codebook: Codebook) -> dict[str, Any]:
-    """Return what a Table Schema can say of a codebook."""
+    """Return a codebook as a Table Schema, as far as the format can express it."""
     target: dict[str, Any] = {"name": codebook.target, "type": "string", "categories": list(codebook.classes)}
     target["constraints"] = {"required": True}
     fields = [_field(feature, codebook) for feature in codebook.features]
@@ -168,7 +168,7 @@ def write(codebook: Codebook) -> dict[str, Any]:
 
 
 def annotate(schema: dict[str, Any], book: Mapping[str, Any], features: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add what blindbayes alone says of the table and of each feature."""
+    """Add properties of blindbayes to the table and to each feature."""
     schema[OWN] = dict(book)
     for field in schema["fields"]:
         if rest := features.get(field["name"]):

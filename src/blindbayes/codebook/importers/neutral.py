@@ -21,7 +21,7 @@ _TAGS = re.compile(r"<[^<>]{0,1000}>")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a dictionary. What the dictionary does not say is None or empty.
+    """A column of a dictionary. Facts that the dictionary lacks are None or empty.
 
     An excluded column stays out of the codebook unless a person keeps it; `why` says why. `more` has fields of the feature that
     only blindbayes knows, such as bins.
@@ -56,7 +56,7 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A dictionary file as it was read, and the table, file or lists that a person chose in it."""
+    """A dictionary file, and the table, file or lists in it that a person chose."""
 
     what: str
     raw: bytes
@@ -68,7 +68,7 @@ class File:
 
 
 class Choose(ConfigError):
-    """A dictionary describes several tables: `flag` names one of `choices`."""
+    """Raised for a dictionary of several tables: `flag` must name one of `choices`."""
 
     def __init__(self, flag: str, text: str, choices: Iterable[str]) -> None:
         self.flag, self.text, self.choices = flag, text, tuple(choices)
@@ -116,7 +116,7 @@ def number(text: Any, file: File, where: str, *, comma: bool = False) -> float:
 
 
 def plain(value: Any) -> str | None:
-    """Return the text by which a cell shows a value of JSON or SPSS; None for anything but texts, numbers, truth values."""
+    """Return the cell text of a JSON or SPSS value; None unless it is a text, number or truth value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -125,7 +125,7 @@ def plain(value: Any) -> str | None:
 
 
 def markers_of(low: float, high: float) -> tuple[str, ...] | None:
-    """Return the whole numbers of a range of invalid values as markers; None if it has too many, or others."""
+    """Return the whole numbers of an invalid range as markers; None if they are too many or not all whole."""
     if not (low.is_integer() and high.is_integer() and 0 <= high - low < MAX_LISTED):
         return None
     return tuple(str(value) for value in range(int(low), int(high) + 1))

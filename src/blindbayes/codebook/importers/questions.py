@@ -1,4 +1,4 @@
-"""Ask a person for what a dictionary leaves open, and make a codebook of the dictionary and the answers."""
+"""Ask for facts that a dictionary lacks, and make a codebook from the dictionary and the answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STEPS = 1000  # grid steps of a number whose precision is not stated, at least
 
 
 class Answers(TypedDict, total=False):
-    """Answers of a person to what a dictionary leaves open; each is a flag of `blindbayes codebook import`.
+    """A person's answers to the questions of a dictionary; each is a flag of `blindbayes codebook import`.
 
     `target` is the class column. `bounds` (name: (low, high)), `precision` (name: step of the grid) and `units` complete
     numbers; `values` (name: list) gives a closed list, `bounds` of a column with codes makes it a number. `keep` takes a column
@@ -111,7 +111,7 @@ class Question:
 
 
 class OpenQuestions(ConfigError):
-    """The dictionary does not suffice for a codebook; `questions` lists all that is missing at once."""
+    """Raised if a dictionary lacks facts that a codebook needs; `questions` lists all of them."""
 
     def __init__(self, what: str, questions: list[Question]) -> None:
         self.questions = tuple(questions)
@@ -201,7 +201,7 @@ def _require_known(dictionary: Dictionary, answers: Answers, columns: Mapping[st
 
 
 def _answered(column: Column, answers: Answers, *, is_target: bool) -> Column:
-    """Return a column with what a person said of it."""
+    """Return a column completed by a person's answers."""
     name = column.name
     if name in (answers.get("drop") or ()):
         return replace(column, kind="excluded", why="as asked for")
@@ -228,7 +228,7 @@ def _shared_markers(dictionary: Dictionary, columns: Mapping[str, Column], answe
 
 
 def _open(column: Column) -> list[Question]:
-    """Return what must be known of a feature and is not."""
+    """Return the questions about a feature without which there is no codebook."""
     if column.kind == "number" and (column.low is None or column.high is None):
         known = f" It says {'low' if column.high is None else 'high'} {_plain(column)}." if _plain(column) else ""
         bound = f"{'LOW' if column.low is None else f'{column.low:g}'}:{'HIGH' if column.high is None else f'{column.high:g}'}"
@@ -251,7 +251,7 @@ def _which_target(columns: Mapping[str, Column]) -> Question:
 
 
 def _unasked(codebook: Codebook, columns: Mapping[str, Column]) -> Iterator[Question]:
-    """Yield what the dictionary does not say and a codebook need not know."""
+    """Yield questions about a feature that may stay unanswered."""
     for feature in codebook.features:
         if isinstance(feature, Numeric):
             if columns[feature.name].precision is None and "precision" not in columns[feature.name].more:
@@ -293,7 +293,7 @@ def _fields(column: Column, shared: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _step(low: float, high: float) -> float:
-    """Return the power of ten that cuts a range into a thousand steps at least; 1 at most."""
+    """Return the largest power of ten, at most 1, that divides a range into at least a thousand steps."""
     spread = (high - low) / _STEPS
     if not 1e-100 < spread < 1:
         return 1.0

@@ -16,7 +16,7 @@ _SECONDS, _MEMORY = 60, 4 << 30
 
 
 def columns(path: Path) -> list[dict[str, Any]]:
-    """Return what the file's header says of each column."""
+    """Return the facts about each column in the file's header."""
     import pyreadstat
 
     _, facts = getattr(pyreadstat, READERS[path.suffix.lower()])(str(path), metadataonly=True, user_missing=True)
@@ -35,7 +35,7 @@ def columns(path: Path) -> list[dict[str, Any]]:
 
 
 def _end(value: Any) -> Any:
-    """Return an end of a range; LOWEST and HIGHEST, which JSON cannot write as infinity, are the largest numbers."""
+    """Return an end of a range. LOWEST and HIGHEST become the largest numbers, since JSON has no infinity."""
     return max(-sys.float_info.max, min(sys.float_info.max, value)) if isinstance(value, float) else value
 
 

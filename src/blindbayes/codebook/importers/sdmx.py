@@ -81,7 +81,7 @@ def _listed(name: str, id_: str, lists: Mapping[str, _List], file: File, *, opti
 
 
 def _resolved(lists: Mapping[str, _List], ref: str) -> _List | None:
-    """Return the one list that a reference means; a version is open if it is missing, or has a wildcard of SDMX 3.0."""
+    """Return the only list that matches a reference. A missing version or an SDMX 3.0 wildcard matches any version."""
     wanted = _parts_of(ref)
     if re.search(r"[*+]", wanted["version"]):
         wanted["version"] = ""

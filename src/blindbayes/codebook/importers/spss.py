@@ -38,7 +38,7 @@ _DECIMALS = re.compile(r"(?:%-?[0-9]*|[A-Z]+[0-9]*)\.([0-9]{1,2})")
 
 
 class _Facts(msgspec.Struct):
-    """A column, as the child prints it."""
+    """A column as the child process prints it."""
 
     name: str
     label: str
@@ -87,7 +87,7 @@ def _column(facts: _Facts, file: File) -> Column:
 
 
 def _missing(facts: _Facts) -> tuple[list[str], bool]:
-    """Return the values that stand for a missing one, and whether all of them can be listed."""
+    """Return the missing markers, and whether all of them can be listed."""
     markers: list[str] = []
     is_listed = True
     for low, high in facts.missing:

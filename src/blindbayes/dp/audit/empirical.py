@@ -252,7 +252,7 @@ class ClaimedRelease(Protocol):
 
 @dataclass(frozen=True)
 class PlannedTables:
-    """The integers of a plan with independent noise, before the noise."""
+    """The exact integers of a plan, before its independent noise is added."""
 
     plan: ReleasePlan
 

@@ -1,4 +1,4 @@
-"""What discrete Gaussian noise costs, and how much of it a price asks for.  [gaussian-price]
+"""Privacy cost of discrete Gaussian noise, and the noise that a given cost requires.  [gaussian-price]
 
 One record moves at most one cell in each of m blocks, by at most s. The pair (noise, noise moved by s in m cells) dominates,
 and its privacy loss depends only on the sum X of the m noises: delta(eps) = P(X > t) - e^eps P(X > t + m s), with

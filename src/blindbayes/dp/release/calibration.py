@@ -70,7 +70,7 @@ class CalibrationTable:
         )
 
     def suited(self, model: Parameters) -> CalibrationTable:
-        """Return the table, of the same price, that suits this model."""
+        """Return the table of the same privacy cost that fits this model."""
         tables = all(isinstance(term, Histogram) for term in model.terms.values())
         return AnswerTable(self.epsilon, self.rows_per_unit) if tables and len(informative(model)) <= 1 else self
 
@@ -116,7 +116,7 @@ class CalibrationTable:
 
 
 class AnswerTable(CalibrationTable):
-    """The rows by answer of a model of one rule, or of none, and by class."""
+    """A table of rows by predicted answer and class, for a model of one rule or of none."""
 
     def calibrated(self, model: Parameters, rows: CodedRows, coins: Coins, earlier: NoisyStatistics) -> Parameters:
         noisy = self.release(self.counts(model, rows), coins)

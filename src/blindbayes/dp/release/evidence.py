@@ -1,4 +1,4 @@
-"""How much a model's evidence says: tables in which classes differ, their contrasts, and odds of a row's classes."""
+"""Evidence of a model: tables in which classes differ, their contrasts, and the odds of a row's classes."""
 
 from __future__ import annotations
 

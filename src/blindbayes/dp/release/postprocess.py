@@ -271,7 +271,7 @@ def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, e
 
 
 def temper_law(law: Floats, shrunk: Floats, sizes: ClassSizes, edges: Sequence[int]) -> Floats:
-    """Temper a fitted law (classes, fine) so that classes differ no more than in the shrunk cells.
+    """Temper a fitted distribution (classes, fine) so that classes differ no more than in the shrunk cells.
 
     A normal law reads more into two or three cells than they say; over many weak features that adds up.
     """

@@ -348,7 +348,7 @@ class NoisyStatistics:
 
     @property
     def class_deviation(self) -> float:
-        """Standard deviation of the noise in a class count."""
+        """The standard deviation of the noise in a class count."""
         return self._counts[1]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A query that classifies the rows of a table in a database: a model is a sum, and SQL adds.
+"""Export a model as a SQL query that classifies the rows of a table.
 
 Numbers are put on the grid by floor(x * scale + 0.5) and clamped, as in prediction. Literals have exponents: without one,
 some engines read a decimal number of few digits.

@@ -1,4 +1,4 @@
-"""Who masks with whom: the complete graph, or a random k-regular one.
+"""The graph of pairs that share masks: complete, or random and k-regular.
 
 k is that of Bell et al. (CCS 2020), Theorem 3.10 and Section 3.5, with the tails of the hypergeometric law computed rather than
 bounded.

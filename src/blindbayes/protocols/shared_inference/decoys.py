@@ -106,7 +106,7 @@ def hear_decoys(query: SharedArgmaxSetup, q: Block128, hash_: TweakedHash, strea
 
 @dataclass(frozen=True, slots=True)
 class Decoys:
-    """Instances whose classes are known: values, their asker's shares of the scores, the classes that have to come out."""
+    """Instances with known classes: values, the asker's shares of the scores, the expected classes."""
 
     columns: Mapping[str, Codes] = field(repr=False)
     shares: Limbs = field(repr=False)
@@ -126,7 +126,7 @@ def draw_places(count: int, extra: int, coins: Coins) -> tuple[Codes, Codes]:
 
 
 def among(made: Mapping[str, Codes], places: Codes, columns: Mapping[str, Codes], others: Codes) -> dict[str, Codes]:
-    """Return the instances' values with made-up ones at their places."""
+    """Return the values of the instances with decoys inserted at their positions."""
     mixed = {}
     for name, own in made.items():
         mixed[name] = np.empty(len(places) + len(others), dtype=np.int64)

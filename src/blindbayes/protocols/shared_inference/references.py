@@ -53,7 +53,7 @@ def random_values(plan: ScoreLayout, names: Sequence[str], count: int, coins: Co
 
 
 def restore(stored: bytes, plan: ScoreLayout, tables: Tables, names: Sequence[str]) -> Decoys:
-    """Restore what training left: a seed and the classes. `tables` are the asker's own shares of the tables of `names`."""
+    """Restore the stored references: a seed and the classes. `tables` are the shares of the tables of `names`."""
     classes = np.frombuffer(stored[_SEED:], dtype="<u2").astype(np.int64)
     if len(classes) != COUNT or (classes >= plan.classes).any():
         raise DataError("the share file holds no whole set of reference instances")

@@ -56,7 +56,7 @@ def choose(hash_: TweakedHash, stream: ChooserStream, choices: Bits, entries: in
 
 
 def take(pads: Bits, sent: U64Array, choices: Bits, entries: int, width: int, party: str) -> Bits:
-    """Return the chooser's shares, from what the sender sent."""
+    """Return the chooser's shares, given the sender's masked entries."""
     rows = len(choices)
     if sent.shape != (masked_words(rows, entries, width),):
         raise PeerProtocolError("masked digits have the wrong length", party=party)

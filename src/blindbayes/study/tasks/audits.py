@@ -1,4 +1,4 @@
-"""Audits of studies over columns: the share of made-up look-ups and comparisons, their charge, the promise."""
+"""Audits of studies over columns: the rate of decoy look-ups and comparisons, their cost, the guarantee."""
 
 from __future__ import annotations
 

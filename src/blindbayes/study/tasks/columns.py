@@ -1,4 +1,4 @@
-"""What tasks over columns share: who holds what, a party's own table, and what it computes alone."""
+"""Shared parts of tasks over columns: who holds what, a party's own table, and its local computations."""
 
 from __future__ import annotations
 

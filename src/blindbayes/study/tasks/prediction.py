@@ -192,7 +192,7 @@ class PredictionTask(Task):
         self.site.charge_queries(study, self.request.model, self._run_id, part.charged, self._labelled)
 
     def store(self, outputs: Mapping[str, object]) -> None:
-        """Raise if a class cannot be read, or totals are not those of the instances: then there is no release either."""
+        """Raise, before a release is written, if a class is unreadable or totals do not match the instances."""
         own = outputs.get(self.site.name)
         if own is None:
             return

@@ -1,4 +1,4 @@
-"""The public facts of a model in shares: what every share file of it says alike."""
+"""Public facts of a model in shares: the part that is equal in all its share files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def setup_of(public: Mapping[str, Any]) -> Setup:
 
 
 def columns_of(public: Mapping[str, Any]) -> ColumnsSetup:
-    """Read the study over columns from the public facts of a share; of a join, as its training saw it."""
+    """Read the study over columns from the public facts of a share. For a join it is the study of its training."""
     setup = setup_of(public)
     if isinstance(setup, SharedRowsSetup):
         raise ConfigError("the share is of a model over rows; it has no columns by party")

@@ -1,4 +1,4 @@
-"""What the parties of a study over rows add up: the setting of the sum, its noise, a party's own vector."""
+"""Plan of the sum of a study over rows: its setting, its noise, a party's own vector."""
 
 from __future__ import annotations
 

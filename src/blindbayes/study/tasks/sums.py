@@ -384,7 +384,7 @@ def agreed_total(totals: Sequence[Total]) -> Total:
 
 
 def _withstood(coalition: Coalition | None, setting: SumSetup, honest_fraction: float) -> Withstood:
-    """Return the collusion that a protocol claims to withstand: against parties that deviate, if it claims anything there."""
+    """Return the collusion that a protocol claims to withstand, against deviating parties if it makes such a claim."""
     size = len(setting.contributors)
     if coalition is None:
         return Withstood(0, size, deviating=False)

@@ -59,7 +59,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """The use that a run is about to make of a site's data, which the site authorises and charges."""
+    """A pending computation on a site's data, for the site to authorise and charge."""
 
     agreement: Agreement
     run_id: str
@@ -173,7 +173,7 @@ class AnsweringSite(Protocol):
         """Raise what `charge_queries` would raise."""
 
     def require_totals(self, model: str, run_id: str, rows: int, labelled: str) -> None:
-        """Raise unless others may learn totals of its labelled instances, which have this digest."""
+        """Raise unless the site allows others to learn totals of its labelled instances, whose digest is given."""
 
     def charge_queries(self, study: str, model: str, run_id: str, count: int, labelled: str = "") -> None:
         """Check the approval, charge the query budget, and log it. Once per run.

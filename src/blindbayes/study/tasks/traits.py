@@ -1,4 +1,4 @@
-"""What a protocol is and supports, as its task class states it."""
+"""Traits of a protocol, stated by its task class: what it is and what it supports."""
 
 from __future__ import annotations
 

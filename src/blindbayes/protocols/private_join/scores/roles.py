@@ -297,7 +297,7 @@ def _compare(
 
 
 def _true_classes(asked: ScorerInput, occupant: IntArray) -> IntArray:
-    """Return the true class in each bin, for a tally; -1 in a bin without identifier, which is in no total."""
+    """Return the true class in each bin, for a tally. A bin without identifier has -1 and is in no total."""
     truth = np.full(len(occupant), NONE, dtype=np.int64)
     if asked.labels is not None:
         truth[occupant >= 0] = asked.labels[occupant[occupant >= 0]]

@@ -57,7 +57,7 @@ def _hash(session: bytes, at: int) -> TweakedHash:
 
 
 def send_equal(session: bytes, other: str, own: Bits, stream: SenderStream) -> Role[Bits]:
-    """Return the row holder's shares (bins,) of whether its tags, as digits (digits, bins), are the other's."""
+    """Test tags for equality; return the row holder's bit shares (bins,). Tags are given as digits (digits, bins)."""
     wanted, bins, at = own, own.shape[1], 0
     while True:
         shares: Bits = np.empty(wanted.shape, dtype=np.uint8)

@@ -289,7 +289,7 @@ def place(name: bytes, bins: int, bound: int, items: Block128, coins: Coins) -> 
 
 
 def _placed(name: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins) -> tuple[Block128, npt.NDArray[np.int64]]:
-    """Return the item of each bin, and which entry it is: the number of entries for an empty bin."""
+    """Return the item of each bin and the index of its entry; an empty bin has the index after the last."""
     items, table = place(name, shape.bins, shape.row_ids, entries.items, coins)
     return items, np.where(table < 0, len(entries), table)
 
@@ -297,7 +297,7 @@ def _placed(name: bytes, shape: JoinedSumsSetup, entries: Entries, coins: Coins)
 def ask_function(
     session: bytes, other: str, items: Block128, stream: SenderStream, learn: Callable[[slice, Block128, U64Array], None]
 ) -> Role[None]:
-    """Run steps 3 and 4 of the party that asks for the oblivious function, at one item per place.
+    """Run steps 3 and 4 of the party that evaluates the oblivious function, at one item per bin.
 
     `learn` gets, part by part, the items and the rows whose hashes are the values.
     """
