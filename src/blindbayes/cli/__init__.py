@@ -55,13 +55,17 @@ class _Commands(click.Group):
         return sorted({*COMMANDS, *extensions.added(extensions.COMMANDS)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        added = extensions.added(extensions.COMMANDS)
         if cmd_name in COMMANDS:
             module = import_module(f"blindbayes.cli.commands.{cmd_name}")
-        elif cmd_name in extensions.added(extensions.COMMANDS):
+        elif cmd_name in added:
             module = extensions.load(extensions.COMMANDS, cmd_name)
         else:
             return None
-        return _with_examples(module.command)
+        command = _with_examples(module.command)
+        if related := [name for name in added if name.startswith(f"{cmd_name}-")]:
+            command.epilog = f"See also: {', '.join(sorted(related))}."
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):

@@ -8,8 +8,10 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+import click
 import pytest
 
+from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import Report
@@ -52,3 +54,14 @@ def test_plan_knows_smooth_and_global(tmp_path: Path) -> None:
     shown = blindbayes(*words, "--epsilon", 1, "--gamma", 4, "--allocation", 3, 1)
     assert "smooth" in shown.stdout
     assert blindbayes("plan-smooth", "--codebook", tmp_path / "codebook.toml").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["audit", "plan", "train"])
+def test_the_help_of_a_command_names_its_added_relative(name: str) -> None:
+    context = click.Context(root)
+    command = root.get_command(context, name)
+    assert command is not None
+    assert command.epilog == f"See also: {name}-smooth."
+    other = root.get_command(context, "drift")
+    assert other is not None
+    assert not other.epilog
