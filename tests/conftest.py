@@ -23,11 +23,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import programs
+from support.memory import folder_in_memory
 from support.papers import offer_papers
 from support.reference import offer_reference
 from support.repeat import drawn_from
-
-MEMORY = Path("/dev/shm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,18 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     offer_reference()
     offer_papers(Path(config.rootpath) / ".pytest_cache" / "papers")
-    if in_memory():
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-
-
-def in_memory() -> bool:
-    """Whether temporary folders may lie in memory: ledgers, logs and journals wait for the disk thousands of times in a run."""
-    try:
-        facts = os.statvfs(MEMORY)
-    except OSError:
-        return False
-    roomy = facts.f_bavail * facts.f_frsize > 2**31
-    return roomy and not facts.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK) and "TMPDIR" not in os.environ
+    if place := folder_in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

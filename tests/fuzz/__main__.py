@@ -16,13 +16,13 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fuzz.engine import FoundError, Fuzzer, minimised, peak_megabytes
+from fuzz.engine import FoundError, Fuzzer, cpu_seconds, minimised, peak_megabytes
 from fuzz.targets import every_target
+from support.memory import folder_in_memory
 from support.results import store
 
 CHEAPEST = 2e-4  # seconds that an input counts for at least: cheap decoders do not take all of them
@@ -40,10 +40,10 @@ def main() -> int:
     options = parser.parse_args()
     for each in (signal.SIGINT, signal.SIGTERM):  # in the background, too
         signal.signal(each, signal.default_int_handler)
-    begun, found = time.process_time(), 0
+    begun, found = cpu_seconds(), 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stderr(stack.enter_context(Path(os.devnull).open("w"))))  # events of the agent
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=folder_in_memory()))
         every = every_target(Path(folder))
         fuzzers = [Fuzzer(each, options.seed) for each in every if _is_chosen(each.name, options.words)]
         left = active = list(fuzzers)
@@ -68,7 +68,7 @@ def main() -> int:
         kept = sum(each.keep() for each in active) if options.keep else 0
     for each in fuzzers:
         print(f"{each.inputs:9,d} inputs {each.refused:9,d} refused {each.cpu_seconds:7.1f} CPU s  {each.target.name}")
-    seconds = time.process_time() - begun
+    seconds = cpu_seconds() - begun
     print(f"{total:,} inputs to {len(fuzzers)} targets in {seconds:.0f} CPU s; {found} findings; {kept} inputs kept")
     if options.store:
         slowest = max(each.slowest for each in fuzzers)

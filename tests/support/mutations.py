@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 NASTY = (
     b"9" * 5000, b"1e400", b"-1e400", b"1e-320", b"NaN", b"inf", b"[" * 3000, b"{" * 3000, b"a." * 3000, b"\xff\xfe", b"\x00",
@@ -34,7 +35,7 @@ def mutated(raw: bytes, rng: random.Random) -> bytes:
 
 def _other_value(raw: bytes, rng: random.Random) -> bytes:
     """What stands behind a colon or an equals sign, replaced: the most telling mutation of JSON and TOML."""
-    places = [at for at, byte in enumerate(raw) if byte in b":=,"]
+    places = [found.start() for found in re.finditer(b"[:=,]", raw)]
     if not places:
         return raw
     at = rng.choice(places) + 1

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pytest
 
+from support.memory import folder_in_memory
 from support.results import store
 from system.kills import Killer
 from system.world import Operation, World, drawn, smaller
@@ -32,7 +33,7 @@ CASES = Path(__file__).with_name("cases")
 
 def problem_of(seed: int, operations: list[Operation]) -> tuple[str, int, int]:
     """What went wrong, how many runs began, and how many of them gave a model."""
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory(dir=folder_in_memory()) as folder, pytest.MonkeyPatch.context() as patch:
         world = World(Path(folder) / "world", seed, patch)
         try:
             world.live(operations)
