@@ -23,7 +23,7 @@ from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.context import Work, name_to_add_to, work_of
 from blindbayes.agent.runs.folders import EVALUATION, NAME, VALIDATION, read_run_id
 from blindbayes.agent.runs.role_runner import RoleRunner, SiteServices
-from blindbayes.agent.runs.run import AgentRun, NotNow, Unwritten
+from blindbayes.agent.runs.run import AgentRun, EarlierRunOpen, NotNow, Unwritten
 from blindbayes.agent.runs.state import RunState
 from blindbayes.agent.status import show_site
 from blindbayes.agent.store.folder import SiteFolder
@@ -52,7 +52,7 @@ from blindbayes.study.tasks.prediction import Request, prediction_run
 from blindbayes.study.tasks.traits import ModelForm, Support
 
 _KEEP_ENDED = 16
-_WRITTEN_SECONDS = 45  # below the 60 that the operator's client waits
+_WRITTEN_SECONDS = 5  # a call is answered soon; the operator's client repeats it
 
 
 class Agent:
@@ -189,14 +189,14 @@ class Agent:
         return [entry["run"] for entry in releases if self.home.bases.has_total(study.sha256, entry["run"])]
 
     async def until_written(self, sha256: str, earlier: str | None = None) -> None:
-        """Wait until the results on which the study's next run builds are stored. Raises `NotNow` if that takes long."""
+        """Wait until the results on which the next run builds are stored. Raises `EarlierRunOpen` if that takes long."""
         name = None if earlier is None else earlier[-NAME:]
         try:
             async with asyncio.timeout(_WRITTEN_SECONDS):
                 while (run := self.unfinished(sha256, name)) is not None:
                     await run.done.wait()
         except TimeoutError:
-            raise NotNow("the run that this one goes on from is under way here: ask again when it has ended") from None
+            raise EarlierRunOpen from None
 
     def predict(self, sha256: str, request: dict[str, Any]) -> AgentRun:
         """Classify instances with a model of an approved study over columns. The staff of every party ask for it."""

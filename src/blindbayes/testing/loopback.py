@@ -31,6 +31,7 @@ from blindbayes.study.roster import Party
 from blindbayes.study.study import KINDS
 
 _PATIENCE_SECONDS = 10.0  # for an agent that is being restarted
+_ANSWER_SECONDS = 600.0  # for one on a loaded machine: a call that fails before would say nothing about the agent
 
 
 def open_policy(**limits: Any) -> Policy:
@@ -66,7 +67,10 @@ class LoopbackSite:
 
     @property
     def operator(self) -> OperatorClient:
-        return OperatorClient(self.home.folder)
+        return OperatorClient(self.home.folder, timeout=_ANSWER_SECONDS, exit_code=self._poll)
+
+    def _poll(self) -> int | None:
+        return None if self.process is None else self.process.poll()
 
     def start(self, *, timeout: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
         """Start the agent and wait until it is ready."""
@@ -194,13 +198,13 @@ class Loopback:
     def run(self, study: StudyFile) -> dict[str, dict[str, Any]]:
         """Run an approved study to its end; return the outcome at every site that still answers."""
         first = next(iter(self.sites.values()))
-        started = first.operator.call("POST", "/runs", {"study": study.sha256})
+        started = first.operator.start("/runs", {"study": study.sha256})
         return {first.name: started} if started["state"] == "refused" else self.follow(started["run"])
 
     def evaluate(self, study: StudyFile) -> dict[str, dict[str, Any]]:
         """Evaluate the newest model of an approved study on the held-out rows of all sites; return the outcomes."""
         first = next(iter(self.sites.values()))
-        started = first.operator.call("POST", "/evaluations", {"study": study.sha256})
+        started = first.operator.start("/evaluations", {"study": study.sha256})
         return {first.name: started} if started["state"] == "refused" else self.follow(started["run"])
 
     def predict(
@@ -240,9 +244,7 @@ def _follow(site: LoopbackSite, run_id: str) -> dict[str, Any]:
                 return outcome
             until = min(until, time.monotonic() + _PATIENCE_SECONDS)
             if time.monotonic() > until:
-                code = None if site.process is None else site.process.poll()
-                ended = "" if code is None else f" (it ended with {code}; agent.err in its folder shows where)"
-                return {"state": "unknown", "message": f"{error}{ended}"}
+                return {"state": "unknown", "message": f"{error} (agent.err in its folder)"}
             time.sleep(0.05)
 
 

@@ -39,6 +39,13 @@ class NotNow(PrivacyError):
     """A refusal that may not hold in a minute, or should not be disclosed: no answer, and the other site asks again."""
 
 
+class EarlierRunOpen(NotNow):
+    """The run whose result is needed is under way here."""
+
+    def __init__(self) -> None:
+        super().__init__("the run that this one goes on from is under way here: ask again when it has ended")
+
+
 @dataclass(slots=True)
 class AgentRun:
     """One run at this site."""

@@ -55,10 +55,15 @@ def sole_agent(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"agent.lock cannot be opened ({error.strerror}): make the site's folder writable") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError("an agent of this site is running already") from None
+        for left in reversed(range(_LOCK_TRIES)):  # a command that looks whether an agent runs has the lock for an instant
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if not left:
+                    raise ConfigError("an agent of this site is running already") from None
+                time.sleep(0.02)
+            else:
+                break
         os.truncate(handle, 0)
         os.write(handle, str(os.getpid()).encode())
         yield
@@ -66,20 +71,30 @@ def sole_agent(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def ask_to_reload(folder: Path) -> bool:
-    """Signal the agent of a folder to apply changed settings and pins. Returns False if none runs."""
+def running_agent(folder: Path) -> int | None:
+    """Return the process number of the agent that runs for a folder, or None if none does."""
     with contextlib.suppress(OSError, ValueError):
         handle = os.open(folder / "agent.lock", os.O_RDWR)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # locked: the number in it is that of a living agent
-            os.kill(int(os.pread(handle, 20, 0)), signal.SIGHUP)
-            return True
+            return int(os.pread(handle, 20, 0))
         finally:
             os.close(handle)
+    return None
+
+
+def ask_to_reload(folder: Path) -> bool:
+    """Signal the agent of a folder to apply changed settings and pins. Returns False if none runs."""
+    if (process := running_agent(folder)) is None:
+        return False
+    with contextlib.suppress(OSError):
+        os.kill(process, signal.SIGHUP)
+        return True
     return False
 
 
+_LOCK_TRIES = 50
 _AT_START = ("listen", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # read once
 
 

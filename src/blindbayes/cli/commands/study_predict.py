@@ -120,7 +120,12 @@ def copy_classes(classes: Path, out: Path) -> None:
 def follow(home: SiteFolder, path: str, asked: dict[str, Any], *, as_json: bool) -> dict[str, Any]:
     """Start a run at the site's agent and wait for its end. Raises the error that ended it."""
     client = OperatorClient(home.folder)
-    ended = client.follow(client.call("POST", path, asked), None if as_json else lambda text: click.echo(text, err=True))
+
+    def tell(text: str) -> None:
+        if not as_json:
+            click.echo(text, err=True)
+
+    ended = client.follow(client.start(path, asked, tell), tell)
     if ended["state"] == "done":
         return ended
     if as_json:
