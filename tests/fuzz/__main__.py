@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fuzz.engine import FoundError, Fuzzer, cpu_seconds, minimised, peak_megabytes
+from fuzz.engine import FoundError, Fuzzer, cpu_seconds, minimised, peak_megabytes, watched
 from fuzz.targets import every_target
 from support.memory import folder_in_memory
 from support.results import store
@@ -30,7 +30,7 @@ BATCHES = 1  # of a target's rounds in the default suite
 
 
 def main() -> int:
-    """Feed batches to the target that had the least CPU time, until all inputs are used up."""
+    """Read the options, and fuzz in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--inputs", type=int, default=1_000_000)
@@ -38,6 +38,11 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--store", action="store_true", help="record the counts for docs/what-we-tried.md")
     options = parser.parse_args()
+    return watched(lambda: fuzz(options))
+
+
+def fuzz(options: argparse.Namespace) -> int:
+    """Feed batches to the target that had the least CPU time, until all inputs are used up."""
     for each in (signal.SIGINT, signal.SIGTERM):  # in the background, too
         signal.signal(each, signal.default_int_handler)
     begun, found = cpu_seconds(), 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
+import os
 import random
 import re
 import resource
 import signal
+import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +28,7 @@ SECONDS = 8.0  # of CPU time for one input
 MEGABYTES = 600  # that all inputs of a target may add to the peak
 KEPT_BYTES, KEPT_INPUTS = 1500, 12  # of a target's corpus
 _MAX_INPUT = 1 << 18  # mutations that double an input stop there
+UNDER_WAY = mmap.mmap(-1, 256)  # the input that is tried, for a parent process: a library may end this one
 OTHER_VALUES = (None, True, -1, 1e308, "", "1e999999999", [], ["x"], {}, {"x": 1}, [[1]], 2**70)
 
 
@@ -49,6 +54,29 @@ def _cpu_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+def watched(work: Callable[[], int]) -> int:
+    """Do the work in a process of its own; if that ends by a signal, say at which input, and return 1."""
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        ended = 2
+        try:
+            ended = work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(ended)
+    before = signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
+    try:
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if ended < 0:
+        print(f"{UNDER_WAY[:].decode().strip()}: the process ended by {signal.Signals(-ended).name}", flush=True)
+    return 1 if ended < 0 else ended
 
 
 def folder_of(name: str) -> str:
@@ -82,6 +110,7 @@ class Fuzzer:
         """Try the next inputs. Raises `FoundError` with the input and how to repeat it."""
         for _ in range(rounds):
             raw = self.input(self.inputs)
+            UNDER_WAY[:] = f"{self.target.name}, seed {self.seed}, input {self.inputs}".encode().ljust(len(UNDER_WAY))
             self.inputs += 1
             self.check(raw)
         grown = peak_megabytes() - self._peak

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import time
 from pathlib import Path
 
@@ -87,6 +90,19 @@ def test_an_endless_reader_is_stopped(no_corpus: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(engine, "SECONDS", 0.2)
     with pytest.raises(FoundError, match="took more than"):
         Fuzzer(Target("planted", (b"{}",), planted)).check(b"{NaN}")
+
+
+def test_a_library_that_ends_the_process_is_named_with_the_input(no_corpus: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def read(raw: bytes) -> None:
+        if b"9" in raw:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    fuzzer = Fuzzer(Target("planted", (b"{}",), read))
+    assert engine.watched(lambda: fuzzer.run(2000) or 0) == 1
+    found = re.search(r"planted, seed 1, input (\d+): the process ended by SIGKILL", capfd.readouterr().out)
+    assert found is not None
+    assert b"9" in fuzzer.input(int(found[1]))
+    assert engine.watched(lambda: 0) == 0
 
 
 def test_a_reader_that_fills_the_memory_is_found(no_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,28 +327,35 @@ def parquet_batches(path: str, names: Sequence[str], coded: Container[str] = ())
     kinds = [each.schema.to_arrow_schema() for each in facts]
     mixed = {name for name in names if len({each.field(name).type for each in kinds}) > 1}
     for file, known, schema in zip(files, facts, kinds, strict=True):
-        short = [name for name in names if name in coded and name not in mixed and _is_short(known, schema, name)]
-        # Arrow would read all row groups ahead. Its threads would take 7% more processor time, and 20 MB.
-        with pq.ParquetFile(file, metadata=known, buffer_size=_BLOCK, pre_buffer=False, read_dictionary=short) as opened:
-            if not known.num_rows:  # of no rows, the types
-                yield _plain(pa.record_batch([pa.array([], schema.field(name).type) for name in names], list(names)), mixed)
-            for batch in opened.iter_batches(BATCH, columns=list(names), use_threads=False):
-                yield _plain(batch.select(list(names)), mixed)
+        if not known.num_rows:  # of no rows, the types
+            yield _plain(pa.record_batch([pa.array([], schema.field(name).type) for name in names], list(names)), mixed)
+        texts = [name for name in names if name in coded and name not in mixed and pa.types.is_string(schema.field(name).type)]
+        short = _short(next(_parquet_rows(file, known, texts, texts), None)) if texts else []
+        for batch in _parquet_rows(file, known, names, short):
+            yield _plain(batch.select(list(names)), mixed)
+
+
+def _parquet_rows(file: str, known: pq.FileMetaData, names: Sequence[str], short: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    # Arrow would read all row groups ahead. Its threads would take 7% more processor time, and 20 MB.
+    with pq.ParquetFile(file, metadata=known, buffer_size=_BLOCK, pre_buffer=False, read_dictionary=list(short)) as opened:
+        yield from opened.iter_batches(BATCH, columns=list(names), use_threads=False)
+
+
+def _short(batch: pa.RecordBatch | None) -> list[str]:
+    """Return the columns whose distinct texts take at most 2 bytes per row, as codes do.
+
+    The file's metadata say so without reading, but Arrow ends the process where those of a column are damaged or encrypted.
+    """
+    if batch is None:
+        return []
+    room = 2 * batch.num_rows + _BLOCK // 16
+    return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.dictionary.nbytes <= room]
 
 
 def _plain(batch: pa.RecordBatch, mixed: Container[str]) -> pa.RecordBatch:
     return pa.record_batch(
         {name: _texts(batch.column(name)) if name in mixed else batch.column(name) for name in batch.schema.names}
     )
-
-
-def _is_short(metadata: Any, schema: pa.Schema, name: str) -> bool:
-    """Return True if a column of texts takes at most 2 bytes per row, as codes do."""
-    index = schema.get_field_index(name)
-    if not pa.types.is_string(schema.field(index).type) or metadata.num_columns != len(schema):
-        return False
-    chunks = [metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)]
-    return all(chunk.total_uncompressed_size <= 2 * chunk.num_values + _BLOCK // 16 for chunk in chunks)
 
 
 def _texts(column: pa.Array) -> pa.Array:
