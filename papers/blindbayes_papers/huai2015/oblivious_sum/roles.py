@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.registry import Coalition, Smallest, SumProtocol, SumSetup, Total, require_vector
 from blindbayes.wire import U64Array
@@ -44,7 +45,7 @@ class ObliviousSum(SumProtocol):
         seen = Views.after(setting.founders or setting.contributors, setting.steps).of[name]
         return max(1, honest * seen // len(setting.contributors))
 
-    def noise_law(self, setting: SumSetup) -> type[DistributedNoise] | None:
+    def noise_law(self, setting: SumSetup) -> type[Any] | None:
         """The paper's noise, if the study asks for it."""
         return DilutedNoise if setting.options.get("noise") == "diluted" else None
 
