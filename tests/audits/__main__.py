@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from audits.everything import audit
 from blindbayes.cli.commands.audit import show
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.audit.empirical import DRAWS
+from blindbayes_papers.mechanism_audit import DRAWS
 from support.results import store
 
 

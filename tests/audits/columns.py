@@ -19,7 +19,7 @@ import numpy.typing as npt
 from audits.releases import DRAWS, exponent
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.audit.empirical import Check, Claim, control_check, loss_check
+from blindbayes.dp.audit.empirical import Check, Claim
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.distributed.column_noise import ColumnNoise, draws
 from blindbayes.dp.distributed.column_noise import Join as Way
@@ -27,6 +27,7 @@ from blindbayes.dp.noise.exact_events import Number
 from blindbayes.dp.noise.knorm_histograms import Centred
 from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.errors import ConfigError
+from blindbayes_papers.mechanism_audit import control_check, loss_check
 
 Counters = tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]
 """Class counts (count, K) and tables (count, K, values), of as many draws."""

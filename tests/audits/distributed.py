@@ -12,11 +12,12 @@ from functools import partial
 import numpy as np
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.audit.empirical import DRAWS, Check, Claim, control_check, loss_check
+from blindbayes.dp.audit.empirical import Check, Claim
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.noise.pld import composed_delta
+from blindbayes_papers.mechanism_audit import DRAWS, control_check, loss_check
 
 HONEST, TOUCHED = 2, 2
 PURE_DRAWS = 60_000

@@ -20,14 +20,23 @@ from audits.releases import (
 )
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.audit.empirical import DRAWS as MECHANISM_DRAWS
-from blindbayes.dp.audit.empirical import HARD_SHAPES, PlannedTables, Report, audit_mechanism, audit_sensitivity
+from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
+from blindbayes.dp.audit.empirical import PlannedTables, Report, audit_sensitivity
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.noise.knorm_histograms import Centred
 from blindbayes.dp.noise.mechanisms import MECHANISMS, make
 from blindbayes.dp.release.calibration import AnswerTable
 from blindbayes.dp.release.planner import JOINT_MECHANISMS, plan_release
 from blindbayes.dp.release.release_plan import CENTRED, WITH_DELTA
+from blindbayes_papers.mechanism_audit import DRAWS as MECHANISM_DRAWS
+from blindbayes_papers.mechanism_audit import audit_mechanism
+
+HARD_SHAPES: dict[str, Sensitivity] = {
+    "one count": Sensitivity((SensitivityBlock("n", 1),)),
+    "two counts in two tables": Sensitivity((SensitivityBlock("a", 1), SensitivityBlock("b", 1))),
+    "one table of three cells": Sensitivity((SensitivityBlock("a", 3),)),
+    "count and sum of bound 100": Sensitivity((SensitivityBlock("n", 1), SensitivityBlock("sum", 1, 100))),
+}
 
 
 def audit(

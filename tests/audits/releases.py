@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.audit.empirical import LESS_NOISE, Check, Claim, Record, control_check, loss_check, records, statistics_of
+from blindbayes.dp.audit.empirical import Check, Claim, Record, records, statistics_of
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import Number, below, budget_floor
@@ -33,6 +33,7 @@ from blindbayes.dp.release.stumps import all_sides, splits
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.layout import Layout
 from blindbayes.statistics.parameters import estimate
+from blindbayes_papers.mechanism_audit import LESS_NOISE, control_check, loss_check
 
 Floats = npt.NDArray[np.float64]
 Tables = Sequence[npt.NDArray[Any]]

@@ -30,10 +30,7 @@ from blindbayes.dp.audit.empirical import (
     PlannedTables,
     Report,
     audit_estimator,
-    audit_mechanism,
     audit_sensitivity,
-    control_check,
-    loss_check,
     worst_pairs,
 )
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower, low_bits
@@ -44,6 +41,7 @@ from blindbayes.dp.noise.mechanisms import MECHANISMS, DiscreteGaussian, Discret
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes_papers.mechanism_audit import audit_mechanism, control_check, loss_check
 
 DRAWS = 40_000
 ONE = Sensitivity((SensitivityBlock("n", 1),))
