@@ -13,8 +13,10 @@ tests hold equal to the garbled one), with the noise that the parties would draw
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,8 +30,7 @@ from blindbayes.dp.release.forecast import in_cells
 from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.private_fit import plan_fit
 from blindbayes.protocols.shared_training.columns import any_counts, prior
-from blindbayes.protocols.shared_training.shared_model import plain_tables, score
-from blindbayes.protocols.shared_training.shared_model.tables import to_floats
+from blindbayes.protocols.shared_training.shared_model import score
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.study.tasks.aligned import columns_for
 from blindbayes.study.tasks.columns import class_counts_of, local_parameters
@@ -37,6 +38,9 @@ from blindbayes.study.tasks.guards import guard_local, noise_of
 from blindbayes.study.tasks.labels import law_of
 from blindbayes_papers.zafarani2020.data import Rows, load_rows
 from blindbayes_papers.zafarani2020.experiment import _splits
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.plain_model import plain_tables, to_floats
 
 TABLE = ("car", "mushroom", "wdbc", "adult")
 Codes = npt.NDArray[np.int64]

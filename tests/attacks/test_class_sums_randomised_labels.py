@@ -18,8 +18,8 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import open_columns
 from blindbayes.dp.noise.randomised_response import RandomisedLabels
 from blindbayes.protocols.shared_training import columns as roles
-from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.study.tasks.labels import randomised
+from support.plain_model import to_floats
 from support.studies import make_columns_study
 from support.two_party import coins
 

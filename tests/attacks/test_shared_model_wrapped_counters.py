@@ -28,9 +28,9 @@ from blindbayes.protocols.shared_training.class_sums import RowLayout
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.roles import attribute_bits
-from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows
 from support.columns import connect
+from support.plain_model import to_floats
 from support.two_party import coins
 
 BOOK = Codebook(

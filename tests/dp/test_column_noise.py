@@ -19,10 +19,10 @@ from blindbayes.dp.distributed.column_noise import ColumnNoise, PartyNoise, _raw
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import LocalProtocolError, PrivacyError
 from blindbayes.protocols.shared_training.class_sums import RowLayout
-from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout, plain_tables
-from blindbayes.protocols.shared_training.shared_model.tables import to_floats
+from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes_papers.zafarani2020.query import Query
+from support.plain_model import plain_tables, to_floats
 
 BOOK = Codebook(
     "y",

@@ -17,12 +17,12 @@ from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
 from blindbayes.protocols.private_join.sums import counts as on_counts
 from blindbayes.protocols.shared_training import columns as roles
 from blindbayes.protocols.shared_training.class_sums import RowLayout
-from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout, plain_tables
+from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.circuit import guarded
-from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import CodedRows, Layout, count_block
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.tasks.aligned import AlignedTask
+from support.plain_model import plain_tables, to_floats
 from support.studies import make_columns_study
 
 BOOK = Codebook(

@@ -18,11 +18,11 @@ from blindbayes.protocols.shared_training.shared_model import ScoreLayout, circu
 from blindbayes.protocols.shared_training.shared_model import tables as model_tables
 from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled, SumsChosen
 from blindbayes.protocols.shared_training.shared_model.score_layout import FRACTION
-from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import MISSING, CodedRows
 from blindbayes.wire.transcript import Keep
 from support.columns import MIXED, Case, book, draw_block, to_scores
 from support.oracles import is_normal
+from support.plain_model import to_floats
 from support.two_party import coins
 
 SPEC = tomllib.loads((Path(package.__file__).parent / "SPEC.md").read_text().split("```toml\n", 1)[1].split("```", 1)[0])

@@ -12,11 +12,11 @@ from blindbayes.errors import ConfigError, LocalProtocolError
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.shared_training import shared_model
 from blindbayes.protocols.shared_training.class_sums import RowLayout
-from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout, plain_tables
+from blindbayes.protocols.shared_training.shared_model import Guard, ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.field_sums import with_noise
-from blindbayes.protocols.shared_training.shared_model.tables import to_floats
 from blindbayes.statistics import Layout, count_block
 from support.columns import book, connect, draw_block
+from support.plain_model import plain_tables, to_floats
 from support.two_party import coins
 
 ALL = book(

@@ -17,13 +17,13 @@ from blindbayes.protocols.shared_rows.joint import model_circuit
 from blindbayes.protocols.shared_rows.messages import MaskSent, VectorMasked
 from blindbayes.protocols.shared_rows.shares import SharedRowsSetup, classify, connect, train
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
-from blindbayes.protocols.shared_training.shared_model import plain_tables
 from blindbayes.protocols.shared_training.shared_model.messages import ModelGarbled
 from blindbayes.statistics import Layout, count_block
 from blindbayes.statistics.parameters import estimate
 from blindbayes.study.tasks.public import public_of, rows_of
 from blindbayes.wire.transcript import Keep
 from support.oracles import near_tie
+from support.plain_model import plain_tables
 from support.shared_rows import MIXED, NAMES, mixed
 from support.two_party import coins
 

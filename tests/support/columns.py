@@ -11,11 +11,12 @@ from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.private_join import joined
 from blindbayes.protocols.shared_training import shared_model
 from blindbayes.protocols.shared_training.class_sums import RowLayout
-from blindbayes.protocols.shared_training.shared_model import NO_GUARD, ScoreLayout, plain_tables
+from blindbayes.protocols.shared_training.shared_model import NO_GUARD, ScoreLayout
 from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.statistics.parameters import estimate
 from blindbayes.study.tasks import guards
+from support.plain_model import plain_tables
 from support.two_party import coins
 
 

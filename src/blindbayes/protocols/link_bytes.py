@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-import numpy as np
 
 from blindbayes.codebook import Codebook, Text
 from blindbayes.crypto.ot.base import bits_for
@@ -25,8 +24,9 @@ from blindbayes.protocols.shared_inference.comparing import and_gates
 from blindbayes.protocols.shared_inference.query import SharedArgmaxSetup
 from blindbayes.protocols.shared_inference.references import COUNT
 from blindbayes.protocols.shared_training.class_sums import RowLayout
-from blindbayes.protocols.shared_training.columns import ColumnsSetup, any_counts
-from blindbayes.protocols.shared_training.shared_model import ScoreLayout, plain_tables
+from blindbayes.protocols.shared_training.columns import ColumnsSetup
+from blindbayes.protocols.shared_training.shared_model import ScoreLayout
+from blindbayes.protocols.shared_training.shared_model.roles import and_gates as model_gates
 from blindbayes.protocols.shared_training.shared_model.roles import transfers
 
 _SLACK = 2
@@ -53,8 +53,7 @@ def _model(columns: ColumnsSetup, layout: RowLayout) -> int:
     """Bytes of shared_model, in which both parties garble."""
     plan, facts = columns.plan, columns.plan.facts() + layout.facts()
     if (gates := _GATES.get(facts)) is None:  # counted by playing the circuit, which takes as long as a small run
-        words = np.zeros((plan.classes, layout.sums), dtype=np.uint64)
-        gates = _GATES[facts] = plain_tables(words, any_counts(columns), layout, plan)[1]
+        gates = _GATES[facts] = model_gates(layout, plan)
         if len(_GATES) > _MAX_CIRCUITS:
             del _GATES[next(iter(_GATES))]
     return 32 * gates + _chosen(sum(transfers(layout, plan))) + 32 * plan.bits * plan.classes * layout.sums

@@ -66,36 +66,6 @@ class _Wires:
         return taken.reshape(bits, lanes, *self._wires.shape[1:])
 
 
-class PlainSide:
-    """Everything in clear: the oracle of the tests."""
-
-    def __init__(
-        self,
-        words: U64Array,
-        class_counts: npt.NDArray[np.int64],
-        layout: RowLayout,
-        plan: ScoreLayout,
-        noise: Sequence[Noise] = (),
-    ) -> None:
-        self.gates: Gates = Plain()
-        _require_share(words, layout, plan)
-        for part in noise:
-            words = with_noise(words, part, layout)
-        parts = entered(words, layout, raised=True)
-        self._sums = FieldSums(self.gates, (parts, [np.zeros_like(part) for part in parts]), layout, plan.classes)
-        self._counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
-        self._bits = plan.bits
-
-    def sums(self, fields: Iterable[Field]) -> Number:
-        return self._sums.take(fields)
-
-    def class_counts(self) -> Number:
-        return self._counts
-
-    def mask(self, lanes: int) -> Number:
-        return np.zeros((self._bits, lanes), dtype=np.uint8)
-
-
 def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, *, raised: bool = False) -> Bits:
     """Return the bits that the attribute holder brings: of its share, which includes its noise."""
     return np.concatenate([part.reshape(-1) for part in entered(with_noise(share, noise, layout), layout, raised=raised)])
@@ -116,20 +86,19 @@ def transfers(layout: RowLayout, plan: ScoreLayout) -> tuple[int, int]:
     return both + layout.count_bits * plan.classes + plan.bits * sum(output_lanes(layout, plan)), both
 
 
-def _circuit(layout: RowLayout, plan: ScoreLayout) -> Circuit:
+def circuit_of(layout: RowLayout, plan: ScoreLayout) -> Circuit:
     def outputs(g: Gates, first: Wires, second: Wires) -> Iterator[Wires]:
         return build(WireSide(g, first, second, layout, plan), layout, plan)
 
     return outputs
 
 
-def plain_tables(
-    words: U64Array, class_counts: npt.NDArray[np.int64], layout: RowLayout, plan: ScoreLayout, noise: Sequence[Noise] = ()
-) -> tuple[dict[str, Limbs], int]:
-    """Compute what the two shares add up to in clear, and the number of AND gates: the oracle of the tests."""
-    side = PlainSide(words, class_counts, layout, plan, noise)
-    outputs = list(build(side, layout, plan))
-    return add_denominators(from_outputs(outputs, layout, plan), class_counts, layout, plan), side.gates.and_count
+def and_gates(layout: RowLayout, plan: ScoreLayout) -> int:
+    """Return the AND gates of the circuit, counted by playing it on zeros."""
+    gates, bits = Plain(), (np.zeros(count, dtype=np.uint8) for count in transfers(layout, plan))
+    for _ in circuit_of(layout, plan)(gates, *bits):
+        pass
+    return gates.and_count
 
 
 Shape: TypeAlias = tuple[RowLayout, ScoreLayout]
@@ -148,7 +117,7 @@ def class_holder(
 ) -> Role[dict[str, Limbs]]:
     """Run the first garbler; return its share of the score tables."""
     layout, plan = shape
-    _require_share(share, layout, plan)
+    require_share(share, layout, plan)
     if class_counts.shape != (plan.classes,) or int(class_counts.sum()) != layout.rows:
         raise LocalProtocolError("the class counts do not add up to the rows")
     facts = plan.facts() + layout.facts()
@@ -158,7 +127,7 @@ def class_holder(
     bits = class_bits(share, noise, class_counts, masks, layout), transfers(layout, plan)[1]
     kinds = SumsChosen, ModelGarbled
     yield from dual_first(  # steps 2 to 7
-        attribute_holder_name, session, _circuit(layout, plan), len(lanes), bits, transfers_with, kinds, coins
+        attribute_holder_name, session, circuit_of(layout, plan), len(lanes), bits, transfers_with, kinds, coins
     )
     return add_denominators(from_outputs(masks, layout, plan, negative=True), class_counts, layout, plan)  # step 8
 
@@ -174,14 +143,14 @@ def attribute_holder(
 ) -> Role[dict[str, Limbs]]:
     """Run the first evaluator; return its share of the score tables."""
     layout, plan = shape
-    _require_share(share, layout, plan)
+    require_share(share, layout, plan)
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, class_holder_name, "shared_model", facts, coins)  # step 1
     steps = len(output_lanes(layout, plan))
     bits = attribute_bits(share, noise, layout), transfers(layout, plan)[0]
     kinds = SumsChosen, ModelGarbled
     opened = yield from dual_second(  # steps 2 to 7
-        class_holder_name, session, _circuit(layout, plan), steps, bits, transfers_with, kinds, coins
+        class_holder_name, session, circuit_of(layout, plan), steps, bits, transfers_with, kinds, coins
     )
     return from_outputs(opened, layout, plan)
 
@@ -191,7 +160,8 @@ def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
     return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)
 
 
-def _require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> None:
+def require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> None:
+    """Raise unless a share of the sums has the shape of the layout, and the layout the noise of the plan."""
     if share.shape != (plan.classes, layout.sums) or share.dtype != np.uint64:
         raise LocalProtocolError("the share of the sums does not fit the layout")
     if layout.noise_bits != plan.guard.noise_bits:

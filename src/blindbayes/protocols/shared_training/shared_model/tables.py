@@ -99,12 +99,3 @@ def score(tables: Tables, columns: Mapping[str, npt.NDArray[np.int64]], plan: Sc
         for selector in range(table.shape[0]):
             total = lm.add(total, table[selector].take(chosen[:, selector].astype(np.int64), axis=0))
     return total
-
-
-def to_floats(tables: Tables, plan: ScoreLayout) -> dict[str, npt.NDArray[np.float64]]:
-    """Return plain numbers (selectors, entries, K - 1), for tests and explanations of tables in clear."""
-    floats = {}
-    for name, table in tables.items():
-        flat = lm.to_integers(table.reshape(-1, plan.limbs), plan.bits)
-        floats[name] = np.array([value / 2**plan.fraction for value in flat]).reshape(table.shape[:-1])
-    return floats
