@@ -21,10 +21,10 @@ class SharedTweak(TweakedHash):
 
     kernel = None
 
-    def outer(self, inner, domain, indices, *, keep=True):
+    def outer(self, inner, domain, indices):
         if domain == Domain.GATE:
             indices = indices // np.uint64(LANES) * np.uint64(LANES)
-        return super().outer(inner, domain, indices, keep=keep)
+        return super().outer(inner, domain, indices)
 
 
 def attack(make):

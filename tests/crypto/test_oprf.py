@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from blindbayes.crypto.psi.oprf import WIDTH, Asker, Owner, codewords, hashed, to_planes, to_rows
+from blindbayes.crypto.bit_planes import to_planes, to_rows
+from blindbayes.crypto.psi.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from support.two_party import coins
 

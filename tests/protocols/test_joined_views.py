@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
+from blindbayes.crypto.bit_planes import to_planes, to_rows
 from blindbayes.crypto.garbling.garbling import ROW_WORDS
 from blindbayes.crypto.ot.softspoken import correction_words
-from blindbayes.crypto.psi.oprf import WIDTH, Asker, codewords, question_words, to_planes, to_rows
+from blindbayes.crypto.psi.oprf import WIDTH, Asker, codewords, question_words
 from blindbayes.errors import IntegrityError
 from blindbayes.protocols.core import Receive
 from blindbayes.protocols.memory import local_runs, run_in_memory

@@ -80,6 +80,6 @@ class RecordingHash(TweakedHash):
         super().__init__(session)
         self.seen = Counter()
 
-    def outer(self, inner, domain, indices, *, keep=True):
+    def outer(self, inner, domain, indices):
         self.seen.update((int(domain), int(index)) for index in np.asarray(indices))
-        return super().outer(inner, domain, indices, keep=keep)
+        return super().outer(inner, domain, indices)

@@ -30,6 +30,7 @@ Block128: TypeAlias = npt.NDArray[np.uint64]
 class Domain(enum.IntEnum):
     """Purpose of a hash."""
 
+    ITEM = 0  # words that depend on an identifier and the session alone
     TREE = 1  # inner nodes of GGM trees
     LEAF = 2  # leaves of GGM trees, expanded into rows
     TRANSFER = 3  # pads made from correlated transfers
@@ -45,7 +46,6 @@ class TweakedHash:
         self.session = session
         self._key = hashlib.sha256(b"blindbayes tmmo v1" + session).digest()[:16]  # public
         self._next = dict.fromkeys(Domain, 0)
-        self._scratch = [np.zeros(0, dtype=np.uint8) for _ in range(3)]
 
     @functools.cached_property
     def _permutation(self) -> CipherContext:
@@ -82,99 +82,55 @@ class TweakedHash:
         self._next[domain] = first + count
         return first
 
-    def permute(self, blocks: Block128, into: int | None = None) -> Block128:
-        """Apply P to each of (n, 2) contiguous blocks; with `into` the result is in that scratch buffer."""
+    def permute(self, blocks: Block128) -> Block128:
+        """Apply P to each of (n, 2) contiguous blocks."""
         size = blocks.shape[0] * 16
-        # `update_into` needs one spare block.
-        out = np.empty(size + 16, dtype=np.uint8) if into is None else self._buffer(into, size + 16)
+        out = np.empty(size + 16, dtype=np.uint8)  # `update_into` needs one spare block
         self._permutation.update_into(blocks.data.cast("B"), out.data)
         return out[:size].view(np.uint64).reshape(-1, 2)
 
-    def _buffer(self, number: int, size: int) -> npt.NDArray[np.uint8]:
-        """Return reused scratch memory: page faults of fresh memory cost more than the hash."""
-        if len(self._scratch[number]) < size:
-            self._scratch[number] = np.empty(size, dtype=np.uint8)
-        return self._scratch[number][:size]
+    def at(self, blocks: Block128, domain: Domain, indices: npt.NDArray[np.uint64]) -> Block128:
+        """Hash (n, 2) blocks under the tweaks (domain, indices[row])."""
+        return self.expand_at(blocks, domain, indices, 2)
 
-    def at(self, blocks: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
-        """Hash (n, 2) blocks under the tweaks (domain, indices[row]).
-
-        If `keep` is False the result is in scratch memory, valid until the next call.
-        """
-        return self.expand_at(blocks, domain, indices, 2, keep=keep)
-
-    def run(self, blocks: Block128, domain: Domain, first: int, *, keep: bool = True) -> Block128:
+    def run(self, blocks: Block128, domain: Domain, first: int) -> Block128:
         """Hash (n, 2) blocks under consecutive tweaks from `first`."""
-        return self.expand(blocks, domain, first, 2, keep=keep)
+        return self.expand(blocks, domain, first, 2)
 
-    def expand(self, seeds: Block128, domain: Domain, first: int, words: int, *, keep: bool = True) -> npt.NDArray[np.uint64]:
+    def expand(self, seeds: Block128, domain: Domain, first: int, words: int) -> npt.NDArray[np.uint64]:
         """Expand (n, 2) seeds to (n, words); block b of row r has the tweak first + r * blocks + b.
 
-        The same hash as `at`, with the inner permutation computed once per seed. An odd number of words drops half a block. If
-        `keep` is False the result is in scratch memory, valid until the next call.
+        The same hash as `at`, with the inner permutation computed once per seed. An odd number of words drops half a block.
         """
-        rows, blocks = seeds.shape[0], -(-words // 2)
-        kernel = self.kernel
+        blocks, kernel = -(-words // 2), self.kernel
         if kernel is not None:
-            seeds, out = np.ascontiguousarray(seeds), self._out(rows, words, keep)
-            return kernel.expand(self.schedule, seeds, domain, words, first=first, step=blocks, out=out)
-        return self._expanded(seeds, domain, np.arange(first, first + rows * blocks, dtype=np.uint64), words, keep)
+            return kernel.expand(self.schedule, np.ascontiguousarray(seeds), domain, words, first=first, step=blocks)
+        return self.expand_at(seeds, domain, np.arange(first, first + len(seeds) * blocks, blocks, dtype=np.uint64), words)
 
-    def expand_at(
-        self, seeds: Block128, domain: Domain, firsts: npt.NDArray[np.uint64], words: int, *, keep: bool = True
-    ) -> npt.NDArray[np.uint64]:
+    def expand_at(self, seeds: Block128, domain: Domain, firsts: npt.NDArray[np.uint64], words: int) -> npt.NDArray[np.uint64]:
         """Expand seeds where block b of row r has the tweak firsts[r] + b."""
-        kernel = self.kernel
+        seeds, blocks, kernel = np.ascontiguousarray(seeds), -(-words // 2), self.kernel
         if kernel is not None:
-            seeds, out = np.ascontiguousarray(seeds), self._out(len(seeds), words, keep)
-            return kernel.expand(self.schedule, seeds, domain, words, firsts=np.ascontiguousarray(firsts), out=out)
-        if words <= 2:
-            return self._expanded(seeds, domain, firsts, words, keep)
-        indices = np.add(firsts[:, None], np.arange(-(-words // 2), dtype=np.uint64), dtype=np.uint64)
-        return self._expanded(seeds, domain, indices.reshape(-1), words, keep)
-
-    def _out(self, rows: int, words: int, keep: bool) -> npt.NDArray[np.uint64] | None:
-        return None if keep else self._buffer(2, 8 * rows * words).view(np.uint64).reshape(rows, words)
-
-    def _expanded(
-        self, seeds: Block128, domain: Domain, indices: npt.NDArray[np.uint64], words: int, keep: bool
-    ) -> npt.NDArray[np.uint64]:
-        rows, blocks = seeds.shape[0], -(-words // 2)
-        if rows == 0:
+            return kernel.expand(self.schedule, seeds, domain, words, firsts=np.ascontiguousarray(firsts))
+        if not len(seeds):
             return np.empty((0, words), dtype=np.uint64)
-        inner = self.permute(np.ascontiguousarray(seeds), into=0)
-        if blocks > 1:  # copied in full: broadcasting a seed of two words would cost more than the hashes
-            inner = np.repeat(inner, blocks, axis=0)
-        return self.outer(inner, domain, indices, keep=keep).reshape(rows, 2 * blocks)[:, :words]
+        indices = np.add.outer(firsts, np.arange(blocks, dtype=np.uint64)).reshape(-1)
+        inner = np.repeat(self.permute(seeds), blocks, axis=0)
+        return self.outer(inner, domain, indices).reshape(-1, 2 * blocks)[:, :words]
 
-    def outer(self, inner: Block128, domain: Domain, indices: npt.NDArray[np.uint64], *, keep: bool = True) -> Block128:
+    def outer(self, inner: Block128, domain: Domain, indices: npt.NDArray[np.uint64]) -> Block128:
         """Return the hash from P of each block, without kernels."""
-        tweaked = self._buffer(1, inner.nbytes).view(np.uint64).reshape(inner.shape)
-        # One pass over whole blocks: numpy is slow on every other word.
-        tweaked[:, 0] = indices
-        tweaked[:, 1] = domain
+        tweaked = np.empty_like(inner)
+        tweaked[:, 0], tweaked[:, 1] = indices, domain
         tweaked ^= inner
-        out = self.permute(tweaked, into=None if keep else 2)
-        out ^= inner
-        return out
+        return self.permute(tweaked) ^ inner
 
 
-def turned(blocks: Block128, out: Block128 | None = None) -> Block128:
-    """Transpose (a, b, 2) to (b, a, 2), as a copy.
-
-    Blocks are moved as items of a type of 16 bytes: numpy is slow if its inner loop has two steps.
-    """
-    whole = np.ascontiguousarray(blocks)
-    rows, columns, _ = whole.shape
-    out = np.empty((columns, rows, 2), dtype=np.uint64) if out is None else out
-    lines = whole.reshape(rows, 2 * columns).view(np.complex128)
-    to = out.reshape(columns, 2 * rows).view(np.complex128)
-    for i in range(min(rows, columns)):
-        if rows < columns:
-            to[:, i] = lines[i]
-        else:
-            to[i] = lines[:, i]
-    return out
+def turned(blocks: Block128) -> Block128:
+    """Transpose (a, b, 2) to (b, a, 2), as a copy; blocks are moved as items of 16 bytes."""
+    rows, columns, _ = blocks.shape
+    items = np.ascontiguousarray(blocks).view(np.complex128).reshape(rows, columns)
+    return items.T.copy().view(np.uint64).reshape(columns, rows, 2)
 
 
 def column_sums(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -14,7 +14,6 @@ bits and is the oracle. Security is against semi-honest parties.
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeAlias
 
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.kernels import Kernels, Tweaks
-from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash, turned
+from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 
 Wires: TypeAlias = npt.NDArray[Any]
@@ -30,7 +29,6 @@ Wires: TypeAlias = npt.NDArray[Any]
 
 ROW_WORDS = 4  # table words per AND gate and lane
 _ONE = np.uint64(1)
-_ROWS_AT_ONCE = 1 << 12  # keeps the working set of an AND in the cache
 
 
 def colour_zero(wires: Wires, delta: Block128) -> Block128:
@@ -55,17 +53,9 @@ class Gates(Protocol):
     def constant(self, bits: npt.NDArray[np.uint8], lanes: int) -> Wires: ...
 
 
-# Labels are (rows, 2). Broadcasting a (2,) or (rows, 1) array over them is slow in numpy, with two steps per inner loop. So the
-# offset and the masks are stored in full, and halves of tables are moved as one item: this halves the time of a gate.
-
-
 def _masks(labels: Block128) -> Block128:
-    """Return a block of ones per label with colour 1, else of zeros."""
-    full = np.empty(labels.shape, dtype=np.uint64)
-    colours = labels[..., 0] & _ONE
-    full[..., 0] = np.negative(colours, out=colours)
-    full[..., 1] = colours
-    return full
+    """Return ones in place of each label of colour 1, zeros elsewhere."""
+    return np.repeat(np.uint64(0) - (labels[..., 0] & _ONE), 2).reshape(labels.shape)
 
 
 def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block128]:
@@ -73,17 +63,6 @@ def _rows(left: Wires, right: Wires) -> tuple[tuple[int, ...], Block128, Block12
     if left.shape != right.shape:
         left, right = np.broadcast_arrays(left, right)
     return left.shape, left.reshape(-1, 2), right.reshape(-1, 2)
-
-
-@functools.lru_cache(maxsize=8)
-def _ramp(rows: int, apart: int, times: int) -> npt.NDArray[np.uint64]:
-    ramp = np.arange(rows, dtype=np.uint64)
-    return np.concatenate([ramp] * times + [ramp + np.uint64(apart)] * times)
-
-
-def _tweaks(rows: int, firsts: tuple[int, int], times: int) -> npt.NDArray[np.uint64]:
-    """Return the tweaks of the left labels of some rows, repeated `times` times, then of the right ones."""
-    return _ramp(rows, firsts[1] - firsts[0], times) + np.uint64(firsts[0])
 
 
 class CarryChain(ABC):
@@ -124,7 +103,7 @@ class Plain(CarryChain):
 
 
 class HalfGates(CarryChain):
-    """Common part of garbler and evaluator: gates in pieces that fit the cache, or by a kernel."""
+    """Common part of garbler and evaluator."""
 
     _delta: Block128 | None = None  # the garbler's
 
@@ -138,23 +117,14 @@ class HalfGates(CarryChain):
         """Return the tables of the next gates, to be written by the garbler or read by the evaluator."""
 
     @abstractmethod
-    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
-        """Process the gates of one piece; tweaks of left and right labels start at `firsts`."""
+    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
+        """Process gates without kernels; tweaks of the left labels start at `first`, those of the right ones behind."""
 
     def and_(self, left: Wires, right: Wires) -> Wires:
-        """Return the elementwise AND, after broadcasting."""
         shape, left, right = _rows(left, right)
-        rows = left.shape[0]
         if self.hash_.kernel is not None:
             return self._chain(left[None], right[None], None, every=False).reshape(shape)
-        first, tables = self._begin(rows)
-        if rows <= _ROWS_AT_ONCE:
-            return self._and(left, right, (first, first + rows), tables).reshape(shape)
-        out = np.empty((rows, 2), dtype=np.uint64)
-        for low in range(0, rows, _ROWS_AT_ONCE):
-            part = slice(low, low + _ROWS_AT_ONCE)
-            out[part] = self._and(left[part], right[part], (first + low, first + rows + low), tables[part])
-        return out.reshape(shape)
+        return self._and(left, right, *self._begin(len(left))).reshape(shape)
 
     def carries(self, left: Wires, right: Wires, carry: Wires | None = None, *, every: bool = True) -> Wires:
         if self.hash_.kernel is None or left.ndim != 3:
@@ -217,8 +187,6 @@ class Garbler(HalfGates):
         super().__init__(hash_)
         self._delta = delta
         self._tables: list[npt.NDArray[np.uint64]] = []
-        self._offsets = np.tile(delta, (_ROWS_AT_ONCE, 1))
-        self._scratch = np.empty(8 * _ROWS_AT_ONCE, dtype=np.uint64)  # reused: fresh memory costs more than the hashes
 
     def own(self, bits: npt.NDArray[np.uint8]) -> Wires:
         """Wires of the garbler's own bits, any shape."""
@@ -245,27 +213,15 @@ class Garbler(HalfGates):
         self._tables.append(tables.reshape(-1))
         return tables
 
-    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
-        rows = left.shape[0]
-        delta = self._offsets[:rows]
-        labels = self._scratch[: 8 * rows].reshape(4, rows, 2)
-        labels[0] = left
-        np.bitwise_xor(left, delta, out=labels[1])
-        labels[2] = right
-        np.bitwise_xor(right, delta, out=labels[3])
-        tweaks = _tweaks(rows, firsts, 2)
-        hashed = self.hash_.at(labels.reshape(-1, 2), Domain.GATE, tweaks, keep=False).reshape(4, rows, 2)
-        left_colour, right_colour = _masks(labels[::2])
-        generator, evaluator = halves = np.bitwise_xor(hashed[::2], hashed[1::2])
-        generator ^= right_colour & delta
-        out: Block128 = evaluator & right_colour
-        evaluator ^= left
-        out ^= hashed[0]
-        left_colour &= generator
-        out ^= left_colour
-        out ^= hashed[2]
-        turned(halves, out=tables)
-        return out
+    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
+        rows, delta = len(left), self._delta
+        labels = np.concatenate([left, left ^ delta, right, right ^ delta])
+        tweaks = np.repeat(np.arange(first, first + 2 * rows, dtype=np.uint64).reshape(2, rows), 2, axis=0)
+        hashed = self.hash_.at(labels, Domain.GATE, tweaks.reshape(-1)).reshape(4, rows, 2)
+        right_colour = _masks(right)
+        generator, evaluator = hashed[0] ^ hashed[1] ^ (right_colour & delta), hashed[2] ^ hashed[3]
+        tables[:, :2], tables[:, 2:] = generator, evaluator ^ left
+        return np.asarray(hashed[0] ^ hashed[2] ^ (_masks(left) & generator) ^ (right_colour & evaluator))
 
     def take_tables(self) -> npt.NDArray[np.uint64]:
         """Return the tables since the last call, to be sent."""
@@ -332,16 +288,12 @@ class Evaluator(HalfGates):
         self._at = end
         return tables
 
-    def _and(self, left: Block128, right: Block128, firsts: tuple[int, int], tables: npt.NDArray[np.uint64]) -> Block128:
-        rows = left.shape[0]
-        labels = np.concatenate([left, right])
-        hashed = self.hash_.at(labels, Domain.GATE, _tweaks(rows, firsts, 1), keep=False).reshape(2, rows, 2)
-        halves = turned(tables.reshape(rows, 2, 2))
-        halves[1] ^= left
-        halves &= _masks(labels.reshape(2, rows, 2))
-        halves ^= hashed
-        out: Block128 = halves[0] ^ halves[1]
-        return out
+    def _and(self, left: Block128, right: Block128, first: int, tables: npt.NDArray[np.uint64]) -> Block128:
+        rows = len(left)
+        tweaks = np.arange(first, first + 2 * rows, dtype=np.uint64)
+        hashed = self.hash_.at(np.concatenate([left, right]), Domain.GATE, tweaks).reshape(2, rows, 2)
+        out = hashed[0] ^ hashed[1] ^ (_masks(left) & tables[:, :2])
+        return np.asarray(out ^ (_masks(right) & (tables[:, 2:] ^ left)))
 
     def read(self, wires: Wires, tags: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
         """Return the bits of output wires by the garbler's tags, or raise `IntegrityError` for a label without a tag."""

@@ -51,12 +51,11 @@ class Kernels(CountingKernels):
         firsts: U64Array | None = None,
         first: int = 0,
         step: int = 0,
-        out: U64Array | None = None,
     ) -> U64Array:
         """Hash (n, 2) seeds to (n, words); block b of row r has the tweak firsts[r] + b, or first + r * step + b."""
         rows = len(seeds)
         require(words > 0)
-        out = _words(rows, words) if out is None else out
+        out = _words(rows, words)
         self._call["expand"](schedule, seeds, firsts, first, step, domain, rows, words, out)
         return out
 

@@ -12,7 +12,6 @@ chooser can compute exactly one of them (Naor and Pinkas for n > 2: the pad of a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +24,6 @@ from blindbayes.errors import PeerProtocolError
 
 BASE_COUNT = 128
 KEY_BYTES = 16
-_ROWS_AT_ONCE = 1 << 13  # keeps the hash's working set in the cache
 
 Bits = npt.NDArray[np.uint8]
 U64Array = npt.NDArray[np.uint64]
@@ -120,43 +118,11 @@ def sender_pads(hash_: TweakedHash, q: Block128, delta: Block128, entries: int, 
     if hash_.kernel is not None:
         own = np.ascontiguousarray(q)
         return hash_.kernel.sender_pads(hash_.tweaks(Domain.TRANSFER, first), own, delta, entries, width)
-    pads = np.empty((entries, rows, width), dtype=np.uint64)
-    for value, part, own in _hashed_keys(hash_, q, delta, entries, width, first):
-        pads[value, part] = own
+    pads, keys, places = np.empty((entries, rows, width), dtype=np.uint64), _combined(q), np.arange(q.shape[1], dtype=np.uint64)
+    for value in range(entries):
+        change = _combined((np.uint64(value) >> places & np.uint64(1))[None, :, None] * delta)
+        pads[value] = hash_.expand(keys ^ change, Domain.TRANSFER, first + value * rows * blocks, width)
     return pads
-
-
-def sender_bytes(hash_: TweakedHash, q: Block128, delta: Block128, entries: int) -> Bits:
-    """Return the lowest bytes of all pads, (entries, rows), without kernels."""
-    rows = q.shape[0]
-    first = hash_.reserve(Domain.TRANSFER, rows * entries)
-    pads = np.empty((entries, rows), dtype=np.uint8)
-    for value, part, own in _hashed_keys(hash_, q, delta, entries, 2, first):
-        pads[value, part] = own[:, 0]  # numbers are cut to a byte
-    return pads
-
-
-def _hashed_keys(
-    hash_: TweakedHash, q: Block128, delta: Block128, entries: int, width: int, first: int
-) -> Iterator[tuple[int, slice, U64Array]]:
-    """Yield (entry, rows, pads of these rows); the pads are valid until the next step.
-
-    Entries are in Gray order, so that a step adds one multiple of the offset.
-    """
-    rows, blocks, bits = q.shape[0], -(-width // 2), q.shape[1]
-    units = _combined(np.eye(bits, dtype=np.uint64)[..., None] * delta)
-    for low in range(0, rows, _ROWS_AT_ONCE):
-        part = slice(low, min(rows, low + _ROWS_AT_ONCE))
-        keys = _combined(q[part])
-        steps, value = [np.tile(unit, (len(keys), 1)) for unit in units], 0
-        for number in range(1 << bits):
-            if number:
-                bit = (number & -number).bit_length() - 1
-                keys ^= steps[bit]
-                value ^= 1 << bit
-            if value < entries:
-                tweak = first + (value * rows + low) * blocks
-                yield value, part, hash_.expand(keys, Domain.TRANSFER, tweak, width, keep=False)
 
 
 def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: int, width: int) -> U64Array:
@@ -166,16 +132,9 @@ def chooser_pads(hash_: TweakedHash, t: Block128, choices: U64Array, entries: in
     if hash_.kernel is not None:
         own, chosen = np.ascontiguousarray(t), np.ascontiguousarray(choices)
         return hash_.kernel.chooser_pads(hash_.tweaks(Domain.TRANSFER, first), own, chosen, width)
-    pads = np.empty((rows, width), dtype=np.uint64)
-    for low in range(0, rows, _ROWS_AT_ONCE):
-        part = slice(low, min(rows, low + _ROWS_AT_ONCE))
-        chosen = choices[part]
-        places = chosen * np.uint64(rows)
-        places += np.arange(low, low + len(chosen), dtype=np.uint64)
-        places *= np.uint64(blocks)
-        places += np.uint64(first)
-        pads[part] = hash_.expand_at(_combined(t[part]), Domain.TRANSFER, places, width, keep=False)
-    return pads
+    places = choices * np.uint64(rows) + np.arange(rows, dtype=np.uint64)
+    tweaks = np.uint64(first) + places.astype(np.uint64) * np.uint64(blocks)
+    return hash_.expand_at(_combined(t), Domain.TRANSFER, tweaks, width)
 
 
 def _combined(transfers: Block128) -> Block128:

@@ -18,6 +18,7 @@ the life of the offset: its `OtSender` serves no further session. protocols/two_
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -25,12 +26,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from blindbayes.crypto import kernels
+from blindbayes.crypto.bit_planes import Bytes, Streams, U64Array, to_rows
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
-from blindbayes.crypto.ot.base import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, U64Array, answer_base, choose_base
+from blindbayes.crypto.ot.base import BASE_COUNT, KEY_BYTES, BaseChoice, Bits, answer_base, choose_base
 from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
 
@@ -42,10 +43,7 @@ LEAF_CHECK_BYTES = 32  # of each leaf: twice the security level, against collisi
 CORRECTION_BYTES = LEVEL_BYTES + TREES * LEAF_CHECK_BYTES + DIGEST_BYTES
 _HEAD_BYTES = 512  # of each leaf's stream
 _AT_ONCE = 1 << 17  # transfers folded, and checked, at once: 4 MB of leaf streams
-_SHORT = 1 << 9  # words of a row whose copy costs less than a step in Python
 _PROOF_BYTES = HASH_BYTES + DIGEST_BYTES
-_GRAY = [place ^ place >> 1 for place in range(LEAVES)]  # leaves in Gray order
-Bytes = npt.NDArray[np.uint8]
 
 
 def correction_words(count: int) -> int:
@@ -122,82 +120,54 @@ class _Leaves:
     """
 
     def __init__(self, leaves: Sequence[Sequence[bytes | None]], name: bytes, missing: Bytes | None = None) -> None:
-        self._keys = leaves
-        self._missing = np.zeros(TREES, dtype=np.uint8) if missing is None else missing  # position p is leaf p ^ missing
+        self.misses = missing is not None  # the first leaf of every tree
+        self._keys = [leaf or bytes(KEY_BYTES) for tree in leaves for leaf in tree]
+        shift = np.zeros(TREES, dtype=np.uint8) if missing is None else missing
+        # Position p is leaf p ^ shift; both parties number the leaves alike.
+        self._numbers = np.arange(TREES * LEAVES, dtype=np.uint64) ^ np.repeat(shift, LEAVES)
         self._name = name
-        self._head: tuple[TweakedHash, Block128] | None = None  # the hash, and the leaves as its seeds
         self._at = 0
-        self._streams: list[list[CipherContext | None]] | None = None
-        self._schedules: Bytes | None = None
-        self._counter = 0  # block of the ciphers' streams, if kernels make them
-        self._scratch: dict[str, U64Array] = {}
 
-    def buffer(self, name: str, words: int) -> U64Array:
-        """Return reused memory: fresh pages would cost as much as the work on them."""
-        if name not in self._scratch or len(self._scratch[name]) < words:
-            self._scratch[name] = np.empty(words, dtype=np.uint64)
-        return self._scratch[name][:words]
+    @functools.cached_property
+    def _hash(self) -> tuple[TweakedHash, Block128]:
+        """The hash that makes the heads, and the leaves as its seeds."""
+        seeds = np.frombuffer(b"".join(self._keys), dtype="<u8").astype(np.uint64)
+        return TweakedHash(b"softspoken head" + self._name), seeds.reshape(-1, 2)
+
+    @functools.cached_property
+    def _streams(self) -> Streams:
+        keyed = functools.partial(hashlib.blake2b, self._name, digest_size=16, person=b"softspoken")
+        return Streams(keyed(key=leaf).digest() for leaf in self._keys)
 
     def head(self, width: int) -> U64Array | None:
         """Return the next `width` bytes of all streams, (trees, leaves, words), or None if the ciphers make them."""
-        if self._streams is not None or self._schedules is not None or self._at + width > _HEAD_BYTES:
+        if self._at + width > _HEAD_BYTES:
+            self._at = _HEAD_BYTES
             return None
-        if self._head is None:
-            flat = [leaf or bytes(KEY_BYTES) for tree in self._keys for leaf in tree]
-            hash_ = TweakedHash(b"softspoken head" + self._name)
-            self._head = hash_, np.frombuffer(b"".join(flat), dtype="<u8").astype(np.uint64).reshape(-1, 2)
-        hash_, seeds = self._head
+        hash_, seeds = self._hash
         # Block by block as needed: a single query uses a few of the 32.
-        stream = hash_.expand_at(seeds, Domain.STREAM, self._tweaks(self._at // 16), width // 8)
-        part = stream.reshape(TREES, LEAVES, width // 8)
-        if self.misses:
-            part[:, 0] = 0
+        tweaks = self._numbers * np.uint64(_HEAD_BYTES // 16) + np.uint64(self._at // 16)
         self._at += width
-        return part
+        return self._shaped(hash_.expand_at(seeds, Domain.STREAM, tweaks, width // 8))
 
     @property
-    def misses(self) -> bool:
-        """True if the first leaf of every tree is missing."""
-        return self._keys[0][0] is None
+    def kernel(self) -> kernels.Kernels | None:
+        """The kernels that make the ciphers' streams, which stay the same to the end of the session."""
+        return self._streams.kernel
 
-    def schedules(self, kernel: kernels.Kernels) -> Bytes:
-        """Return the expanded keys of the ciphers; the stream of a missing leaf's key is not used."""
-        if self._schedules is None:
-            self._schedules = kernel.schedules(
-                b"".join([self._key(leaf or bytes(KEY_BYTES)) for row in self._keys for leaf in row])
-            )
-        return self._schedules
+    def take(self, width: int) -> tuple[Bytes, int]:
+        """Return the expanded keys of the ciphers and the block of their next `width` bytes, for a kernel."""
+        return self._streams.schedules, self._streams.take(width) // 16
 
-    def take_blocks(self, count: int) -> int:
-        """Take the next `count` blocks of the ciphers' streams and return the number of the first."""
-        self._counter += count
-        return self._counter - count
+    def read(self, width: int) -> U64Array:
+        """Return the next `width` bytes of the ciphers' streams, (trees, leaves, words)."""
+        return self._shaped(self._streams.read(width).view(np.uint64))
 
-    def _tweaks(self, block: int) -> U64Array:
-        """Return the tweaks of one block of each tree and leaf, the same for both parties whatever their order of leaves."""
-        leaf = np.arange(LEAVES, dtype=np.uint64) ^ self._missing[:, None].astype(np.uint64)
-        number = np.arange(TREES, dtype=np.uint64)[:, None] * np.uint64(LEAVES) + leaf
-        return number.reshape(-1) * np.uint64(_HEAD_BYTES // 16) + np.uint64(block)
-
-    def fill(self, tree: int, sums: Sequence[memoryview], buffers: Sequence[memoryview]) -> None:
-        """Write running sums of the next bytes of one tree's streams, in the order of `_GRAY`, by counter mode on the last sum.
-
-        `sums[0]` is zeros; sum p goes to `buffers[p]`, the memory of `sums[p + 1]` and a spare block.
-        """
-        if self._schedules is not None:
-            raise LocalProtocolError("the kernels were switched off in the middle of a session")
-        if self._streams is None:
-            self._streams = [[None if leaf is None else self._cipher(leaf) for leaf in row] for row in self._keys]
-        for place, position in enumerate(_GRAY):
-            stream = self._streams[tree][position]
-            if stream is not None:  # else it is the first, which stays zeros
-                stream.update_into(sums[place], buffers[place])
-
-    def _cipher(self, leaf: bytes) -> CipherContext:
-        return Cipher(algorithms.AES(self._key(leaf)), modes.CTR(bytes(16))).encryptor()
-
-    def _key(self, leaf: bytes) -> bytes:
-        return hashlib.blake2b(self._name, key=leaf, digest_size=16, person=b"softspoken").digest()
+    def _shaped(self, streams: U64Array) -> U64Array:
+        shaped = streams.reshape(TREES, LEAVES, -1)
+        if self.misses:
+            shaped[:, 0] = 0
+        return shaped
 
 
 # -- setup -------------------------------------------------------------------------------------------------------------
@@ -332,11 +302,11 @@ class ChooserStream:
             tight = np.packbits(flat[low : low + size], bitorder="little")
             packed[: len(tight)] = tight
             packed[-HASH_BYTES:] = self._mask()
-            rest = piece[:-_PROOF_BYTES].reshape(TREES, -1)
-            folded = _fold(self._leaves, rest)
+            folded, rest = _fold(self._leaves, len(packed))
             _correct(rest, packed)
+            piece[:-_PROOF_BYTES] = rest.reshape(-1)
             piece[-_PROOF_BYTES:] = self._prove(rest, packed, folded)
-            _transpose(folded[:, :-HASH_BYTES], source=self._leaves, out=t[low : low + size])
+            t[low : low + size] = to_rows(folded[:, :-HASH_BYTES])
             low += size
         return words, t[: len(flat)]
 
@@ -382,12 +352,11 @@ class SenderStream:
             start += len(piece)
             width = (size + MASK_BITS) // 8
             received = piece[: TREES * width].reshape(TREES, width)
-            rest = self._leaves.buffer("rest", received.size // 8).view(np.uint8).reshape(received.shape)
-            folded = _fold(self._leaves, rest, (received, self.delta, self._rows))
+            folded, _ = _fold(self._leaves, width, (received, self.delta, self._rows))
             if not self._holds(received, piece[TREES * width :], folded):
                 self._keeper.burn()
                 raise IntegrityError(party=party)
-            _transpose(folded[:, :-HASH_BYTES], source=self._leaves, out=q[low : low + size])
+            q[low : low + size] = to_rows(folded[:, :-HASH_BYTES])
             low += size
         return q[:count]
 
@@ -399,87 +368,31 @@ class SenderStream:
         return hmac.compare_digest(digest(hashes), proof[HASH_BYTES:].tobytes())
 
 
-def _fold(source: _Leaves, raw: Bytes, received: tuple[Bytes, Block128, npt.NDArray[np.int64]] | None = None) -> Bytes:
-    """Return per tree the bit-weighted XORs of the leaf streams, (128, width) bytes, and write the XOR of all to `raw`.
+def _fold(
+    source: _Leaves, width: int, received: tuple[Bytes, Block128, npt.NDArray[np.int64]] | None = None
+) -> tuple[Bytes, Bytes]:
+    """Return per tree the bit-weighted XORs of the leaf streams, (128, width) bytes, and the XOR of all, (trees, width).
 
-    `received` corrections (trees, width) are added to the rows where the bit of the sender's offset is 1. Trees are folded one
-    by one, to stay in the cache, or all at once if they are short. Rows are padded: a stride that is a power of two would make
-    the transposition three times slower.
+    `received` corrections (trees, width) are added to the rows where the bit of the sender's offset is 1. Rows are padded: a
+    stride that is a power of two would make the transposition three times slower.
     """
-    width, rest = raw.shape[1], raw.view(np.uint64)
     words = width // 8
-    padded = source.buffer("folded", BASE_COUNT * (words + 8)).reshape(TREES, TREE_BITS, words + 8)
-    folded = padded[:, :, :words]
-    head, kernel, flat = source.head(width), kernels.active(), padded.view(np.uint8).reshape(BASE_COUNT, -1)
+    padded = np.empty((TREES, TREE_BITS, words + 8), dtype=np.uint64)
+    folded, rest = padded.view(np.uint8).reshape(BASE_COUNT, -1), np.empty((TREES, words), dtype=np.uint64)
+    head = source.head(width)
+    kernel = source.kernel if head is None else kernels.active()
     if kernel is not None:
-        keys, counter = (None, 0) if head is not None else (source.schedules(kernel), source.take_blocks(width // 16))
+        keys, counter = (None, 0) if head is not None else source.take(width)
         heard = None if received is None else received[:2]
-        kernel.fold(flat, raw, given=head, schedules=keys, counter=counter, missing=source.misses, received=heard)
-        return flat[:, :width]
-    if head is not None:
-        _fold_sums(np.bitwise_xor.accumulate(head[:, _GRAY], axis=1), folded, rest)
-    else:
-        lines = source.buffer("leaves", (1 + LEAVES) * (words + 2)).view(np.uint8).reshape(1 + LEAVES, width + 16)
-        lines[: 2 if source.misses else 1] = 0
-        sums, buffers = [line[:width].data for line in lines], [line.data for line in lines[1:]]
-        level = lines.view(np.uint64)[None, 1:, :words]
-        for tree in range(TREES):
-            source.fill(tree, sums, buffers)
-            _fold_sums(level, folded[tree : tree + 1], rest[tree : tree + 1])
+        raw = rest.view(np.uint8)
+        kernel.fold(folded, raw, given=head, schedules=keys, counter=counter, missing=source.misses, received=heard)
+        return folded[:, :width], raw
+    streams = source.read(width) if head is None else head
+    for bit in reversed(range(TREE_BITS)):  # once a bit is folded, it no longer matters which half has it
+        low, high = streams[:, : 1 << bit], streams[:, 1 << bit :]
+        np.bitwise_xor.reduce(high, axis=1, out=padded[:, bit, :words])
+        streams = low ^ high
     if received is not None:
-        every, corrections, rows = flat.view(np.uint64)[:, :words], received[0].view(np.uint64), received[2]
-        if words < _SHORT:
-            every[rows] ^= corrections[rows // TREE_BITS]
-        else:
-            for row in rows:
-                every[row] ^= corrections[row // TREE_BITS]
-    return flat[:, :width]
-
-
-def _fold_sums(sums: U64Array, folded: U64Array, rest: U64Array) -> None:
-    """Fold running sums of the leaves, (trees, leaves, words), in the order of `_GRAY`.
-
-    There bit b of a leaf's number changes every 2^(b + 1) places: the leaves that have it add up to the running sums before the
-    changes, and to the last one if the last leaf has it.
-    """
-    top = TREE_BITS - 1
-    for bit in range(top):
-        np.bitwise_xor.reduce(sums[:, (1 << bit) - 1 :: 2 << bit], axis=1, out=folded[:, bit])
-    np.bitwise_xor(sums[:, (1 << top) - 1], sums[:, -1], out=folded[:, top])
-    rest[:] = sums[:, -1]
-
-
-# (distance, mask): swaps of 64 x 64 bits.
-_SWAPS = (
-    (32, 0x00000000FFFFFFFF),
-    (16, 0x0000FFFF0000FFFF),
-    (8, 0x00FF00FF00FF00FF),
-    (4, 0x0F0F0F0F0F0F0F0F),
-    (2, 0x3333333333333333),
-    (1, 0x5555555555555555),
-)
-_STRIP = (1 << 12) + 64  # bytes of a row at once: keeps the swaps in the cache, and rows in different cache lines
-
-
-def _transpose(rows: Bytes, *, source: _Leaves, out: Block128) -> None:
-    """Transpose (128, n/8) bytes, little-endian bits, to (n, 2) words: two bands of 64 rows, by swaps of 64 x 64 bits."""
-    kernel = kernels.active()
-    if kernel is not None:
-        kernel.transpose(rows, out)
-        return
-    for low in range(0, rows.shape[1], _STRIP):
-        part = rows[:, low : low + _STRIP]
-        words = part.shape[1] // 8
-        x = source.buffer("x", 128 * words).reshape(2, 64, words)
-        np.copyto(x.reshape(128, words).view(np.uint8), part)
-        t = source.buffer("t", 64 * words)
-        for distance, mask in _SWAPS:
-            halves = x.reshape(2, 32 // distance, 2, distance, words)
-            near, far, moved = halves[:, :, 0], halves[:, :, 1], t.reshape(2, 32 // distance, distance, words)
-            np.right_shift(near, np.uint64(distance), out=moved)
-            moved ^= far
-            moved &= np.uint64(mask)
-            far ^= moved
-            moved <<= np.uint64(distance)
-            near ^= moved
-        out[8 * low : 8 * low + 64 * words].reshape(words, 64, 2)[:] = x.transpose(2, 1, 0)
+        corrections, _, rows = received
+        folded[rows, :width] ^= corrections[rows // TREE_BITS]
+    return folded[:, :width], streams[:, 0].view(np.uint8)

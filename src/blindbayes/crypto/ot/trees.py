@@ -23,7 +23,6 @@ from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash, column_sums
 
 U64Array = npt.NDArray[np.uint64]
 _DOMAINS = Domain.TRANSFER, Domain.TREE
-_ROWS_AT_ONCE = 1 << 11  # expanded at once: keeps leaves and rows in the cache
 
 
 def sides(own: npt.NDArray[np.int64], classes: int) -> Bits:
@@ -73,7 +72,7 @@ def _children(hash_: TweakedHash, nodes: list[Block128]) -> list[Block128]:
     children: list[Block128] = []
     first = hash_.reserve(Domain.TREE, 2 * count * len(nodes))
     for position, node in enumerate(nodes):
-        both = hash_.expand(node, Domain.TREE, first + 2 * count * position, 4, keep=False)
+        both = hash_.expand(node, Domain.TREE, first + 2 * count * position, 4)
         children.extend((both[:, :2].copy(), both[:, 2:].copy()))
     return children
 
@@ -129,12 +128,10 @@ def mask(hash_: TweakedHash, leaves: Block128, masked: U64Array, share: U64Array
     if hash_.kernel is not None and width <= kernels.MAX_WORDS:
         hash_.kernel.mask_rows(hash_.tweaks(Domain.LEAF, first), leaves, masked, share)
         return
-    for low in range(0, count, _ROWS_AT_ONCE):
-        part = slice(low, min(count, low + _ROWS_AT_ONCE))
-        for label, leaf in enumerate(leaves):
-            pad = hash_.expand(leaf[part], Domain.LEAF, first + (label * count + low) * each, width, keep=False)
-            masked[part] -= pad
-            share[label] += column_sums(pad)
+    for label, leaf in enumerate(leaves):
+        pad = hash_.expand(leaf, Domain.LEAF, first + label * count * each, width)
+        masked -= pad
+        share[label] += column_sums(pad)
 
 
 def unmask(hash_: TweakedHash, leaves: Block128, masked: U64Array, own: npt.NDArray[np.int64], share: U64Array) -> None:
@@ -149,21 +146,13 @@ def unmask(hash_: TweakedHash, leaves: Block128, masked: U64Array, own: npt.NDAr
     if hash_.kernel is not None and width <= kernels.MAX_WORDS:
         hash_.kernel.unmask_rows(hash_.tweaks(Domain.LEAF, first), leaves, own, masked, share)
         return
-    picked = np.empty((min(count, _ROWS_AT_ONCE), width), dtype=np.uint64)
-    for low in range(0, count, _ROWS_AT_ONCE):
-        part = slice(low, min(count, low + _ROWS_AT_ONCE))
-        total = masked[part].copy()
-        for label, leaf in enumerate(leaves):
-            pad = hash_.expand(leaf[part], Domain.LEAF, first + (label * count + low) * each, width, keep=False)
-            total += pad
-            share[label] -= column_sums(pad)
-        rest = column_sums(total)
-        for label in range(1, classes):
-            mine = np.uint64(0) - (own[part] == label).astype(np.uint64)[:, None]
-            sums = column_sums(np.bitwise_and(total, mine, out=picked[: len(total)]))
-            share[label] += sums
-            rest -= sums
-        share[0] += rest
+    total = masked.copy()
+    for label, leaf in enumerate(leaves):
+        pad = hash_.expand(leaf, Domain.LEAF, first + label * count * each, width)
+        total += pad
+        share[label] -= column_sums(pad)
+    for label in range(classes):
+        share[label] += column_sums(total & (np.uint64(0) - (own == label).astype(np.uint64))[:, None])
 
 
 def encoder() -> Callable[[list[npt.NDArray[np.int64]], npt.NDArray[np.int64], int, U64Array], int] | None:

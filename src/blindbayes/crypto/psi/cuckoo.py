@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.tweaks import Block128, TweakedHash
+from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash
 from blindbayes.errors import LocalProtocolError
 
 MIN_ITEMS = 4096
@@ -37,18 +37,7 @@ def bin_count(size: int) -> int:
 
 def fixed_words(hash_: TweakedHash, items: Block128, words: int) -> npt.NDArray[np.uint64]:
     """Return (n, words) pseudo-random words that depend only on item and session: TMMO with tweaks 1, 2, .."""
-    if not len(items):
-        return np.empty((0, words), dtype=np.uint64)
-    if hash_.kernel is not None:
-        return hash_.kernel.expand(hash_.schedule, np.ascontiguousarray(items), 0, words, first=1)
-    inner = hash_.permute(np.ascontiguousarray(items))
-    blocks = -(-words // 2)
-    out = np.empty((len(items), 2 * blocks), dtype=np.uint64)
-    for block in range(blocks):
-        tweaked = inner.copy()
-        tweaked[:, 0] ^= np.uint64(block + 1)
-        out[:, 2 * block : 2 * block + 2] = hash_.permute(tweaked) ^ inner
-    return out[:, :words]
+    return hash_.expand_at(items, Domain.ITEM, np.ones(len(items), dtype=np.uint64), words)
 
 
 def distinct_triples(words: npt.NDArray[np.uint64], size: int) -> Positions:

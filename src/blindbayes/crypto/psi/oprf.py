@@ -25,9 +25,9 @@ import hmac
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from blindbayes.crypto import kernels
+from blindbayes.crypto.bit_planes import Bytes, Streams, U64Array, to_planes, to_rows
 from blindbayes.crypto.linear_hash import DIGEST_BYTES, HASH_BYTES, MASK_BITS, LinearHash, digest
 from blindbayes.crypto.tweaks import Block128
 from blindbayes.errors import IntegrityError, LocalProtocolError, PeerProtocolError
@@ -38,10 +38,7 @@ ITEM_BITS = 128
 PROOF_WORDS = (ITEM_BITS * HASH_BYTES + DIGEST_BYTES) // 8
 MAX_WORDS = 8  # of an output
 _CODES_AT_ONCE = 1 << 11  # keeps codewords in the cache
-U64Array = npt.NDArray[np.uint64]
 Bits = npt.NDArray[np.uint8]
-Bytes = npt.NDArray[np.uint8]
-_SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
 
 
 def question_words(bins: int) -> int:
@@ -101,15 +98,17 @@ class Asker:
         if seeds.shape != (2, WIDTH, 2):
             raise LocalProtocolError("an asker needs two seeds for each of 512 transfers")
         self._session = session
-        self._streams = [_Streams(side) for side in seeds]
-        self._masks = _Streams(np.frombuffer(hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16], dtype=np.uint64))
+        self._streams = [Streams(map(bytes, side)) for side in seeds]
+        self._masks = Streams([hashlib.sha256(b"oprf masks" + seeds.tobytes()).digest()[:16]])
         self._asked = 0
 
     def ask(self, items: Block128) -> tuple[U64Array, U64Array]:
         """Return the message for the next bins (a multiple of 64), and t, (n, 8) words to be hashed."""
+        if len(items) % 64:
+            raise LocalProtocolError("the number of bins must be a multiple of 64")
         hidden = self._masks.read(2 * 8 * MASK_BITS).view(np.uint64).reshape(MASK_BITS, 2)
         every = np.concatenate([items, hidden])  # random items at the end hide the others in the proof
-        own, other = (side.planes(len(every)) for side in self._streams)
+        own, other = (side.read(len(every) // 8) for side in self._streams)
         other ^= own
         other ^= to_planes(codewords(every))
         check = LinearHash(self._session + b" questions", self._asked, other)
@@ -126,7 +125,7 @@ class Owner:
         if seeds.shape != (WIDTH, 2) or bits.shape != (WIDTH,):
             raise LocalProtocolError("an owner needs one seed for each of 512 transfers")
         self._session = session
-        self._streams = _Streams(seeds)
+        self._streams = Streams(map(bytes, seeds))
         self._chosen = np.flatnonzero(bits)
         self._mask = np.packbits(bits, bitorder="little").view(np.uint64)
         self._answered = 0
@@ -137,7 +136,7 @@ class Owner:
             raise PeerProtocolError("masked questions have the wrong length", party=party)
         raw, width = sent.view(np.uint8), (bins + MASK_BITS) // 8
         received, proof = raw[: WIDTH * width].reshape(WIDTH, width), raw[WIDTH * width :]
-        planes = self._streams.planes(bins + MASK_BITS)
+        planes = self._streams.read(width)
         planes[self._chosen] ^= received[self._chosen]
         if not self._holds(received, proof, planes):
             raise IntegrityError(party=party)
@@ -176,70 +175,3 @@ def hashed(session: bytes, rows: U64Array, bins: npt.NDArray[np.int64], words: i
         state.update(raw[low : low + step])
         made.append(state.digest())
     return np.frombuffer(b"".join(made), dtype="<u8").astype(np.uint64).reshape(-1, words)
-
-
-class _Streams:
-    """AES in counter mode under many seeds, (n, 2) words, read side by side."""
-
-    def __init__(self, seeds: U64Array) -> None:
-        self._at, self._kernel, raw = 0, kernels.active(), seeds.tobytes()
-        keys = [raw[low : low + 16] for low in range(0, len(raw), 16)]
-        if self._kernel is not None:
-            self._schedules = self._kernel.schedules(raw)
-        else:
-            self._encryptors = [Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor() for key in keys]
-
-    def read(self, size: int) -> Bytes:
-        """Return the next bytes of every stream, (n, size)."""
-        self._at += size
-        if self._kernel is not None:
-            return self._kernel.streams(self._schedules, self._at - size, size)
-        zeros = bytes(size)
-        made = b"".join([encryptor.update(zeros) for encryptor in self._encryptors])
-        return np.frombuffer(made, dtype=np.uint8).reshape(len(self._encryptors), size).copy()
-
-    def planes(self, bins: int) -> Bytes:
-        """Return the bit planes of `bins` bins."""
-        if bins % 64:
-            raise LocalProtocolError("the number of bins must be a multiple of 64")
-        return self.read(bins // 8)
-
-
-def _swap(blocks: U64Array) -> None:
-    """Transpose 8 x 8 bits, in place."""
-    for shift, mask in _SWAPS:
-        moved = blocks >> np.uint64(shift)
-        moved ^= blocks
-        moved &= np.uint64(mask)
-        blocks ^= moved
-        moved <<= np.uint64(shift)
-        blocks ^= moved
-
-
-def to_rows(planes: Bytes) -> U64Array:
-    """Transpose bit planes, (bits, n/8) bytes, to rows, (n, bits/64) words."""
-    width, across = planes.shape[1], planes.shape[0] // 8
-    kernel = kernels.active()
-    if kernel is not None and width % 8 == 0 and across % 8 == 0:
-        rows = np.empty((8 * width, across // 8), dtype=np.uint64)
-        kernel.transpose(np.ascontiguousarray(planes) if planes.strides[1] != 1 else planes, rows)
-        return rows
-    blocks = np.ascontiguousarray(planes.reshape(across, 8, width).transpose(2, 0, 1)).view(np.uint64).reshape(-1)
-    _swap(blocks)
-    turned = blocks.view(np.uint8).reshape(width, across, 8).transpose(0, 2, 1)
-    return np.ascontiguousarray(turned).reshape(8 * width, across).view(np.uint64)
-
-
-def to_planes(rows: U64Array) -> Bytes:
-    """Invert `to_rows`."""
-    count, across = len(rows), 8 * rows.shape[1]
-    kernel = kernels.active()
-    if kernel is not None and count % 64 == 0:
-        planes = np.empty((8 * across, count // 8), dtype=np.uint8)
-        kernel.transpose(np.ascontiguousarray(rows).view(np.uint8), planes)
-        return planes
-    parts = np.ascontiguousarray(rows).view(np.uint8).reshape(count // 8, 8, across)
-    blocks = np.ascontiguousarray(parts.transpose(2, 0, 1)).reshape(-1, 8).view(np.uint64).reshape(-1)
-    _swap(blocks)
-    turned = blocks.view(np.uint8).reshape(across, count // 8, 8).transpose(0, 2, 1)
-    return np.ascontiguousarray(turned).reshape(8 * across, count // 8)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.crypto.ot.base import bits_for, choice_bits, chooser_pads, sender_bytes
+from blindbayes.crypto.ot.base import bits_for, choice_bits, chooser_pads, sender_pads
 from blindbayes.crypto.ot.softspoken import ChooserStream, SenderStream
 from blindbayes.crypto.tweaks import Block128, Domain, TweakedHash
 from blindbayes.errors import PeerProtocolError
@@ -40,7 +40,7 @@ def offer(
             tweaks = hash_.tweaks(Domain.TRANSFER, first)
             hash_.kernel.offer_digits(tweaks, q[part], stream.delta, own[part], table, width, *some)
             continue
-        made = sender_bytes(hash_, q[part], stream.delta, entries)
+        made = sender_pads(hash_, q[part], stream.delta, entries, 1)[..., 0].astype(np.uint8)
         made &= mask
         made ^= columns.take(own[part], axis=1)
         share[part] = made[0]

@@ -439,9 +439,9 @@ def _offer(hash_: TweakedHash, delta: Block128, outcomes: Wires, rows: U64Array,
         for low in range(0, count, _ROWS_AT_ONCE):
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             own, flip, made = rows[part], np.repeat(colour[part], words).reshape(-1, words), masked[plane, part]
-            made[:] = hash_.expand(label[part], Domain.TRANSFER, first + low * blocks, words, keep=False)
+            made[:] = hash_.expand(label[part], Domain.TRANSFER, first + low * blocks, words)
             share[plane] -= column_sums(made)
-            made -= hash_.expand(label[part] ^ delta, Domain.TRANSFER, first + low * blocks, words, keep=False)
+            made -= hash_.expand(label[part] ^ delta, Domain.TRANSFER, first + low * blocks, words)
             made += own
             flip *= own  # (1 - 2a) x
             share[plane] += column_sums(flip)
@@ -461,7 +461,7 @@ def _take(hash_: TweakedHash, outcomes: Wires, masked: U64Array, share: U64Array
             part = slice(low, min(count, low + _ROWS_AT_ONCE))
             opened = np.repeat(colour[part], words).reshape(-1, words)
             opened *= masked[plane, part]
-            opened += hash_.expand(outcomes[plane, part], Domain.TRANSFER, first + low * blocks, words, keep=False)
+            opened += hash_.expand(outcomes[plane, part], Domain.TRANSFER, first + low * blocks, words)
             share[plane] += column_sums(opened)
 
 
