@@ -11,9 +11,9 @@ import pandas as pd
 
 from blindbayes import Limits
 from blindbayes.data.table import count_table
-from blindbayes.statistics.floor import floored
 from blindbayes.study.file import Deadlines
 from blindbayes.testing.loopback import Loopback
+from support.floors import floored
 from support.sites import BOOK, make_rows
 
 from .test_evaluate_command import NAMES, run_command

@@ -12,9 +12,9 @@ import pandas as pd
 from blindbayes import Limits, RowStudy, load
 from blindbayes.data.table import count_table
 from blindbayes.errors import PrivacyError
-from blindbayes.statistics.floor import floored
 from blindbayes.study.file import Deadlines
 from blindbayes.testing.loopback import open_policy
+from support.floors import floored
 from support.sites import BOOK, Office, bounded
 
 NAMES = ("north", "south", "west")

@@ -24,8 +24,9 @@ from blindbayes.protocols.memory import Replace
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.report.spec import read_spec
 from blindbayes.statistics import Layout, Statistics
-from blindbayes.statistics.floor import floored, open_table
+from blindbayes.statistics.floor import open_table
 from blindbayes.wire.transcript import Keep
+from support.floors import floored
 
 NAMES = ("alfa", "bravo", "charlie")
 BOOK = Codebook(

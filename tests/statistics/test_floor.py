@@ -12,8 +12,9 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, DataError, PrivacyError
 from blindbayes.statistics import Layout, Statistics
 from blindbayes.statistics import floor as rule_of
-from blindbayes.statistics.floor import Ask, Combination, Margin, floored, impute, open_table, values_of
+from blindbayes.statistics.floor import Ask, Combination, Margin, impute, open_table, values_of
 from blindbayes.statistics.recomputed import recompute
+from support.floors import floored
 
 
 def answer(question, words):

@@ -81,6 +81,11 @@ class Coins:
     def __reduce__(self) -> Any:
         raise TypeError("coins are not copied or pickled: a copy would draw the same noise twice")
 
+    def bit_rows(self, rows: int, columns: int) -> npt.NDArray[np.uint8]:
+        """Return uniform bits, (rows, columns)."""
+        raw = np.frombuffer(self.bytes(-(-rows * columns // 8)), dtype=np.uint8)
+        return np.unpackbits(raw)[: rows * columns].reshape(rows, columns)
+
     def bytes(self, size: int) -> bytes:
         """Draw `size` uniform bytes."""
         if size >= _CHUNK:

@@ -346,23 +346,6 @@ def _number(words: Sequence[np.uint64]) -> int:
     return int(value - (1 << size) if value >= 1 << (size - 1) else value)
 
 
-def floored(statistics: Statistics, floor: int) -> FlooredTable:
-    """Apply the rule in clear: to a table of one's own, and as the oracle of protocols."""
-    words, rule = statistics.words, open_table(statistics.layout, floor)
-    answer: Any = None
-    while True:
-        try:
-            question = rule.send(answer)
-        except StopIteration as stop:
-            table: FlooredTable = stop.value
-            return table
-        values = values_of(question.sums, words)
-        if isinstance(question, Ask):
-            answer = (values >= np.array(question.low, np.uint64)) & (values <= np.array(question.high, np.uint64))
-        else:
-            answer = values
-
-
 # -- training ------------------------------------------------------------------------------------------------------------
 
 

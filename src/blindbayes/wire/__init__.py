@@ -128,7 +128,7 @@ def _pack_big(value: Any) -> Any:
     return value
 
 
-def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
+def encode(message: Message) -> bytes:
     pieces = [opening_of(type(message))]  # joined once: an array is copied once, into the frame
     try:
         for name in message.__struct_fields__:
@@ -136,8 +136,8 @@ def encode(message: Message, *, limit: int = MAX_FRAME_BYTES) -> bytes:
         frame = b"".join(pieces)
     except (OverflowError, TypeError, UnicodeEncodeError) as cause:
         raise LocalProtocolError(f"a {type(message).__name__} cannot be sent: {type(cause).__name__}") from None
-    if len(frame) > limit:
-        raise LocalProtocolError(f"a {type(message).__name__} of {len(frame)} bytes is over the frame limit of {limit}")
+    if len(frame) > MAX_FRAME_BYTES:
+        raise LocalProtocolError(f"a {type(message).__name__} of {len(frame)} bytes is over the frame limit")
     if len(frame) > MAX_ITEMS and not has_few_items(memoryview(frame)[1:]):
         raise LocalProtocolError(f"a {type(message).__name__} has more than {MAX_ITEMS} items; pack them into bytes")
     return frame
@@ -158,9 +158,9 @@ def opening_of(kind: type[Message]) -> bytes:
     return bytes([VERSION]) + size + msgspec.msgpack.encode({"type": kind.__name__})[1:]
 
 
-def decode(frame: bytes, kind: type[M], *, sender: str | None = None, limit: int = MAX_FRAME_BYTES) -> M:
+def decode(frame: bytes, kind: type[M], *, sender: str | None = None) -> M:
     """Return the message in a frame, or raise `PeerProtocolError` if it is not a well-formed message of `kind`."""
-    if len(frame) > limit:
+    if len(frame) > MAX_FRAME_BYTES:
         raise PeerProtocolError("the frame is over the size limit", party=sender)
     if not frame or frame[0] != VERSION:
         raise PeerProtocolError("the frame has an unknown version", party=sender)

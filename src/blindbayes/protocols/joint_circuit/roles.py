@@ -95,7 +95,7 @@ class CircuitParty:
     def _triples(self, count: int, coins: Coins) -> Role[Bits]:
         """Multiply the cross terms a_i b_j by one correlated transfer for each ordered pair."""
         others = self.run.others
-        a, b = (np.unpackbits(np.frombuffer(coins.bytes(-(-count // 8)), dtype=np.uint8))[:count] for _ in range(2))
+        a, b = (coins.bit_rows(1, count)[0] for _ in range(2))
         product = a & b
         rows = {}
         self.steps += 1  # and a hash key for each batch of triples

@@ -217,7 +217,6 @@ class Joined(Trained):
     """The result of training at one party; the transfers of both directions are ready for prediction."""
 
     back_receivers: dict[str, OtReceiver] = field(default_factory=dict, repr=False)  # the class holder's other direction
-    back_keeper: OtSender | None = field(default=None, repr=False)  # the attribute holder's
     local: Mapping[str, Any] | None = field(default=None, repr=False)  # own statistics behind a guard, in a left join
     overlaps: dict[str, int] = field(default_factory=dict)  # other party -> the noisy number of joined identifiers, as opened
 
@@ -359,7 +358,7 @@ def train_attribute_holder(
             share = np.concatenate([share, mine], axis=1)
         sums = share
     class_sums = {} if join.guard.acts else {other: sums}
-    trained = Joined({other: tables}, class_sums, {}, ot_receiver, training_name(run), back_keeper=ot_sender, overlaps=overlaps)
+    trained = Joined({other: tables}, class_sums, {}, ot_receiver, training_name(run), overlaps=overlaps)
     if join.audit_rate:
         trained.references |= yield from _refer(run, join, other, tables, Links(ot_sender, ot_receiver), coins)
     return trained

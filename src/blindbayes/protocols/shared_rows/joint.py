@@ -91,7 +91,7 @@ def joint_tables(
     (words,) = entered(sums, layout, raised=False)
     own: dict[int, Bits] = {me: words, parties + me: c.to_bits(counts, layout.count_bits)}
     lanes = mask_lanes(layout, plan)
-    masks = [_draw(plan.bits, count, coins) for count in lanes] if me != last else []
+    masks = [coins.bit_rows(plan.bits, count) for count in lanes] if me != last else []
     own |= {2 * parties + me * len(lanes) + at: mask for at, mask in enumerate(masks)}
     triples = yield from party.triples(circuit.and_count, coins)  # step 3
     stacks = yield from party.evaluate(circuit, own, triples)
@@ -101,8 +101,3 @@ def joint_tables(
         masks = [part.reshape(plan.bits, -1) for part in np.split(opened, ends[:-1])]
     tables = from_outputs(masks[:-1], layout, plan, negative=opened is None)
     return tables | {plan.codebook.target: prior_table(masks[-1], plan, negative=opened is None)}
-
-
-def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
-    raw = np.frombuffer(coins.bytes(-(-bits * lanes // 8)), dtype=np.uint8)
-    return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)

@@ -12,10 +12,10 @@ from blindbayes.crypto.ot.softspoken import OtReceiver, OtSender
 from blindbayes.crypto.psi import cuckoo, okvs
 from blindbayes.crypto.psi.oprf import codewords, hashed
 from blindbayes.crypto.tweaks import Block128
-from blindbayes.errors import ConfigError, DataError, PeerProtocolError
+from blindbayes.errors import ConfigError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive, receive_marked, require_mark
 from blindbayes.protocols.private_join.matching.messages import MatchesTold, ValuesListed
-from blindbayes.protocols.private_join.sums.roles import answer_function, ask_function, padded
+from blindbayes.protocols.private_join.sums.roles import answer_function, ask_function, padded, require_size
 from blindbayes.protocols.two_party.transfer.roles import agree, answer_coins, commit_coins, hear_coins, open_coins
 from blindbayes.wire import U64Array
 
@@ -54,7 +54,7 @@ class MatchingSetup:
 
 def asker(run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_sender: OtSender, coins: Coins) -> Role[Positions]:
     """Learn which of this party's items (n, 2), all different, the other has; return their positions."""
-    _require_size(len(items), sizes.asker)
+    require_size(len(items), sizes.asker)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
     part_of_places = yield from commit_coins(session, other, coins)
     name = yield from open_coins(session, other, part_of_places)
@@ -75,7 +75,7 @@ def owner(
     run: Run, other: str, sizes: MatchingSetup, items: Block128, ot_receiver: OtReceiver, coins: Coins
 ) -> Role[Positions]:
     """Learn which of this party's items the other has; return their positions."""
-    _require_size(len(items), sizes.owner)
+    require_size(len(items), sizes.owner)
     session = yield from agree(run, other, "matching", sizes.agreed(), coins)  # step 1
     answered = yield from answer_coins(session, other, coins)
     stream, named = ot_receiver.session(session), hear_coins(session, other, answered)
@@ -113,11 +113,6 @@ def _values(session: bytes, rows: U64Array, items: Block128, places: okvs.Places
 def _halves(values: U64Array) -> tuple[U64Array, U64Array]:
     """Return what is listed and what proves a match: to have seen one of an item does not reveal the other."""
     return values[:, :_WORDS], values[:, _WORDS:]
-
-
-def _require_size(count: int, bound: int) -> None:
-    if count > bound:
-        raise DataError(f"there are more identifiers than the agreed bound of {bound}; agree on a larger one")
 
 
 def _sorted(values: U64Array) -> U64Array:

@@ -21,7 +21,7 @@ from blindbayes.crypto.psi import cuckoo, okvs
 from blindbayes.crypto.psi.cuckoo import fixed_words
 from blindbayes.crypto.psi.oprf import Owner, codewords, hashed
 from blindbayes.crypto.tweaks import Block128, TweakedHash, turned
-from blindbayes.errors import DataError, LocalProtocolError
+from blindbayes.errors import LocalProtocolError
 from blindbayes.protocols.core import Role
 from blindbayes.protocols.private_join.scores.shape import Bits, LookupSetup
 from blindbayes.protocols.private_join.sums.roles import (
@@ -31,6 +31,7 @@ from blindbayes.protocols.private_join.sums.roles import (
     cut,
     padded,
     receive_store,
+    require_size,
     send_store,
     store_keys,
 )
@@ -70,8 +71,7 @@ def answer(
 
     `choices` are (items, planes) bits; the role `bins` receives the name of the bins.
     """
-    if len(items) > shape.helper_ids:
-        raise DataError(f"there are more identifiers than the agreed bound of {shape.helper_ids}; agree on a larger one")
+    require_size(len(items), shape.helper_ids)
     if choices.shape != (len(items), shape.planes):
         raise LocalProtocolError("the choices do not have the shape's bits")
     name, owner, masked = yield from answer_function(session, other, shape.bins, stream, coins, bins)  # steps 2 to 4

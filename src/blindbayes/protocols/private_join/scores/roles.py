@@ -18,7 +18,7 @@ from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.limbs import Limbs
 from blindbayes.crypto.tweaks import Block128
-from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PeerProtocolError
+from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
 from blindbayes.protocols import joint_circuit
 from blindbayes.protocols.core import Role, Run, Send, mark, open_value, receive_marked
 from blindbayes.protocols.joint_circuit import Mesh
@@ -37,7 +37,7 @@ from blindbayes.protocols.private_join.scores.blocks import BinBlock, ScoringPai
 from blindbayes.protocols.private_join.scores.match import answer, ask
 from blindbayes.protocols.private_join.scores.messages import SharedTold
 from blindbayes.protocols.private_join.scores.shape import LookupSetup, common_block
-from blindbayes.protocols.private_join.sums.roles import cut, place
+from blindbayes.protocols.private_join.sums.roles import cut, place, require_size
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.protocols.shared_inference.query import Labelled, SharedArgmaxSetup, look_up, serve
 from blindbayes.protocols.shared_training.shared_model.score_layout import GaussianLayout
@@ -192,8 +192,7 @@ def scorer(run: Run, hidden: JoinedScoresSetup, asked: ScorerInput, links: Mappi
 
     In a tally, the totals of identifiers by true and predicted class.
     """
-    if len(asked.items) > hidden.count:
-        raise DataError(f"there are more identifiers than the agreed bound of {hidden.count}; agree on a larger one")
+    require_size(len(asked.items), hidden.count)
     plan = hidden.join.columns.plan
     if asked.known.shape != (len(asked.items), plan.classes - 1, plan.limbs):
         raise LocalProtocolError("the known scores have the wrong shape")

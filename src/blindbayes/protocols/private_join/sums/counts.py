@@ -203,8 +203,7 @@ def prior_class_holder(
 ) -> Role[Limbs]:
     """Return the class holder's share of the priors, as a score table (1, 2, K - 1, limbs) looked up at entry 1."""
     session = yield from agree(run, other, "joined_sums prior", plan.facts(), coins)
-    raw = np.frombuffer(coins.bytes(-(-plan.bits * plan.classes // 8)), dtype=np.uint8)
-    mask = np.unpackbits(raw)[: plan.bits * plan.classes].reshape(plan.bits, plan.classes)
+    mask = coins.bit_rows(plan.bits, plan.classes)
     own = np.concatenate([_share_bits(share, noise, plan, raised=True), mask]).reshape(-1)
     bits, kinds = (own, _prior_bits(plan)[1]), (CountsChosen, CountsGarbled)
     yield from dual_first(other, session, _prior_circuit(plan), 1, bits, transfers_with, kinds, coins)

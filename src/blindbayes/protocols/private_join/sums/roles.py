@@ -138,7 +138,7 @@ def row_holder(
     """Run the party with the vectors. `known` are its shares of what the sums of the last words of label 0 must be."""
     if entries.words.shape != (len(entries), shape.words):
         raise LocalProtocolError("the entries do not have the shape's words")
-    _require_size(len(entries), shape.row_ids)
+    require_size(len(entries), shape.row_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
     ot_sender, ot_receiver = transfers
     stream, back = ot_sender.session(session), _back(session)
@@ -199,7 +199,7 @@ def label_holder(
         raise LocalProtocolError("the entries do not have the shape's labels")
     if entries.words.size and int(entries.words.max()) > shape.max_label:
         raise DataError("a label is larger than the study's multiplicity allows")
-    _require_size(len(entries), shape.label_ids)
+    require_size(len(entries), shape.label_ids)
     session = yield from agree(run, other, "joined_sums", shape.agreed(), coins)  # step 1
     ot_sender, ot_receiver = transfers
     stream, back = ot_receiver.session(session), _back(session)
@@ -257,7 +257,8 @@ def _count(session: bytes, other: str, stream: S, shape: JoinedSumsSetup) -> Cou
     return Count(session, other, stream, np.zeros((shape.count_bits, 1, 2), dtype=np.uint64))  # labels of 0, so far
 
 
-def _require_size(count: int, bound: int) -> None:
+def require_size(count: int, bound: int) -> None:
+    """Raise if a party has more identifiers than was agreed."""
     if count > bound:
         raise DataError(f"there are more identifiers than the agreed bound of {bound}; agree on a larger one")
 
@@ -317,7 +318,7 @@ def answer_function(
 
     Return that name, the function, and the masked question of each place.
     """
-    bits = np.unpackbits(np.frombuffer(coins.bytes(WIDTH // 8), dtype=np.uint8))
+    bits = coins.bit_rows(1, WIDTH)[0]
     corrections, t = stream.extend(bits)
     yield Send(other, SeedsChosen(mark(session, SeedsChosen, 0), corrections))
     owner = Owner(session, bits, chooser_pads(TweakedHash(session), t.reshape(WIDTH, 1, 2), bits.astype(np.uint64), 2, 2))

@@ -123,7 +123,7 @@ def class_holder(
     facts = plan.facts() + layout.facts()
     session = yield from agree(run, attribute_holder_name, "shared_model", facts, coins)  # step 1
     lanes = output_lanes(layout, plan)
-    masks = [_draw(plan.bits, count, coins) for count in lanes]
+    masks = [coins.bit_rows(plan.bits, count) for count in lanes]
     bits = class_bits(share, noise, class_counts, masks, layout), transfers(layout, plan)[1]
     kinds = SumsChosen, ModelGarbled
     yield from dual_first(  # steps 2 to 7
@@ -153,11 +153,6 @@ def attribute_holder(
         class_holder_name, session, circuit_of(layout, plan), steps, bits, transfers_with, kinds, coins
     )
     return from_outputs(opened, layout, plan)
-
-
-def _draw(bits: int, lanes: int, coins: Coins) -> Bits:
-    raw = np.frombuffer(coins.bytes(-(-bits * lanes // 8)), dtype=np.uint8)
-    return np.unpackbits(raw)[: bits * lanes].reshape(bits, lanes)
 
 
 def require_share(share: U64Array, layout: RowLayout, plan: ScoreLayout) -> None:
