@@ -7,9 +7,11 @@ causes, in the log and in warnings.
 from __future__ import annotations
 
 import datetime
+import gzip
 import logging
 import re
 import traceback
+import tracemalloc
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -214,6 +216,25 @@ def test_files_that_are_no_tables_are_refused_without_showing_them(name: str, co
     with pytest.raises(BlindbayesError) as caught:
         count(path, CODEBOOK)
     require_silent(caught.value)
+
+
+def test_damaged_files_leave_nothing_in_memory(tmp_path: Path) -> None:
+    """64 kB of each, once."""
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 99)[:-12])
+    for _ in range(20):
+        with pytest.raises(DataError):
+            open_source(str(path))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            with pytest.raises(DataError):
+                open_source(str(path))
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 200_000
 
 
 def test_sources_that_are_not_there_are_refused(tmp_path: Path) -> None:

@@ -98,24 +98,25 @@ class Fuzzer:
     inputs: int = 0
     refused: int = 0
     cpu_seconds: float = 0.0
+    grown: float = 0.0  # of the peak, in MB, while this target ran
     slowest: float = 0.0
     ends: set[str] = field(default_factory=set)  # where inputs were refused: functions, innermost last
     fresh: list[bytes] = field(default_factory=list)  # inputs that came to an end of their own
 
     def __post_init__(self) -> None:
         self.pool = [*self.target.seeds, *corpus(self.target)]
-        self._peak = peak_megabytes()
 
     def run(self, rounds: int) -> None:
         """Try the next inputs. Raises `FoundError` with the input and how to repeat it."""
+        before = peak_megabytes()
         for _ in range(rounds):
             raw = self.input(self.inputs)
             UNDER_WAY[:] = f"{self.target.name}, seed {self.seed}, input {self.inputs}".encode().ljust(len(UNDER_WAY))
             self.inputs += 1
             self.check(raw)
-        grown = peak_megabytes() - self._peak
-        if grown > MEGABYTES:
-            raise FoundError(f"{self.target.name}: {grown:.0f} MB after input {self.inputs} of seed {self.seed}")
+        self.grown += peak_megabytes() - before
+        if self.grown > MEGABYTES:
+            raise FoundError(f"{self.target.name}: {self.grown:.0f} MB after input {self.inputs} of seed {self.seed}")
 
     def input(self, number: int) -> bytes:
         """The input of that number. It depends on the seeds and the corpus, not on earlier inputs of this run."""

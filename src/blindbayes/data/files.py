@@ -115,7 +115,8 @@ def files_of(path: str) -> list[str]:
 def _settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
     try:
         with _unpacked(path) as file:
-            start = file.read(_HEADER)
+            start = bytearray(_HEADER)
+            del start[file.readinto(start) :]  # Arrow's read never frees the bytes of a file that is damaged
         marks = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
         encoding = dialect.encoding or next((name for mark, name in marks if start.startswith(mark)), "utf-8")
         decoder = codecs.getincrementaldecoder(encoding)()
