@@ -91,6 +91,7 @@ class Total:
     included: tuple[str, ...]  # whose vectors are in it
     error: ProtocolError | None = None  # what came together is no sum: for the learner alone, and its role ends as ever.
     # Otherwise a party that adds a guess to its vector would learn whether the others' total exceeds it.
+    refused: tuple[str, ...] = ()  # contributors that a quorum went on without, since their vectors failed a check
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, Privacy, RowStudy, load
+from blindbayes import Codebook, Estimation, Privacy, RowStudy, load
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
@@ -131,6 +131,16 @@ def test_a_study_trains_with_it_and_says_so(tmp_path: Path, monkeypatch: pytest.
     assert result.model.privacy_["delta"] == 1e-6
     result.model.save(tmp_path / "model.json")
     assert "released" not in load(tmp_path / "model.json").privacy_  # readers of models do not know this law
+
+
+def test_an_evaluation_has_the_noise_that_the_study_names() -> None:
+    """It had the usual noise, whatever the study said."""
+    held = study(estimation=Estimation(held_out=0.5))
+    result = held.evaluate(held.simulate(tables()), tables())
+    assert "Mechanism" in result.statement
+    assert "diluted" in result.statement
+    assert "two-sided geometric" in result.statement
+    assert result.figures["accuracy"]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import Codebook, NaiveBayes, RowStudy
+from blindbayes import Codebook, Limits, NaiveBayes, RowStudy
 from blindbayes.codebook import Categorical, Numeric, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import DataError, PeerProtocolError
 from blindbayes.protocols import registry
 from blindbayes.protocols.formula import value_of
-from blindbayes.protocols.memory import Outcome, local_runs, run_in_memory
+from blindbayes.protocols.memory import Outcome, Vanish, local_runs, run_in_memory
 from blindbayes.statistics import Layout
 from blindbayes_papers.datasets import load_dataset
 from blindbayes_papers.huai2015.oblivious_sum import proof
@@ -95,6 +95,59 @@ def test_the_rules_know_what_no_table_has() -> None:
     proof.require_rules(rules, other, "a")
 
 
+def refuses(book: Codebook, vector: list[int]) -> bool:
+    try:
+        proof.require_rules(proof.table_rules(book), vector, "a")
+    except DataError:
+        return True
+    return False
+
+
+def test_the_words_of_documents_are_bounded_together() -> None:
+    """Each word alone was: 1,000 words of up to 60 in a document let a liar claim 1,000 times what documents have."""
+    listed = tuple(f"w{at}" for at in range(20))
+    book = Codebook(
+        "y", ("a", "b"), (Text("m", listed, max_words=4), Text("b", listed, model="bernoulli", max_words=3)), max_rows=60
+    )
+    layout, rows = Layout(book), 10
+    for name, most in (("m", 4 * rows), ("b", 3 * rows)):
+        words = layout.require("word", name).start
+        for extra in (0, 1):
+            vector = [0] * layout.word_count
+            vector[0] = rows
+            for at in range(most + extra):
+                vector[words + at % len(listed)] += 1
+            assert max(vector[words:]) <= rows
+            assert refuses(book, vector) == bool(extra)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-2, 3), (100, 104), (0, 1)])
+def test_sums_and_squares_of_a_short_range_are_those_that_lie_between_tables(low: int, high: int) -> None:
+    """Every (sum, squares) of three rows: accepted if and only if it is in the convex hull of what tables have."""
+    book, rows = Codebook("y", ("a",), (Numeric("x", low, high, 1),), max_rows=8), 3
+    feature = book.features[0]
+    assert isinstance(feature, Numeric)
+    codes = range(feature.code_low, feature.code_high + 1)
+    for total in range(rows * codes[0] - 2, rows * codes[-1] + 3):
+        # Of a mean between two neighbouring codes the least squares are theirs, the largest those of the ends.
+        floor = total // rows
+        least = total * (2 * floor + 1) - rows * floor * (floor + 1)
+        most = total * (codes[0] + codes[-1]) - rows * codes[0] * codes[-1]
+        inside = rows * codes[0] <= total <= rows * codes[-1]
+        for square in range(-2, rows * max(code * code for code in codes) + 3):
+            assert refuses(book, [rows, total, square]) != (inside and least <= square <= most), (total, square)
+
+
+def test_squares_far_below_those_of_any_table_are_refused() -> None:
+    """Codes 0 to 1,000 from the middle of a range: squares were held to the sum alone, a variance far below 0."""
+    book, rows = Codebook("y", ("a",), (Numeric("x", 0, 1000, 1),), max_rows=60), 50
+    for mean in range(-500, 501, 25):
+        table = [rows, rows * mean, rows * mean * mean]
+        assert not refuses(book, table)
+        slack = rows * (1000 // (2 * (proof.MAX_TANGENTS - 1)) + 1) ** 2  # half the distance of two tangents, squared
+        assert refuses(book, [*table[:2], table[2] - slack])
+
+
 def lies() -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     layout = Layout(BOOK)
     v = layout.require("count", "v").start
@@ -140,7 +193,24 @@ def test_a_liar_is_named_or_left_out(lie: str, quorum: int | None, monkeypatch: 
         return
     total = outcome.outputs[MINER]
     assert total.included == tuple(honest)
+    assert total.refused == (liar,)
     assert np.array_equal(total.words, sum(vectors[name] for name in honest))
+
+
+def test_who_was_left_out_for_its_vector_stands_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked like a site that had not answered."""
+    parts = {name: table(15, at)[[*BOOK.names, "y"]] for at, name in enumerate(names(4))}
+    liar, honest = names(4)[2], proof.TableProof.require
+
+    def require(self: proof.TableProof, elements: Any, shown: bytes) -> None:
+        honest(self, elements, b"" if self._party == liar else shown)
+
+    monkeypatch.setattr(proof.TableProof, "require", require)
+    study = RowStudy(BOOK, protocol="oblivious_sum", limits=Limits(quorum=3))
+    result = study.simulate(parts, faults=[Vanish(liar, 5)])  # once it has sent its ciphertexts
+    assert result.included == tuple(name for name in names(4) if name != liar)
+    assert f"refused its vector: {liar}." in result.statement
+    assert liar in result.files()["model_card.md"].decode()
 
 
 def test_without_proofs_the_same_lie_is_in_the_total() -> None:

@@ -134,7 +134,9 @@ def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     label = terms.label(roster, "sum")
     quorum = setting.quorum_size if terms.tolerant else None
     sent = yield from receive_all(names, CiphertextsSent, quorum=quorum)  # 6
+    answered = tuple(sent)
     sent = _proved(terms, scheme, sent, label, count)
+    refused = tuple(name for name in answered if name not in sent)
     product = scheme.multiply([message.elements for message in sent.values()])
     scale = 1
     if terms.tolerant:
@@ -146,10 +148,10 @@ def miner(terms: ObliviousSumSetup, coins: Coins) -> Role[Total]:
     try:
         totals = packing.unpack(scheme.open(product, scale))  # 11
     except (IntegrityError, PeerProtocolError):  # a vector, a ciphertext or a share is wrong, and nothing shows whose
-        return Total(np.zeros(0, np.uint64), tuple(sent), IntegrityError(suspects=tuple(sent)))
+        return Total(np.zeros(0, np.uint64), tuple(sent), IntegrityError(suspects=tuple(sent)), refused)
     words = np.array([total % 2**64 for total in totals], dtype=np.uint64)
     yield from open_value(setting.label, words)
-    return Total(words, tuple(sent))
+    return Total(words, tuple(sent), refused=refused)
 
 
 def _proved(

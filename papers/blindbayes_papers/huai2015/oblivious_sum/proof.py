@@ -25,6 +25,7 @@ from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum, ti
 T = TypeVar("T")
 BIT_BYTES = 160  # a commitment and four scalars
 LINK_BYTES = 96
+MAX_TANGENTS = 5  # per class of a Gaussian feature: below its squares no table can be, see `_square_rules`
 _BLIND = ristretto.hash_to_point(b"blindbayes oblivious_sum proof v1")  # P
 
 
@@ -57,29 +58,51 @@ def _rules(layout: Layout) -> Iterator[Rule]:
 def _group_rules(layout: Layout, group: CellGroup, cells: range, label: int, count: int) -> Iterator[Rule]:
     """Yield the rules of one class; the word at `count` is the number of its rows that have the feature."""
     feature, rows, first = group.feature, layout.codebook.max_rows, cells[0]
-    if isinstance(feature, Numeric) and group.kind in ("sum", "square"):
-        where, low, high = f"feature {feature.name!r}", feature.code_low, feature.code_high
-        reach = max(abs(low), abs(high))
-        if group.kind == "sum":  # of m codes: between m times the least and m times the largest
-            size = (rows * (high - low)).bit_length()
-            yield Rule(where, ((first, 1), (count, -low)), size)
-            yield Rule(where, ((first, -1), (count, high)), size)
-        else:  # squares of whole numbers are at least as large as the numbers
-            size, total = (rows * (reach * reach + reach)).bit_length(), layout.require("sum", feature.name).start + label
-            yield from (Rule(where, ((first, 1), (total, sign)), size) for sign in (1, -1))
-            yield Rule(where, ((first, -1), (count, reach * reach)), size)
-        return
     where, size = "class counts" if feature is None else f"feature {feature.name!r}", group.bound.bit_length()
+    if isinstance(feature, Numeric) and group.kind == "sum":
+        yield from _sum_rules(where, feature, rows, (count, first))
+        return
+    if isinstance(feature, Numeric) and group.kind == "square":
+        total = layout.require("sum", feature.name).start + label
+        yield from _square_rules(where, feature, rows, (count, total, first))
+        return
     yield from (Rule(where, ((cell, 1),), size) for cell in cells)
     if feature is None:
         return
     if group.kind == "n":
         yield Rule(where, ((label, 1), (first, -1)), rows.bit_length())
     elif isinstance(feature, Text):
-        limit = 1 if feature.once else feature.reach
-        yield from (Rule(where, ((count, limit), (cell, -1)), size) for cell in cells)
+        if feature.once:
+            yield from (Rule(where, ((count, 1), (cell, -1)), size) for cell in cells)
+        if feature.reach < len(cells) or not feature.once:  # the words of a document together
+            yield Rule(where, ((count, feature.reach), *((cell, -1) for cell in cells)), (rows * feature.reach).bit_length())
     else:  # every row has one value, or at most one
         yield Rule(where, ((count, 1), *((cell, -1) for cell in cells)), rows.bit_length() if feature.optional else 0)
+
+
+def _sum_rules(where: str, feature: Numeric, rows: int, words: tuple[int, int]) -> Iterator[Rule]:
+    """A sum of m codes lies between m times the least and m times the largest code."""
+    (count, total), (low, high) = words, (feature.code_low, feature.code_high)
+    size = (rows * (high - low)).bit_length()
+    yield Rule(where, ((total, 1), (count, -low)), size)
+    yield Rule(where, ((total, -1), (count, high)), size)
+
+
+def _square_rules(where: str, feature: Numeric, rows: int, words: tuple[int, int, int]) -> Iterator[Rule]:
+    """Every code x has (x - low)(high - x) >= 0, and (x - k)(x - k - 1) >= 0 for each whole k: m of them add up to no less."""
+    (count, total, square), (low, high) = words, (feature.code_low, feature.code_high)
+    half, span = (high - low) // 2, high - low
+    size = (rows * half * (span - half)).bit_length()
+    yield Rule(where, ((square, -1), (total, low + high), (count, -low * high)), size)
+    for k in _tangents(low, high):
+        size = (rows * max((low - k) * (low - k - 1), (high - k) * (high - k - 1))).bit_length()
+        yield Rule(where, ((square, 1), (total, -2 * k - 1), (count, k * (k + 1))), size)
+
+
+def _tangents(low: int, high: int) -> list[int]:
+    """Return up to `MAX_TANGENTS` codes, the ends among them: all of a short range, which makes the rules exact."""
+    last, steps = max(high - 1, low), MAX_TANGENTS - 1
+    return sorted({low + (last - low) * at // steps for at in range(MAX_TANGENTS)})
 
 
 def bit_count(rules: Sequence[Rule]) -> int:

@@ -53,13 +53,12 @@ class NoisyEvaluation(ReleaseOfShares):
         delta: float,
         honest: int,
         unit: PrivacyUnit,
+        law: type[DistributedNoise] = DistributedNoise,
     ) -> NoisyEvaluation:
-        """Plan the noise of the evaluations of some models on the same rows."""
+        """Plan the noise of the evaluations of some models on the same rows, by `law`."""
         classes = len(codebook.classes)
         cells, touched = models * Evaluation.size(classes, bins), models * Evaluation.touched(classes)
-        noise = DistributedNoise.plan(
-            touched=touched, bounds=(1,) * cells, epsilon=epsilon, delta=delta, honest=honest, unit=unit
-        )
+        noise = law.plan(touched=touched, bounds=(1,) * cells, epsilon=epsilon, delta=delta, honest=honest, unit=unit)
         return cls(codebook, bins, models, noise)
 
     def bound(self, shares: int) -> int:

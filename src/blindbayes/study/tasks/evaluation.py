@@ -201,6 +201,7 @@ class EvaluationTask(SumTask):
                 delta=study.privacy.delta * float(part),
                 honest=self.plan.noise.honest,
                 unit=unit_of(study),
+                law=self.sum.law,
             )
             bound = self.noisy.bound(self.sum.shares(self.agreement.contributors))
             self.setting = replace(self.setting, length=length, bound=bound)
@@ -374,6 +375,7 @@ class CrossValidationTask(EvaluationTask):
                 parties=len(agreement.contributors),
                 rows=privacy.expected_rows,
                 unit=unit_of(study),
+                law=self.sum.law,
             )
             # A row is in one fold: it moves no more cells of all folds than of one.  [folds]
             self.plan = replace(half, noise=replace(half.noise, bounds=half.noise.bounds * self.folds))

@@ -69,6 +69,11 @@ class Sum:
         return None if self.plan is None else self.plan.noise
 
     @property
+    def law(self) -> type[DistributedNoise]:
+        """The law that plans the noise of every sum of the study: the usual one, or one that its protocol brings."""
+        return _law(self.study, self.setting)
+
+    @property
     def counting(self) -> Codebook:
         """The codebook that every contributor counts with: the study's, with finer cells where noise will be added."""
         return self.study.codebook if self.plan is None else self.plan.codebook
@@ -187,5 +192,9 @@ def _plan(study: Study, setting: registry.SumSetup) -> NoisySum | None:
         parties=len(setting.contributors),
         rows=privacy.expected_rows,
         unit=PrivacyUnit.declared(privacy.unit, privacy.party_rows, privacy.rows_per_person),
-        law=registry.load(study.protocol).noise_law(setting) or DistributedNoise,
+        law=_law(study, setting),
     )
+
+
+def _law(study: Study, setting: registry.SumSetup) -> type[DistributedNoise]:
+    return registry.load(study.protocol).noise_law(setting) or DistributedNoise

@@ -178,6 +178,9 @@ class SumTask(CountingTask):
             f"Protocol {self.name}; {size} contributors, {included} of them in the sum; quorum {setting.quorum_size}.",
             f"Opened: {setting.label}. Who learned it stands in the leak report.",
         ]
+        if total.refused:
+            known["refused"] = ", ".join(total.refused)
+            lines.append(f"Left out, since a check by {self.name} refused its vector: {known['refused']}.")
         if plan is not None:
             return self._noisy_result(plan, total, outcome, base, lines, report, known)
         statistics, model = self._exact(total, base)
