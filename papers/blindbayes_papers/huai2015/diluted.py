@@ -98,7 +98,8 @@ class DilutedNoise(DistributedNoise):
     @property
     def law(self) -> str:
         """The law of the sum of the shares of `honest` parties, cell by cell, in one line."""
+        none = "" if self.beta == 1 else f"; the chance that a changed cell has no noise at all is below {self.delta:g}"
         return (
-            f"{self.honest} variables, each 0 but with probability {float(self.beta):.6g}, and then two-sided geometric, "
-            f"P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound)"
+            f"{self.honest} variables, each with probability {float(self.beta):.6g} two-sided geometric, "
+            f"P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound), and otherwise 0{none}"
         )

@@ -20,6 +20,7 @@ from blindbayes.dp.release.private_fit import ALONE, data_domain, persons_domain
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes.inputs import require_alone
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
+from blindbayes_papers.zafarani2020 import heavy_tails
 from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 
 
@@ -125,7 +126,7 @@ def statement(plan: ParameterPlan, composition: str | None, tuning: str | None, 
         codebook=plan.codebook.sha256,
         data_domain=data_domain(plan.codebook) + persons_domain(plan.rows_per_unit, bounded),
         tuning=tuning,
-        setting=Setting(composition=composition or ALONE),
+        setting=Setting(composition=composition or ALONE, drawn_in=(type(plan).__module__, heavy_tails.__name__)),
         stages=[
             Stage.for_release("every parameter", plan.name, plan.price, plan.sampler, floating_point=smooth, timing=smooth)
         ],

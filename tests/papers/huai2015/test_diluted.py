@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,9 @@ import pytest
 from blindbayes import Codebook, Estimation, Privacy, RowStudy, load
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.statement import code_digest
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
+from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.noise import pld as losses
 from blindbayes.errors import ConfigError
 from blindbayes_papers.huai2015.diluted import DilutedNoise
@@ -97,6 +100,7 @@ def test_parties_with_views_of_their_own_still_cover_every_cell() -> None:
     assert type(noise.at(3)) is DilutedNoise
 
 
+PLAN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "honest": 40}
 BOOK = Codebook("y", ("a", "b"), (Categorical("u", ("p", "q")), Numeric("x", 0, 9, bins=3)), max_rows=2000)
 
 
@@ -126,11 +130,21 @@ def test_a_study_trains_with_it_and_says_so(tmp_path: Path, monkeypatch: pytest.
     exact = study(privacy=Privacy(), options={}).simulate(tables()).model
     features = pooled[["u", "x"]]
     assert (result.model.predict(features) == exact.predict(features)).mean() > 0.9
-    assert "0 but with probability" in str(result.statement)
+    assert "no noise at all is below 1e-06" in DilutedNoise.plan(touched=2, bounds=[1] * 9, **PLAN).law
+    assert "two-sided geometric" in str(result.statement)
+    assert "explain.html gives" not in str(result.statement)  # the model has no intervals
     assert result.model.privacy_["mechanism"] == "diluted"
     assert result.model.privacy_["delta"] == 1e-6
     result.model.save(tmp_path / "model.json")
     assert "released" not in load(tmp_path / "model.json").privacy_  # readers of models do not know this law
+
+
+def test_a_statement_names_the_sources_of_a_law_from_outside() -> None:
+    """The digest of the sources that drew the noise left out the module that drew it."""
+    plans = [NoisySum.make(BOOK, parties=50, law=law, **PLAN) for law in (DistributedNoise, DilutedNoise)]
+    digests = [plan.statement(trust="all", composition="one").sources for plan in plans]
+    assert digests[0] == code_digest()
+    assert digests[1] == code_digest((DilutedNoise.__module__,)) != digests[0]
 
 
 def test_an_evaluation_has_the_noise_that_the_study_names() -> None:

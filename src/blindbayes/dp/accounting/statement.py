@@ -84,9 +84,9 @@ FEDERATED_RANDOMNESS = (
     "assumption, and so is what the trust model says of cryptography."
 )
 UTILITY = (
-    "Noise widens every estimate; explain.html gives each number the interval that noise allows. Small classes and rare values "
-    "suffer most: their noise is as large as that of common ones, and their counts are smaller, so that the model may serve "
-    "small groups worse. Accuracy must be measured on rows that did not train it."
+    "Noise widens every estimate; explain.html, where a release has one with intervals, shows by how much. Small classes and "
+    "rare values suffer most: their noise is as large as that of common ones, and their counts are smaller, so that the model "
+    "may serve small groups worse. Accuracy must be measured on rows that did not train it."
 )
 
 
@@ -95,9 +95,12 @@ def tuning_words(tuning: str | None) -> str:
     return NO_TUNING if tuning is None else DECLARED_TUNING.format(" ".join(tuning.split()) or "nothing")
 
 
-@lru_cache(maxsize=1)
-def code_digest() -> str:
-    """Return the SHA-256 of the sources that plan, draw and account for noise, by name and content."""
+@lru_cache(maxsize=8)
+def code_digest(drawn_in: tuple[str, ...] = ()) -> str:
+    """Return the SHA-256 of the sources that plan, draw and account for noise, by name and content.
+
+    `drawn_in` are the modules of the mechanism; those outside `blindbayes.dp`, which is hashed whole, are added.
+    """
     digest = hashlib.sha256()
 
     def add(folder: Traversable, path: str) -> None:
@@ -111,6 +114,11 @@ def code_digest() -> str:
     add(files("blindbayes.dp"), "dp")
     coins = files("blindbayes.crypto").joinpath("coins.py").read_bytes()
     digest.update(f"crypto/coins.py {len(coins)}\n".encode() + coins)
+    for module in sorted(set(drawn_in)):
+        package, _, name = module.rpartition(".")
+        if not module.startswith("blindbayes.dp."):
+            content = files(package).joinpath(f"{name}.py").read_bytes()
+            digest.update(f"{module} {len(content)}\n".encode() + content)
     return digest.hexdigest()
 
 
@@ -123,6 +131,7 @@ class Setting:
     not_protected: str = NOT_PROTECTED
     post_processing: str = POST_PROCESSING
     model: Model = "Central"
+    drawn_in: tuple[str, ...] = ()  # modules of the mechanism that `blindbayes.dp` may not have
 
     @property
     def randomness(self) -> str:
@@ -250,6 +259,7 @@ class PrivacyStatement:
             data_domain=data_domain,
             codebook=codebook,
             model=setting.model,
+            sources=code_digest(setting.drawn_in),
         )
 
     # -- what epsilon means ----------------------------------------------------------------------------------------------

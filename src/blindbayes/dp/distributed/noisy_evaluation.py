@@ -98,6 +98,7 @@ class NoisyEvaluation(ReleaseOfShares):
                 not_protected=f"{NOT_PROTECTED} {REFUSALS}",
                 post_processing=_POST_PROCESSING,
                 model="Federated",
+                drawn_in=(type(self.noise).__module__,),
             ),
         )
 

@@ -208,6 +208,7 @@ class NoisySum(ReleaseOfShares):
                 not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}{site}",
                 post_processing=POST_PROCESSING + (f" {HIDDEN.format(min_cell)}" if min_cell else ""),
                 model="Federated",
+                drawn_in=(type(self.noise).__module__,),
             ),
         )
 
