@@ -349,8 +349,8 @@ def _short(batch: pa.RecordBatch | None) -> list[str]:
     """
     if batch is None:
         return []
-    room = 2 * batch.num_rows + _BLOCK // 16
-    return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.dictionary.nbytes <= room]
+    limit = 2 * batch.num_rows + _BLOCK // 16
+    return [name for name, column in zip(batch.schema.names, batch.columns, strict=True) if column.dictionary.nbytes <= limit]
 
 
 def _plain(batch: pa.RecordBatch, mixed: Container[str]) -> pa.RecordBatch:
