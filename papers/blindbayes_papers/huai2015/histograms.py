@@ -11,16 +11,18 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import numpy as np
 
 from blindbayes._lazy import lazy
+from blindbayes.codebook import Feature, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Output
 from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, tuning_words
-from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, narrow
+from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace
 from blindbayes.dp.release.intervals import record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
@@ -49,6 +51,8 @@ else:
 
 MINER = "miner"
 OPENED = "noisy_histograms"
+_MAX_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
+_WIDE_BINS = 48
 
 
 def require_settings(study: Study) -> None:
@@ -104,7 +108,7 @@ class NoisyColumns:
             return ReleasePlan(
                 book, book, tuple(cuts), "discrete_laplace", epsilon, 0.0, study.privacy.expected_rows, 1, 0.0, ()
             )
-        counted = book.with_features(narrow(feature) for feature in book.features)
+        counted = book.with_features(_narrow(feature) for feature in book.features)
         rows = study.privacy.expected_rows
         plan = plan_release(counted, epsilon=epsilon, mechanism="discrete_laplace", rows=rows)
         if rows is not None:
@@ -336,6 +340,13 @@ class HistogramTask(CountingTask):
 
 
 TASK = HistogramTask
+
+
+def _narrow(feature: Feature) -> Feature:
+    """Return a numeric feature with bins if its moments would not fit 64 bits."""
+    if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MAX_MOMENT_POINTS:
+        return msgspec.structs.replace(feature, bins=_WIDE_BINS)
+    return feature
 
 
 def _margins(noisy: NoisyStatistics) -> Statistics:

@@ -16,26 +16,24 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.codebook import Codebook, Feature, Numeric
+from blindbayes.codebook import Codebook
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, POST_PROCESSING, PrivacyStatement, Setting
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
 from blindbayes.dp.noise.exact_events import LARGEST_BUDGET, budget_floor
 from blindbayes.dp.noise.mechanisms import PrivacyCost
+from blindbayes.dp.release.cells import fine_codebook
 from blindbayes.dp.release.intervals import record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
-from blindbayes.dp.release.planner import plan_release
-from blindbayes.dp.release.private_fit import data_domain
+from blindbayes.dp.release.planner import StageOutputs, plan_release
+from blindbayes.dp.release.private_fit import data_domain, likely_shapes
 from blindbayes.dp.release.release_plan import NoisyStatistics, ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Parameters
 
-_MAX_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
-_WIDE_BINS = 48
 _ROUNDS = 3
 REFUSALS = (
     "Which parties took part, and that a party refused: it does so by its exact number of rows, where it or the study asks for "
@@ -120,10 +118,11 @@ class NoisySum(ReleaseOfShares):
 
         `law` plans the noise: a protocol may bring its own.
         """
-        counted = codebook.with_features(narrow(feature) for feature in codebook.features)
+        # Cells as in a fit without a first look; numbers are in cells, so no moment has to fit a word.
+        known = StageOutputs(fine_codebook(codebook), None, likely_shapes(codebook))
         effective = float(epsilon)
         for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise
-            tables = plan_release(counted, epsilon=effective, mechanism="discrete_laplace", rows=rows)
+            tables = plan_release(codebook, epsilon=effective, mechanism="discrete_laplace", rows=rows, earlier=known)
             noise = law.plan(
                 touched=len(tables.items),
                 bounds=_bounds(tables),
@@ -211,13 +210,6 @@ class NoisySum(ReleaseOfShares):
                 drawn_in=(type(self.noise).__module__,),
             ),
         )
-
-
-def narrow(feature: Feature) -> Feature:
-    """Return a numeric feature with bins if its moments would not fit 64 bits."""
-    if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MAX_MOMENT_POINTS:
-        return msgspec.structs.replace(feature, bins=_WIDE_BINS)
-    return feature
 
 
 def _bounds(tables: ReleasePlan) -> tuple[int, ...]:
