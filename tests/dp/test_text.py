@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from audits.releases import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
 from blindbayes import Codebook, ConfigError, Limits, NaiveBayes, Privacy, PrivacyError, PrivateNaiveBayes, RowStudy, Text
 from blindbayes.crypto.coins import Coins
+from blindbayes.data.table import count_table
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
 from blindbayes.dp.audit.empirical import Check, PlannedTables, audit_sensitivity
 from blindbayes.dp.distributed.noisy_sum import NoisySum
@@ -160,3 +161,18 @@ def test_providers_release_a_private_filter_together() -> None:
     assert (result.model.predict(frame[["body"]]) == frame["class"]).mean() > 0.9
     told = result.model.explain(frame[["body"]][:2]).interval("spam")
     assert (told[0] <= told[1]).all()
+
+
+def test_the_statement_of_a_noisy_sum_is_true_of_a_document_too() -> None:
+    """It said that one record moves at most one cell in each table."""
+    plan = NoisySum.make(book(most=6), epsilon=1.0, honest=2, parties=3)
+    less, more = (
+        plan.vector(count_table(pd.DataFrame({"class": "ham", "body": texts}), plan.codebook))
+        for texts in (["win"], ["win", "free offer win win"])
+    )
+    moved = np.split(np.abs(more - less), np.cumsum([2 * item.cells for item in plan.tables.items])[:-1])
+    assert max(np.count_nonzero(each) for each in moved) == 3
+    assert all(each.sum() <= item.bound for each, item in zip(moved, plan.tables.items, strict=True))
+    words = plan.statement(trust="all", composition="one").text
+    assert "one cell" not in words
+    assert "all cells together (1 for counts of values; for a text, the number of its words that count)" in words

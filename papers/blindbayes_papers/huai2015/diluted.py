@@ -98,8 +98,10 @@ class DilutedNoise(DistributedNoise):
     @property
     def law(self) -> str:
         """The law of the sum of the shares of `honest` parties, cell by cell, in one line."""
-        none = "" if self.beta == 1 else f"; the chance that a changed cell has no noise at all is below {self.delta:g}"
+        geometric = f"two-sided geometric, P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound)"
+        if self.beta == 1:
+            return f"{self.honest} variables, each {geometric}"
         return (
-            f"{self.honest} variables, each with probability {float(self.beta):.6g} two-sided geometric, "
-            f"P(k) ~ exp(-|k| {float(self.rate()):.6g} / bound), and otherwise 0{none}"
+            f"{self.honest} variables, each with probability {float(self.beta):.6g} {geometric}, and otherwise 0; the chance "
+            f"that a changed cell has no noise at all is below {self.delta:g}"
         )

@@ -207,8 +207,9 @@ class ColumnNoise:
             self,
             sensitivity="One person's record changes only a few of the counts, each by no more than a bound that is fixed "
             "before any table is read. Each party's own noise is large enough to hide all of these changes at once. One record "
-            f"moves at most one cell in each of {len(self.tables.items)} tables, by at most the cell's bound (1 for a count). "
-            "Whatever a table holds, every record has a cell in each: a value that is missing or not listed has a cell of its "
+            f"moves each of {len(self.tables.items)} tables by at most its bound, all cells together (1 for counts of values; "
+            "for a text, the number of its words that count). Whatever a table holds, every record has a cell in each: a value "
+            "that is missing or not listed has a cell of its "
             "own, or counts as the first value of a column that the party itself fills.",
             codebook=self.declared.sha256,
             data_domain=data_domain(self.declared),

@@ -236,6 +236,7 @@ class DistributedNoise:
         return (
             f"The sum is differentially private for {who} ({strength}, add or remove), as long as at least "
             f"{self.honest} honest parties' shares are in it. Mechanism: {self.mechanism}. "
-            f"Law of their sum in each cell: {self.law}. One row touches at most {self.touched} cells. "
+            f"Law of their sum in each cell: {self.law}. One row moves at most {self.touched} "
+            "cells, or the words of a text in place of a cell, each by at most its bound. "
             "Shares of a single party do not protect it on their own."
         )

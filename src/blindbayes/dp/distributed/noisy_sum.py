@@ -196,8 +196,8 @@ class NoisySum(ReleaseOfShares):
             self,
             sensitivity="One person's record changes only a few of the numbers in the sum, each by no more than a bound that "
             "is fixed before any table is read. The noise of the honest sites together hides all of these changes at once. One "
-            f"record moves at most one cell in each of {len(self.tables.items)} released tables, by at most the cell's bound "
-            "(1 for a count).",
+            f"record moves each of {len(self.tables.items)} released tables by at most its bound, all cells together (1 for "
+            "counts of values; for a text, the number of its words that count).",
             codebook=self.tables.declared.sha256,
             data_domain=data_domain(self.tables.declared),
             tuning=tuning,
