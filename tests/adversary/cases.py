@@ -9,12 +9,10 @@ from typing import Any
 
 from adversary.arena import Arena, Fight, sums
 from adversary.deviations import Deviation, chosen_keys, copies, systematic
-from adversary.names import MASKED_KEYS, MAXIMUM, STANDING, SUM_SETUP
+from adversary.names import MASKED_KEYS, MAXIMUM, SUM_SETUP
 from adversary.refits import REFITS
 from blindbayes.crypto.coins import Coins
 from blindbayes.protocols.core import Role, Run
-from blindbayes_papers.huai2015.oblivious_sum.membership import Groups
-from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
 
 RISTRETTO = {"scheme": "ristretto"}
 PAILLIER = {"key_bits": 512, "toy_keys": True}
@@ -52,29 +50,6 @@ def largest(sites: Sequence[str]) -> Arena:
     )
 
 
-def standing(sites: Sequence[str]) -> Arena:
-    """Standing keys: everybody joins, then one round."""
-    sites = tuple(sites)
-
-    def make(runs: Mapping[str, Run], coins: Coins) -> dict[str, Role[Any]]:
-        groups = Groups(sites, 2)
-
-        def contributor(name: str) -> Role[None]:
-            keys = STANDING.StandingKeys(RistrettoSum(1 << 20), coins.derive(name))
-            yield from keys.rekey(runs[name], groups, joins=True, changed=False)
-            yield from keys.contribute(runs[name], groups, [7], "round")
-
-        def miner() -> Role[list[int]]:
-            keys = STANDING.StandingMiner(RistrettoSum(1 << 20), coins.derive("miner"))
-            yield from keys.rekey(runs["miner"], groups, joining=sites, changed=())
-            return (yield from keys.collect(runs["miner"], groups, 1, "round"))
-
-        return {**{name: contributor(name) for name in sites}, "miner": miner()}
-
-    least = _everybody(len(sites))
-    return Arena("standing", sites, (*sites, "miner"), "miner", make, {}, 1, least, refit=REFITS["standing"])
-
-
 def _everybody(count: int) -> Any:
     return lambda colluders: max(1, count - colluders)
 
@@ -84,13 +59,14 @@ SMALL = {
     "oblivious_sum": oblivious(NAMES[:3]),
     "chain_sum": chain(NAMES[:3]),
     "maximum": largest(NAMES[:3]),
-    "standing": standing(NAMES[:3]),
+    "oblivious_sum with standing keys": sums("oblivious_sum", NAMES[:3], keys="standing", **RISTRETTO),
     "ring_sum": sums("ring_sum", NAMES[:3]),
 }
 LARGER = {
     "masked_sum with a quorum": masked(NAMES[:4], 3),
     "masked_sum of five": masked(NAMES[:5], 4),
     "oblivious_sum with a quorum": oblivious(NAMES[:4], 3),
+    "oblivious_sum with standing keys and a quorum": sums("oblivious_sum", NAMES[:4], quorum=3, keys="standing", **RISTRETTO),
     "chain_sum of four": chain(NAMES[:4]),
     "ring_sum of five": sums("ring_sum", NAMES[:5]),
 }

@@ -7,11 +7,10 @@ from blindbayes.protocols.secure_sum.keys import MaskedSumSetup as MASKED_SETUP
 from blindbayes.protocols.secure_sum.messages import KeysAdvertised
 from blindbayes_papers.azimian2022.chain_sum.chain_layout import ChainLayout as CHAIN
 from blindbayes_papers.huai2015 import private_maximum as MAXIMUM
-from blindbayes_papers.huai2015 import standing as STANDING
 from blindbayes_papers.huai2015.oblivious_sum.terms import MINER
 from blindbayes_papers.huai2015.oblivious_sum.terms import ObliviousSumSetup as OBLIVIOUS_SETUP
 
-__all__ = ["CHAIN", "MASKED_KEYS", "MASKED_SETUP", "MAXIMUM", "MINER", "OBLIVIOUS_SETUP", "STANDING", "SUM_SETUP", "fewest"]
+__all__ = ["CHAIN", "MASKED_KEYS", "MASKED_SETUP", "MAXIMUM", "MINER", "OBLIVIOUS_SETUP", "SUM_SETUP", "fewest"]
 
 MASKED_KEYS = tuple(which for which in ("mask_key", "channel_key", "public") if which in KeysAdvertised.__struct_fields__)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adversary.names import CHAIN, MASKED_SETUP, MINER, OBLIVIOUS_SETUP, STANDING
+from adversary.names import CHAIN, MASKED_SETUP, MINER, OBLIVIOUS_SETUP
 from blindbayes.crypto.key_agreement import AgreementKey
 
 try:
@@ -191,27 +191,4 @@ def chain_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any
     return replace(message, signature=run.signer.sign(run.context("chain roster", sender) + digest))
 
 
-def standing(arena: Any, fight: Any, sender: str, to: str, message: Any) -> Any:
-    from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
-
-    def signature(owner: str, public: bytes, given: bytes) -> bytes:
-        if owner not in fight.coalition:
-            return given
-        run = arena.runs[owner]
-        if pair_keys is None:
-            return run.signer.sign(STANDING._payload(run, owner, public))
-        scope = pair_keys.standing_scope(run, "oblivious_sum standing v2", RistrettoSum(1).digest.hex())
-        return pair_keys.sign_keys(run, scope, public)
-
-    kind = type(message).__name__
-    if kind == "KeyAnnounced":
-        return replace(message, signature=signature(sender, message.public, message.signature))
-    if kind != "KeysChanged" or not len(message.names) == len(message.publics) == len(message.signatures):
-        return message
-    message = replace(message, signatures=tuple(map(signature, message.names, message.publics, message.signatures)))
-    if pair_keys is not None:
-        message = replace(message, signature=signature("miner", message.miner, message.signature))
-    return message
-
-
-REFITS = {"masked_sum": masked_sum, "oblivious_sum": oblivious_sum, "chain_sum": chain_sum, "standing": standing}
+REFITS = {"masked_sum": masked_sum, "oblivious_sum": oblivious_sum, "chain_sum": chain_sum}

@@ -145,7 +145,6 @@ ATTACKED = {
     "masked_sum": (cases.masked, "public"),
     "oblivious_sum": (cases.oblivious, "key"),
     "maximum": (cases.largest, "key"),
-    "standing": (cases.standing, "key"),
 }
 
 
@@ -201,7 +200,6 @@ EXPECTED = {  # found on the old tree: arena, coalition, words, and how
     "review: the miner's key": ("oblivious_sum", "miner+charlie", "the sum of bravo alone", "miner's miner shown"),
     "the miner alone reads a part": ("oblivious_sum", "miner", "the sum of bravo, charlie alone", "miner's miner shown"),
     "a copied contributor's key": ("oblivious_sum", "miner+charlie", "the sum of bravo alone", "charlie's key shown"),
-    "standing keys": ("standing", "miner+charlie", "the sum of bravo alone", "miner's miner shown"),
     "the maximum's digits": ("maximum", "miner+charlie", "the sum of bravo alone", "miner's miner shown"),
     "two colluders of five": ("masked_sum of 5", "server+alfa+bravo", "the sum of charlie alone", "copies"),
     "a server accuses an author": ("masked_sum", "server", "names bravo, who is honest", "SharesPassedOn.boxes"),

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from blindbayes.crypto import signatures
 from blindbayes.crypto.key_agreement import PUBLIC_BYTES, AgreementKey
@@ -50,11 +49,6 @@ def _framed(*parts: bytes) -> bytes:
 def scope_of(run: Run, protocol: str, *facts: str) -> bytes:
     """Hash everything that keys and announcements of a run are bound to: study, run, protocol, other agreed facts."""
     return hashlib.sha256(run.context(protocol, *facts)).digest()
-
-
-def standing_scope(run: Run, protocol: str, *facts: str) -> bytes:
-    """Hash the same for keys that serve many runs of one study."""
-    return scope_of(replace(run, run_id=""), protocol, *facts)
 
 
 def pair_key(key: AgreementKey, public: bytes, *, me: str, other: str, scope: bytes, purpose: str) -> bytes:

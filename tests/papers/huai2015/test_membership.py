@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
+from fractions import Fraction
 
 import pytest
 
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.distributed.noise_shares import dishonest, honest_survivors
 from blindbayes.errors import ConfigError
+from blindbayes.protocols.registry import SumSetup
+from blindbayes_papers.huai2015.oblivious_sum import PROTOCOL
 from blindbayes_papers.huai2015.oblivious_sum.membership import Groups, Views, max_rekeyed, pattern
 
 STEPS = 10_000
@@ -62,18 +65,21 @@ def test_ten_thousand_random_steps_keep_the_invariant(start: int, joins: int) ->
 @pytest.mark.parametrize("gamma", [1.0, 2 / 3, 0.5])
 @pytest.mark.parametrize("lost", [0, 1, 3])
 def test_the_honest_survivors_views_give_a_whole_noise(gamma: float, lost: int) -> None:
-    coins = Coins.seeded(bytes(32)).derive("honest")
-    views = Views(names(12))
-    for step in range(500):
-        if len(views.of) <= 8 or coins.below(2):
-            views.join(f"q{step}")
+    coins, founders = Coins.seeded(bytes(32)).derive("honest"), tuple(names(12))
+    members, steps = list(founders), list[tuple[str, bool]]()
+    for step in range(200):
+        if len(members) <= 8 or coins.below(2):
+            members.append(f"q{step}")
+            steps.append((f"q{step}", True))
         else:
-            views.leave(list(views.of)[coins.below(len(views.of))])
-        left = math.ceil(gamma * len(views.of) - 1e-9) - lost
-        if left < 1:
+            steps.append((members.pop(coins.below(len(members))), False))
+        if step % 10 or len(members) - lost <= dishonest(len(members), gamma):
             continue
-        worst = sorted((views.honest(name, gamma, lost) for name in views.of), reverse=True)[:left]  # who adds least
-        assert sum(1 / h for h in worst) >= 1 - 1e-9
+        left = honest_survivors(len(members), len(members) - lost, gamma)
+        setting = SumSetup(tuple(members), 1, options={"views": True}, founders=founders, steps=tuple(steps))
+        own = sorted((PROTOCOL.honest_of(setting, name, left) for name in members), reverse=True)
+        assert sum(Fraction(1, each) for each in own[:left]) >= 1  # of those who add least
+        assert own[-1] > left / 2 - 1  # at most twice the noise, but for rounding to whole sites
 
 
 def groups_hold(groups: Groups) -> None:

@@ -1,4 +1,4 @@
-"""The oblivious sum: exactness, cost, who may vanish, what a dishonest miner can make of it, standing keys, the maximum."""
+"""The oblivious sum: exactness, cost, who may vanish, what a dishonest miner can make of it, the maximum."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from blindbayes.study.file import Party, StudyFile
 from blindbayes.wire import Big, Message, decode
 from blindbayes.wire.transcript import Keep
 from blindbayes_papers.huai2015 import private_maximum as maximum
-from blindbayes_papers.huai2015.oblivious_sum import PROTOCOL, Groups
+from blindbayes_papers.huai2015.oblivious_sum import PROTOCOL, Groups, session
 from blindbayes_papers.huai2015.oblivious_sum.contributor import survivors_payload
-from blindbayes_papers.huai2015.oblivious_sum.membership import max_rekeyed
 from blindbayes_papers.huai2015.oblivious_sum.messages import (
     CiphertextsSent,
     CorrectionsSent,
@@ -45,7 +44,6 @@ from blindbayes_papers.huai2015.oblivious_sum.session import max_holders
 from blindbayes_papers.huai2015.oblivious_sum.terms import DEALER, MINER, ObliviousSumSetup
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert, deal_modulus
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
-from blindbayes_papers.huai2015.standing import StandingKeys, StandingMiner
 from support.sites import BOOK
 from support.sums import costs, error_of, formula, names, pooled, run_sum
 
@@ -484,34 +482,40 @@ class ToyKeys(RistrettoSum):
         return sum(keys) % 3
 
 
-def zero_keys(groups: Groups, edges: dict[frozenset[str], int]) -> dict[str, int]:
-    """The shipped sum with its signs, over given edge keys."""
-
-    class GivenKeys(StandingKeys):
-        def _edge(self, run: Run, name: str) -> int:
-            return edges[frozenset((run.me, name))]
-
-    found = {}
-    for name in groups.parties:
-        keys = GivenKeys(ToyKeys(1), Coins.seeded(bytes(32)))
-        found[name] = keys.zero_key(Run("", "", groups.parties, name), groups)
-    return found
+Seen = Callable[[Groups, set[str], set[str]], Counter[tuple[int, ...]]]
 
 
-def views(groups: Groups, corrupt: set[str], shown: set[str]) -> Counter[tuple[int, ...]]:
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """The exact distribution of the honest parties' keys, over all coins of edges that the coalition does not know."""
-    pairs = {frozenset((a, b)) for a in groups.parties for b in groups.neighbours(a)}
-    hidden = sorted((pair for pair in pairs if not pair & corrupt), key=sorted)
-    edges = {frozenset((name, MINER)): 1 for name in groups.parties} | dict.fromkeys(pairs, 2)
-    seen: Counter[tuple[int, ...]] = Counter()
-    for values in itertools.product(range(3), repeat=len(hidden)):
-        found = zero_keys(groups, edges | dict(zip(hidden, values, strict=True)))
-        seen[tuple(found[name] for name in sorted(shown))] += 1
-    return seen
+    edges: dict[frozenset[str], int] = {}
+    monkeypatch.setattr(session, "channel", lambda mine, public, *, me, other, **_: frozenset((me, other)))
+    monkeypatch.setattr(session, "edge_key", lambda scheme, pair: edges[pair])
+
+    def count(groups: Groups, corrupt: set[str], shown: set[str]) -> Counter[tuple[int, ...]]:
+        monkeypatch.setattr(ObliviousSumSetup, "groups", lambda self, names: groups)
+        setting = registry.SumSetup(groups.parties, 1, bound=1, options={"keys": "standing", **RISTRETTO})
+        runs = local_runs((*groups.parties, MINER), coins=Coins.seeded(bytes(32)))
+        sessions = [
+            session.KeySession(ObliviousSumSetup(runs[name], setting), ToyKeys(1), Coins.seeded(bytes(32)))
+            for name in sorted(shown)
+        ]
+        pairs = {frozenset((a, b)) for a in groups.parties for b in groups.neighbours(a)}
+        hidden = sorted((pair for pair in pairs if not pair & corrupt), key=sorted)
+        edges.update({frozenset((name, MINER)): 1 for name in groups.parties} | dict.fromkeys(pairs, 2))
+        seen: Counter[tuple[int, ...]] = Counter()
+        for values in itertools.product(range(3), repeat=len(hidden)):
+            edges.update(zip(hidden, values, strict=True))
+            for each in sessions:
+                each.stand()
+            seen[tuple(each.zero_key for each in sessions)] += 1
+        return seen
+
+    return count
 
 
 @pytest.mark.parametrize("corrupt", [(), ("site0",), ("site3",), ("site0", "site2")])
-def test_the_miner_and_any_coalition_see_uniform_keys_but_for_their_sum(corrupt: tuple[str, ...]) -> None:
+def test_the_miner_and_any_coalition_see_uniform_keys_but_for_their_sum(corrupt: tuple[str, ...], views: Seen) -> None:
     """Exhaustive at modulus 3, four parties, the miner always in the coalition: every vector of honest keys with the right sum
     is equally likely, whatever the coins of the coalition."""
     groups = Groups(names(4))
@@ -522,7 +526,7 @@ def test_the_miner_and_any_coalition_see_uniform_keys_but_for_their_sum(corrupt:
     assert len({sum(keys) % 3 for keys in seen}) == 1
 
 
-def test_a_key_graph_that_falls_apart_is_caught() -> None:
+def test_a_key_graph_that_falls_apart_is_caught(views: Seen) -> None:
     """Power: with the only bridge corrupt, the two sides' sums are fixed one by one, and the same test sees it."""
 
     class Path(Groups):
@@ -532,72 +536,6 @@ def test_a_key_graph_that_falls_apart_is_caught() -> None:
 
     seen = views(Path(names(5)), {"site2"}, set(names(5)) - {"site2"})
     assert len(seen) == 3**2 < 3**3
-
-
-# -- standing keys ------------------------------------------------------------------------------------------------------
-
-
-class Club:
-    """Parties that come and go, with standing keys, in one process."""
-
-    def __init__(self, members: list[str], width: int) -> None:
-        self.coins = Coins.seeded(bytes(32)).derive("club")
-        self.groups = Groups(members, width)
-        self.keys: dict[str, StandingKeys] = {}
-        everybody = (*members, *(f"new{at}" for at in range(40)), MINER)
-        self.runs: dict[str, Run] = local_runs(everybody, coins=self.coins)
-        self.miner = StandingMiner(RistrettoSum(BOUND), self.coins.derive("miner"))
-        self.change(members, set())
-
-    def change(self, joining: list[str], changed: set[str]) -> int:
-        for name in joining:
-            self.keys[name] = StandingKeys(RistrettoSum(BOUND), self.coins.derive(name))
-        roles: dict[str, Role[Any]] = {
-            name: self.keys[name].rekey(self.runs[name], self.groups, joins=name in joining, changed=name in changed)
-            for name in self.groups.parties
-        }
-        roles[MINER] = self.miner.rekey(self.runs[MINER], self.groups, joining=joining, changed=changed)
-        return run_in_memory(roles).cost.messages
-
-    def round(self, step: str) -> int:
-        values = {name: [at, -at] for at, name in enumerate(self.groups.parties)}
-        roles: dict[str, Role[Any]] = {
-            name: self.keys[name].contribute(self.runs[name], self.groups, values[name], step) for name in values
-        }
-        roles[MINER] = self.miner.collect(self.runs[MINER], self.groups, 2, step)
-        outcome = run_in_memory(roles)
-        total = sum(range(len(values)))
-        assert outcome.outputs[MINER] == [total, -total]
-        return outcome.cost.messages
-
-
-def test_standing_keys_survive_joins_and_leaves_and_only_the_neighbourhood_hears_of_them() -> None:
-    width = 2
-    club = Club(list(names(12)), width)
-    coins = Coins.seeded(bytes(32)).derive("steps")
-    assert club.round("first") == 12
-    for step in range(24):
-        before = {name: club.keys[name].zero_key(club.runs[name], club.groups) for name in club.groups.parties}
-        if step % 3 == 0 or coins.below(2):
-            name = f"new{step}"
-            changed = club.groups.join(name)
-            messages = club.change([name], changed)
-            assert messages == 2 + len(changed)  # the newcomer's key, and one message to each re-keyed
-        else:
-            name = club.groups.parties[coins.below(len(club.groups.parties))]
-            changed = club.groups.leave(name)
-            assert club.change([], changed) == len(changed)
-        assert len(changed) <= max_rekeyed(width)
-        assert club.round(f"after {step}") == len(club.groups.parties)
-        now = {name: club.keys[name].zero_key(club.runs[name], club.groups) for name in club.groups.parties}
-        assert {name for name in now.keys() & before.keys() if now[name] != before[name]} == changed
-
-
-def test_a_label_is_never_used_twice_with_a_standing_key() -> None:
-    club = Club(list(names(3)), 2)
-    club.round("one")
-    with pytest.raises(LocalProtocolError, match="label"):
-        club.round("one")
 
 
 # -- the maximum --------------------------------------------------------------------------------------------------------

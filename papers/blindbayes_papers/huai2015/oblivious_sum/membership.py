@@ -16,9 +16,7 @@ segments the graph is complete and no coalition isolates anybody.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 from itertools import pairwise
 
 from blindbayes.errors import ConfigError
@@ -52,14 +50,6 @@ class Views:
         for name, came in steps:
             (views.join if came else views.leave)(name)
         return views
-
-    def honest(self, name: str, gamma: float, lost: int = 0) -> int:
-        """For how many honest survivors this party sets its noise (`DistributedNoise.at`): its view, not the true number.
-
-        If a fraction gamma is honest and at most `lost` fail, the honest survivors' shares add up to at least one whole
-        noise: there are H >= gamma n - lost of them, and each takes 1/h of it with h <= gamma u - lost <= H.
-        """
-        return max(1, math.floor(Fraction(gamma).limit_denominator(10**6) * self.of[name]) - lost)
 
     def join(self, name: str) -> set[str]:
         """Add a party; who hears a new value, itself included."""
