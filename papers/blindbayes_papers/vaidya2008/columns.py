@@ -6,7 +6,7 @@
     result.save("release/")                     # the leak report, and one share file per party
     PrintedModel.load({"hospital": "release/hospital.share", "insurer": "release/insurer.share"})
 
-Two parties, one of which has the class; complete data. Options: key_bits, toy_keys, degree, const_bits, divisor, queries.
+Two parties, one of which has the class; complete data. Options: key_bits, toy_keys, degree, divisor, queries.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from blindbayes_papers.vaidya2008.params import DESCRIPTION, ScalarProductParams
 from blindbayes_papers.vaidya2008.scalar_product import Attribute, Channel, HeldShare, Measured, Nominal, ScalarProductSetup
 from blindbayes_papers.vaidya2008.share import PrintedShare
 
-_TERMS = ("key_bits", "toy_keys", "degree", "const_bits", "divisor")
+_TERMS = ("key_bits", "toy_keys", "degree", "divisor")
 
 
 def attribute_of(feature: Feature, variance_floor: float) -> Attribute:
@@ -80,6 +80,12 @@ CONCLUSIONS = (
     "A share alone is an integer within 2^-64 of independence from what it shares: a party that holds one, and the messages "
     "above, learns nothing of the other's columns beyond what was opened.",
     SHARES_TOGETHER,
+)
+
+
+DEVIATES = (
+    "A party that deviates reads the other's rows one by one, and nothing catches it: the class holder by the columns of "
+    "categories and bins, the attribute holder which class a row has by a column of numbers."
 )
 
 
@@ -278,7 +284,7 @@ class PrintedColumnsTask(ShareTask[tuple[Channel, HeldShare]]):
     def security(self) -> tuple[str, str]:
         return (
             "Security: parties that follow the protocol and look at what they received (semi-honest), computational; shares "
-            "are within 2^-64 of independence from what they share.",
+            f"are within 2^-64 of independence from what they share. {DEVIATES}",
             "",
         )
 
