@@ -88,7 +88,7 @@ class RatioLayout:
         return np.array(vector, dtype=np.uint64)
 
     def _moments(self, statistics: Statistics, feature: Numeric, at: int) -> list[int]:
-        """Moments of codes from 0: n, sum + n, sum of squares + n (`ratio.numeric_vector`, from sums)."""
+        """Moments of codes from 0: n, sum + n, sum of squares + n (`ratio.numeric_ratios`)."""
         name, low = feature.name, feature.code_low
         n, total, square = (int(part[name][at]) for part in (statistics.n, statistics.sums, statistics.squares))
         moments = [n, total - n * low + n, square - 2 * low * total + n * low * low + n]

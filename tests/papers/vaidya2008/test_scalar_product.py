@@ -478,11 +478,17 @@ def test_protocol_3_as_printed_opens_the_probabilities_and_says_what_that_opens(
         assert [value / 2**FRACTION for value in found] == pytest.approx([15 / 22, 7 / 22], rel=ratio.relative_error(10))
 
 
+def numeric_vector(values, divisor):
+    """A party's numbers of one class, as `ratio.numeric_ratios` says."""
+    n, squares = len(values), sum(value * value for value in values)
+    return [n, sum(values) + n, squares + n, *([n] if divisor == "n-1" else [])]
+
+
 @pytest.mark.parametrize("divisor", ["n", "n-1"])
 @pytest.mark.parametrize("values", [[[4, 9, 2], [7], [0, 0, 12]], [[], [11], []]])
 def test_protocol_3_gives_means_and_variances(values, divisor):
     plan = ratio.numeric_ratios(100, 12, divisor)
-    outcome = protocol_3(plan, [ratio.numeric_vector(each, divisor) for each in values])
+    outcome = protocol_3(plan, [numeric_vector(each, divisor) for each in values])
     first, second = (found for found in outcome.outputs.values() if found is not None)
     opened = [(a + b) % (1 << ratio.SHARE_BITS) / 2**FRACTION for a, b in zip(first, second, strict=True)]
     mean, variance = ratio.mean_and_variance(opened)

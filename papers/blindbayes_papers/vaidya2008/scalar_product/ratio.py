@@ -83,17 +83,14 @@ def nominal_ratios(counts: int, alpha: Fraction, max_rows: int) -> tuple[RatioSe
 
 
 def numeric_ratios(max_rows: int, span: int, divisor: Literal["n", "n-1"] = "n") -> RatioSetup:
-    """Ratios of one class's numbers in [0, span]: mean + 1, mean square + 1, and with "n-1" also n / (n - 1) (one row: 1)."""
+    """Ratios of one class's numbers in [0, span]: mean + 1, mean square + 1, and with "n-1" also n / (n - 1) (one row: 1).
+
+    A party's vector is n, sum x + n, sum x^2 + n, and with "n-1" n again.
+    """
     bits = (max_rows * (span * span + 1)).bit_length()
     if divisor == "n":
         return RatioSetup(((1, 0), (2, 0)), (0, 0, 0), bits)
     return RatioSetup(((1, 0), (2, 0), (0, 3)), (0, 0, 0, -1), bits)
-
-
-def numeric_vector(values: Sequence[int], divisor: Literal["n", "n-1"] = "n") -> list[int]:
-    """A party's numbers of one class (from 0): n, sum x + n, sum x^2 + n, and n again if 1 is to be taken off."""
-    vector = [len(values), sum(values) + len(values), sum(value * value for value in values) + len(values)]
-    return vector if divisor == "n" else [*vector, len(values)]
 
 
 def mean_and_variance(ratios: Sequence[float]) -> tuple[float, float]:
