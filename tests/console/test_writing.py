@@ -183,6 +183,7 @@ def test_a_draft_from_the_table_is_confirmed_before_a_study_is_made_of_it(office
     shown = office.ask("north", "GET", f"/api/write/{key}").json
     assert "colour" in shown["codebook"]
     assert "every site will see it" in shown["errors"]["public"][0]
+    assert read_codebook(shown["codebook"]).expected_rows == 100  # the table has 40: their number does not leave the site
     fields = {**shown["texts"], "title": "Readmission", "privacy__epsilon": "1"}
     refused = office.ask("north", "POST", f"/api/write/{key}/make", {"fields": fields})
     assert refused.status == 400

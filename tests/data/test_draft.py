@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
@@ -90,6 +91,42 @@ def test_the_command_says_why(tmp_path: Path) -> None:
     assert "# bounds rounded outwards" in out.read_text(encoding="utf-8")
     book = Codebook.from_toml(out)
     assert book.names == ("ward", "age", "balance", "waiting")
+
+
+@pytest.mark.parametrize("floor", [1, 10])
+@pytest.mark.parametrize("bins", [None, 20])
+def test_a_draft_states_no_figure_of_its_sample_as_it_is(floor: int, bins: int | None) -> None:
+    """617 rows, 19.3 to 87.1: the file that is sent holds neither the number of rows nor an extreme of them."""
+    draws = np.random.default_rng(5)
+    weight = np.r_[19.3, draws.uniform(30, 70, 615).round(1), 87.1]
+    mail = [f"p{at}" for at in range(617)]
+    rows = pd.DataFrame({"mrn": mail, "weight": weight, "outcome": ["no", *["yes", "no"] * 308]})
+    made = draft_codebook(rows, "outcome", max_rows=10_000, bins=bins, floor=floor)
+    assert made.codebook.expected_rows == 1000
+    text = made.to_toml()
+    assert not re.search(r"617|19\.3|87\.1", text)
+    assert made.codebook.numeric("weight").low % 10 == made.codebook.numeric("weight").high % 10 == 0
+
+
+def test_a_draft_from_a_sites_own_table_rests_on_ten_rows_each() -> None:
+    """One row in ward X, one of class `unclear` and one of 160 kg: each would point at a person in a file that is sent."""
+    draws = np.random.default_rng(5)
+    weight = np.r_[draws.uniform(50, 90, 299).round(), 160]
+    ward = ["a", "b"] * 140 + ["c"] * 10 + ["d"] * 9 + ["X"]
+    rows = pd.DataFrame({"ward": ward, "weight": weight, "outcome": ["unclear", *["yes", "no"] * 149, "no"]})
+    loose = draft_codebook(rows, "outcome", max_rows=10_000).codebook
+    assert (loose.feature("ward").size, loose.numeric("weight").high, len(loose.classes)) == (5, 160, 3)  # of a public sample
+    book = draft_codebook(rows, "outcome", max_rows=10_000, floor=10).codebook
+    ward_listed = book.feature("ward")
+    assert isinstance(ward_listed, Categorical)
+    assert (ward_listed.values, ward_listed.other) == (("a", "b", "c", "other"), "other")
+    assert book.numeric("weight").high <= 100
+    assert book.classes == ("no", "yes")
+    lone = rows.assign(rare=["x"] * 295 + ["y"] * 5, few=[1.5 * at for at in range(12)] + [None] * 288)
+    left_out = draft_codebook(lone, "outcome", max_rows=10_000, floor=10).left_out
+    assert set(left_out) == {"rare", "few"}
+    with pytest.raises(DataError, match="list them by hand"):
+        draft_codebook(rows.assign(outcome=["no"] * 295 + ["yes"] * 5), "outcome", max_rows=10_000, floor=10)
 
 
 def test_fitting_without_a_codebook_names_columns_that_single_people_out() -> None:

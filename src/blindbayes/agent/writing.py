@@ -29,6 +29,7 @@ from blindbayes.study.writing import Draft, problems_of
 
 MAX_DRAFTS = 50
 MAX_SAMPLE = 200_000  # rows of this site's table that a codebook is drafted from
+FLOOR = 10  # rows that each value and each bound of such a draft rests on
 _ID = re.compile("[0-9a-f]{16}")
 _NUMBER_IN_TEXT = re.compile(r"[A-Za-z].*[0-9]{4}")  # of a telephone, a file or a street
 
@@ -103,7 +104,10 @@ def codebook_from_dictionary(text: str, format: str, target: str, answers: str) 
 
 
 def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, ...]]:
-    """Draft a codebook from this site's own table; return its file and notes. It holds values from rows: people check it."""
+    """Draft a codebook from this site's own table; return its file and notes.
+
+    Its values and bounds come from rows, though from `FLOOR` of them or more each: people check it before it is sent.
+    """
     from blindbayes.data.infer import draft_codebook
     from blindbayes.data.sources import read_public
 
@@ -112,7 +116,7 @@ def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, 
         raise ConfigError("this site has no table yet: bring one in first, on the page Table")
     source = home.tables.open_batch(rows.source, rows.table, partly=False)
     table, missing = read_public(source, text=(target,), max_rows=MAX_SAMPLE)
-    made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS, missing=missing)
+    made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS, missing=missing, floor=FLOOR)
     listed = (each for each in made.codebook.features if isinstance(each, Categorical))
     wordy = [each.name for each in listed if any(map(is_wordy, each.values))]
     notes = [f"{name} was left out: {why}" for name, why in made.left_out.items()]

@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -265,8 +266,8 @@ def looks_personal(values: Any, name: str) -> str | None:
     if distinct * 2 > rows:
         spaces = pc.sum(pc.cast(pc.match_substring(present, " "), pa.int64())).as_py() or 0
         text = " (text: kind = 'text' with a public vocabulary)" if spaces * 2 > rows else ""
-        return f"{distinct:,} different values in {rows:,} rows: an identifier or free text?{text}"
-    return f"{distinct:,} different values: more than a table of counts can hold with sense" if distinct > _MANY else None
+        return f"most of its values stand in one row alone: an identifier or free text?{text}"
+    return f"more than {_MANY:,} different values: too many for a table of counts" if distinct > _MANY else None
 
 
 def draft_codebook(
@@ -278,8 +279,14 @@ def draft_codebook(
     bins: int | None = None,
     max_rows: int,
     missing: Sequence[str] = (),
+    floor: int = 1,
 ) -> Draft:
-    """Draft a codebook from a PUBLIC sample; `keep` includes columns that look like identifiers, `drop` excludes others."""
+    """Draft a codebook from a PUBLIC sample; `keep` includes columns that look like identifiers, `drop` excludes others.
+
+    The draft states no figure of the sample as it is: bounds are rounded, and the expected rows are a power of ten. Where the
+    sample is a site's own table, `floor` is the number of rows that each listed value and each bound rests on. Values of fewer
+    rows count as `other`, and bounds pass over the outermost rows, so that neither shows what a single row holds.
+    """
     table = to_arrow(frame)
     require_target(table, target)
     if unknown := sorted({*keep, *drop} - set(table.column_names)):
@@ -297,11 +304,11 @@ def draft_codebook(
         if (why := _excluded(column, name, keep, drop)) is not None:
             left_out[name] = why
             continue
-        feature = infer_feature(name, column, bins=bins, missing=tuple(missing))
-        if bins is None or isinstance(feature, Categorical):
-            feature, reasons[name] = _described(feature, column, tuple(missing))
-        else:
-            reasons[name] = "bounds of the sample, in cells as asked for"
+        feature = infer_feature(name, column, missing=tuple(missing))
+        if floor > 1 and (why := _too_few(feature, column, tuple(missing), floor)) is not None:
+            left_out[name] = why
+            continue
+        feature, reasons[name] = _described(feature, column, tuple(missing), bins, floor)
         features.append(feature)
     if not features and not left_out:
         raise DataError("the table has no column but the class column: there is nothing to predict from")
@@ -314,17 +321,43 @@ def draft_codebook(
             f"class column {target!r} has {len(labels):,} different values in {table.num_rows:,} rows: a number or an "
             "identifier? Name a column of classes as target, or cut the number into classes before"
         )
-    expected = min(table.num_rows, max_rows)
+    if floor > 1:
+        labels = _frequent(labels, table.column(target), target, floor)
+        if len(labels) < 2:
+            raise DataError(f"class column {target!r} has fewer than two values that stand in {floor} rows: list them by hand")
     book = Codebook(
         target,
         labels,
         tuple(features),
         max_rows=max_rows,
         missing=tuple(missing),
-        expected_rows=expected,
+        expected_rows=min(_power_of_ten(table.num_rows), max_rows),
         provenance="public frame",
     )
     return Draft(book, reasons, left_out, {name: order for name, order in dates.items() if name in left_out})
+
+
+def _power_of_ten(rows: int) -> int:
+    """Return the nearest power of ten: a draft may be sent, the exact number of rows stays at the site."""
+    return int(10 ** round(math.log10(max(rows, 1))))
+
+
+def _frequent(values: tuple[str, ...], column: Any, name: str, floor: int) -> tuple[str, ...]:
+    """Return the values that stand in at least `floor` rows."""
+    rows: Counter[str] = Counter()
+    distinct, counts = arrow_column(column, name).drop_null().value_counts().flatten()
+    for value, count in zip(distinct.to_pylist(), counts.to_pylist(), strict=True):
+        rows[plain_text(value)] += count
+    return tuple(value for value in values if rows[value] >= floor)
+
+
+def _too_few(feature: Feature, column: Any, missing: tuple[str, ...], floor: int) -> str | None:
+    """Return why a column of a site's own table has nothing to list, or None."""
+    if isinstance(feature, Categorical):
+        few = len(_frequent(feature.values, column, feature.name, floor)) < 2
+    else:
+        few = len(_numbers(column, feature.name, missing)) < 2 * floor
+    return f"too few of its values stand in {floor} rows: list them by hand if they are public" if few else None
 
 
 def _excluded(column: Any, name: str, keep: Collection[str], drop: Collection[str]) -> str | None:
@@ -344,18 +377,36 @@ def _excluded(column: Any, name: str, keep: Collection[str], drop: Collection[st
     return looks_personal(column, name)
 
 
-def _described(feature: Feature, column: Any, missing: tuple[str, ...]) -> tuple[Feature, str]:
+def _numbers(column: Any, name: str, missing: tuple[str, ...]) -> npt.NDArray[np.float64]:
+    """Return the numbers of a column, in order of size."""
+    numbers = np.asarray(arrow_column(column, name).drop_null().to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.sort(numbers[np.isfinite(numbers) & ~np.isin(numbers, list(marker_numbers(missing)))])
+
+
+def _described(feature: Feature, column: Any, missing: tuple[str, ...], bins: int | None, floor: int) -> tuple[Feature, str]:
+    """Return the feature as a draft describes it, and why. The reason goes into the file: no figure of a row stands in it."""
+    if isinstance(feature, Categorical) and floor > 1:
+        values = _frequent(feature.values, column, feature.name, floor)
+        if len(values) == feature.size:
+            return feature, f"each value stands in {floor} rows or more: add those that happen to be lacking"
+        listed = tuple(dict.fromkeys((*values, "other")))
+        made = Categorical(feature.name, listed, optional=feature.optional, other="other")
+        return made, f"values of fewer than {floor} rows count as other: add those that are public"
     if not isinstance(feature, Numeric):
         values = feature.values if isinstance(feature, Categorical) else ()
         numerals = sum(re.fullmatch(NUMBER_PATTERN, value) is not None for value in values)
         mixed = feature.size > CELLS and feature.size > numerals > feature.size / 2
         hint = ". Most are numbers: if the other texts mean no value, draft again with --missing TEXT" if mixed else ""
         return feature, f"{feature.size} values, all that the sample holds: add those that it happens to lack{hint}"
-    numbers = np.asarray(arrow_column(column, feature.name).drop_null().to_numpy(zero_copy_only=False), dtype=np.float64)
-    numbers = numbers[np.isfinite(numbers) & ~np.isin(numbers, list(marker_numbers(missing)))]
-    low, high = _outwards(float(numbers.min()), float(numbers.max()), feature.precision)
-    bounds = f"bounds rounded outwards from {numbers.min():g} to {numbers.max():g} in the sample"
+    numbers = _numbers(column, feature.name, missing)
+    within = numbers[floor - 1 : len(numbers) - floor + 1]
+    low, high = _outwards(float(within[0]), float(within[-1]), feature.precision)
+    bounds = "bounds rounded outwards from those of the sample"
+    if floor > 1:
+        bounds = f"bounds of the rows without the {floor - 1} smallest and largest, rounded outwards: write the public ones"
     known: dict[str, Any] = {"optional": feature.optional}
+    if bins is not None and bins <= Numeric(feature.name, low, max(high, low + feature.precision), feature.precision).width:
+        return Numeric(feature.name, low, high, feature.precision, bins=bins, **known), f"{bounds}; in cells as asked for"
     if low == high or (high - low) / feature.precision < CELLS:
         return Numeric(feature.name, low, max(high, low + feature.precision), feature.precision, **known), bounds
     median = float(np.median(np.abs(numbers)))
