@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from blindbayes.agent.approvals.people import Person
+from blindbayes.agent.config import Rows
 from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.store import backup as backups
 from blindbayes.agent.store.folder import SiteFolder
@@ -179,3 +184,53 @@ def test_a_backup_is_sealed_and_leaves_runs_under_way_and_tokens_out(tmp_path: P
     assert not list(back.folder.rglob("key"))
     assert {path.stat().st_mode & 0o077 for path in back.folder.rglob("*") if path.is_file()} == {0}
     assert back.audit.entries()[:-1] == home.audit.entries()[:-1]  # then `restored` there and `backed up` here
+
+
+def names_of(sealed: Path) -> set[str]:
+    with sealed.open("rb") as file:
+        file.seek(len(backups._MAGIC))
+        content = b"".join(backups._opened(file, backups._key(PHRASE, file.read(16))))
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        return set(tar.getnames())
+
+
+@pytest.mark.parametrize("source", ["visits.txt", "duckdb://{folder}/rows.duckdb", "parts", "data/visits.csv"])
+def test_a_backup_contains_no_table(tmp_path: Path, source: str) -> None:
+    """Tables of data/, the table in use wherever it lies in the folder, and tables that somebody left beside it."""
+    home = Office(tmp_path, NAMES).net.sites["north"].home
+    rows = [
+        "data/visits.csv",
+        "data/old/visits.dat",
+        "visits.txt",
+        "rows.duckdb",
+        "rows.duckdb.wal",
+        "parts/0.bin",
+        "old.CSV.gz",
+    ]
+    for name in rows:
+        (home.folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (home.folder / name).write_bytes(b"canary row")
+    for name in ("secrets/db.txt", "releases/r/classes.csv"):
+        (home.folder / name).parent.mkdir(parents=True)
+        (home.folder / name).write_bytes(b"belongs to it")
+    used = Rows(source.format(folder=home.folder))
+    home = SiteFolder(home.folder, msgspec.structs.replace(home.config, rows=used))
+    backups.backup(home, tmp_path / "b", PHRASE)
+    left = {name for name in names_of(tmp_path / "b") if name in rows}
+    assert left == (set() if source == "parts" else {"parts/0.bin"})  # an unknown ending that nobody named as a table
+    assert {"secrets/db.txt", "releases/r/classes.csv", "site.toml", "audit.log"} <= names_of(tmp_path / "b")
+
+
+def test_the_nightly_backup_of_a_service_account_goes_on_when_people_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Office(tmp_path, NAMES).net.sites["north"].home
+    home.people.add(Person("Ada", "steward", account="ada"))
+    home.people.add(Person("Bob", "analyst"), who="Ada")
+    monkeypatch.setattr("blindbayes.agent.approvals.people.account", lambda: "blindbayes")
+    backups.backup(home, tmp_path / "night", PHRASE)
+    assert home.audit.where("event", "backed up")[-1]["who"] == "blindbayes"
+    with pytest.raises(PrivacyError, match="Bob is analyst"):
+        backups.backup(home, tmp_path / "b", PHRASE, who="Bob")
+    with pytest.raises(PrivacyError, match="not in this site's"):
+        backups.acknowledge(home, "a decision is for people")

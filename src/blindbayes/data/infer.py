@@ -347,7 +347,7 @@ def _frequent(values: tuple[str, ...], column: Any, name: str, floor: int) -> tu
     rows: Counter[str] = Counter()
     distinct, counts = arrow_column(column, name).drop_null().value_counts().flatten()
     for value, count in zip(distinct.to_pylist(), counts.to_pylist(), strict=True):
-        rows[plain_text(value)] += count
+        rows[plain_text(value) or ""] += count
     return tuple(value for value in values if rows[value] >= floor)
 
 

@@ -3,6 +3,8 @@
 **Consistent.** Audit log and ledger are read while both are locked, so that no charge is missing that the log mentions.
 Journals and keys of open runs stay out: a run that went on since must not be replayed with the same coins.
 
+**Without rows.** The folder of tables, the table that `[rows]` names and every file with the ending of a table stay out.
+
 **Sealed.** A tar in pieces of one MiB, each encrypted with AES-GCM under a key that scrypt derives from the passphrase. The
 number and the end of the pieces are authenticated, so that none can be changed, dropped or moved.
 
@@ -24,9 +26,11 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
+from urllib.parse import unquote
 
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from blindbayes.agent.store.data_folder import TABLE_FILES
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.crypto.aead import TAG_BYTES, seal, unseal
 from blindbayes.crypto.coins import Coins
@@ -83,16 +87,35 @@ def _opened(file: IO[bytes], key: bytes) -> Iterator[bytes]:
         number, piece = number + 1, following
 
 
-def _belongs(path: Path, folder: Path) -> bool:
-    inner = path.relative_to(folder)
+def _row_sources(home: SiteFolder) -> list[Path]:
+    """Return the files and folders within the site's folder that hold rows."""
+    places = [home.folder / home.config.console.data]
+    if home.config.rows is not None:
+        source = home.config.rows.source.partition("#")[0]
+        scheme, separator, path = source.partition("://")
+        places += [home.folder / (unquote(path) if separator and scheme == "duckdb" else source)]
+    root = home.folder.resolve()
+    return [place for place in (each.resolve() for each in places) if root in place.parents]
+
+
+def _belongs(path: Path, home: SiteFolder, row_sources: list[Path]) -> bool:
+    inner = path.relative_to(home.folder)
     if path.is_symlink() or not path.is_file() or inner.name.startswith(".") or str(inner) in _LEFT_OUT:
+        return False
+    if any(place in (real := path.resolve(), *real.parents) for place in row_sources):
+        return False
+    ending = inner.name.lower().removesuffix(".wal").endswith(TABLE_FILES)  # DuckDB writes ahead to a file beside the table
+    if ending and inner.parts[0] not in ("releases", "secrets"):
         return False
     return inner.parts[0] != "runs" or inner.name == "outcome.json"
 
 
 def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = None) -> int:
-    """Write the folder to a new file `out`, whole or not at all. Return the number of files in it."""
-    by = home.people.require("manage", who)
+    """Write the folder to a new file `out`, whole or not at all. Return the number of files in it.
+
+    A service account needs no person: it can read all that the backup holds, and the backup is sealed. The log names it.
+    """
+    by = home.people.name_of() if who is None else home.people.require("manage", who)
     salt = Coins.system().bytes(16)
     key = _key(passphrase, salt)
     if out.exists():
@@ -117,11 +140,11 @@ def backup(home: SiteFolder, out: Path, passphrase: str, *, who: str | None = No
 
 
 def _pack(tar: tarfile.TarFile, home: SiteFolder) -> int:
-    ledger = home.ledger.path.resolve()
+    ledger, row_sources = home.ledger.path.resolve(), _row_sources(home)
     with home.audit.locked() as log, home.ledger.locked() as spent:
         count = _add(tar, "audit.log", log) + _add(tar, home.config.ledger, spent)
     for path in sorted(home.folder.rglob("*")):
-        if _belongs(path, home.folder) and path.resolve() != ledger:
+        if _belongs(path, home, row_sources) and path.resolve() != ledger:
             with contextlib.suppress(FileNotFoundError):  # a run that ended in the meantime
                 count += _add(tar, path.relative_to(home.folder).as_posix(), path.read_bytes())
                 _require_limits(count, tar.offset)

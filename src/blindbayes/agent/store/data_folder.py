@@ -26,7 +26,9 @@ from blindbayes.io.files import make_private_folder, sync
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xls", ".xlsb", ".ods")
 """Endings of tables that can be uploaded; packed ones are unpacked first, so that a small file cannot become a large one."""
 
-_CHOSEN = (*TABLES, ".gz", ".bz2", ".zst", ".xz", ".zip", ".duckdb")
+TABLE_FILES = (*TABLES, ".gz", ".bz2", ".zst", ".xz", ".zip", ".duckdb")
+"""Endings of all tables that staff can choose."""
+
 _PARQUET = (".parquet", ".pq")
 _WORKBOOKS = (".xlsx", ".xlsb", ".ods")
 _NAME = re.compile(r"[^\W_][\w .()+-]{0,119}")
@@ -73,7 +75,7 @@ class DataFolder:
 
     def require(self, name: str) -> Path:
         """Return the path of a table of the folder. Raises `ConfigError` for anything else."""
-        if not _NAME.fullmatch(name) or not name.lower().endswith(_CHOSEN):
+        if not _NAME.fullmatch(name) or not name.lower().endswith(TABLE_FILES):
             raise ConfigError("choose one of the files that the page lists")
         root = self.folder.resolve()
         path = (root / name).resolve()

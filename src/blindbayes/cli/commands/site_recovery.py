@@ -31,6 +31,9 @@ _RISK = """\
 def backup(out: Path, passphrase_file: Path, who: str | None, home: SiteFolder) -> None:
     """Write the site's folder to OUT, encrypted, without rows and unfinished runs. The agent may keep running.
 
+    A timer or job needs no --as: the log names its account. Tables are left out, those of the folder data/ too; back them up
+    where they come from.
+
     Example:
       blindbayes site backup north.backup --passphrase-file backup.pass --config north
     """
@@ -58,6 +61,8 @@ def restore(file: Path, folder: Path, passphrase_file: Path) -> None:
     home = restore(file, folder, read_passphrase(passphrase_file) or "")
     restored = home.history.behind() or {}
     click.echo(f"Restored the site as of {restored.get('of')}. Approvals are revoked; nothing runs yet.")
+    if home.config.rows is not None and "://" not in home.config.rows.source:
+        click.echo(f"A backup holds no rows: bring the table back to {home.config.rows.source}.")
     click.echo("Ask the other sites what they saw since (`blindbayes site log`), then `blindbayes site acknowledge`.")
 
 
