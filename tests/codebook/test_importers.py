@@ -475,6 +475,113 @@ def test_a_person_chooses_among_several_data_structures(tmp_path: Path) -> None:
     assert fields_of("sdmx", message, tmp_path, table="E")[0] == ["b: 1|2"]
 
 
+def numbers(format: str, fields: dict[str, str]) -> Any:
+    """A dictionary of numbers, name by label, and a class column y."""
+    if format == "redcap":
+        rows = [f"{name},f,,text,{label},,,integer,0,9,,,,,,,," for name, label in fields.items()]
+        return HEAD.replace("id,f", "record,f") + "\n".join([*rows, "y,f,,yesno,Y,,,,,,,,,,,,,"]) + "\n"
+    if format == "frictionless":
+        rules = {"type": "integer", "constraints": {"minimum": 0, "maximum": 9}}
+        return {"fields": [*({"name": name, "title": label, **rules} for name, label in fields.items()), LABELLED]}
+    if format == "csvw":
+        kind = {"base": "integer", "minimum": 0, "maximum": 9}
+        listed = [{"titles": name, "dc:description": label, "datatype": kind} for name, label in fields.items()]
+        return {"tableSchema": {"columns": [*listed, {"name": "y", "datatype": "boolean"}]}}
+    if format == "ddi":
+        form = "<valrng><range min='0' max='9' UNITS='INT'/></valrng><varFormat type='numeric'/>"
+        listed = [f"<var name='{name}'><labl>{label}</labl>{form}</var>" for name, label in fields.items()]
+        codes = "<catgry><catValu>1</catValu></catgry><catgry><catValu>2</catValu></catgry>"
+        return f"<codeBook><dataDscr>{''.join(listed)}<var name='y'>{codes}</var></dataDscr></codeBook>"
+    form = {"format": {"dataType": "Integer", "minValue": 0, "maxValue": 9}}
+    listed = [{"id": name, "localRepresentation": form} for name in fields]
+    listed.append({"id": "y", "localRepresentation": {"enumeration": "urn=X:L(1.0)"}})
+    parts = {"dataStructureComponents": {"dimensionList": {"dimensions": listed}}}
+    lists = {"id": "L", "agencyID": "X", "codes": [{"id": "1"}, {"id": "2"}]}
+    return {"data": {"codelists": [lists], "dataStructures": [{"id": "d", **parts}]}}
+
+
+@pytest.mark.parametrize("format", ["redcap", "frictionless", "csvw", "ddi", "sdmx"])
+def test_a_number_that_reads_like_an_identifier_stays_out(format: str, tmp_path: Path) -> None:
+    """Dictionaries mark few identifiers: IPUMS describes CASEID and SERIAL as plain numbers."""
+    named = dict.fromkeys(("id", "caseid", "patient_id", "id_hogar", "mrn", "account_no"), "")
+    labelled = {
+        "ident": "Identifier",
+        "hld": "Household id",
+        "v1": "Personen-ID",
+        "ser": "Household serial number",
+        "cps": "CPSID (person record)",
+    }
+    taken = {"covid": "Covid test", "paid": "Amount paid", "rooms": "Number of rooms", "size": "Household number of persons"}
+    fields = {**named, **(labelled if format != "sdmx" else {}), **taken}
+    features, left_out = fields_of(format, numbers(format, fields), tmp_path)
+    assert [each.partition("?")[0].partition(":")[0] for each in features] == list(taken)
+    assert {name for name, why in left_out.items() if "identifier" in why} == {*fields} - {*taken} | {
+        *(["record"] if format == "redcap" else [])
+    }
+    kept = fields_of(format, numbers(format, fields), tmp_path, keep=["id"], bounds={"mrn": (0, 5)})[0]
+    assert kept[0].endswith(": 0..9 by 1")
+    assert any(each.startswith("mrn") and ": 0..5 " in each for each in kept)
+
+
+def test_what_a_person_calls_a_feature_is_no_guess(tmp_path: Path) -> None:
+    """In a dictionary of our own, and in an exported codebook, somebody has said that the column is a number."""
+    book = Codebook("y", ("a", "b"), (Numeric("id", 0, 9), Numeric("n", 0, 9, description="Serial number")))
+    for format in EXPORTS:
+        assert again(book, format, tmp_path) == book
+    (tmp_path / "d.csv").write_text("name,kind,values,low,high\ny,categorical,a|b,,\nid,numeric,,0,9\n")
+    assert import_codebook("dictionary", tmp_path / "d.csv", {"target": "y"}).codebook.names == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("inner", "flag"),
+    [
+        ('<valrng><range min="9.30292564259874" max="500"/></valrng>', "--bound X=LOW:500"),
+        ('<valrng><range min="0" max="31"/></valrng><sumStat type="max"> 31.0 </sumStat>', "--bound X=0:HIGH"),
+        ('<valrng><range min="18" max="97"/></valrng><sumStat type="min">18</sumStat><sumStat type="max">97</sumStat>',
+         "--bound X=LOW:HIGH"),
+    ],
+)  # fmt: skip
+def test_a_valid_range_counted_from_rows_is_asked_for(inner: str, flag: str) -> None:
+    """Exports of statistics offices write the smallest and largest value of the file into valrng."""
+    form = '<varFormat type="numeric"/>'
+    text = f'<codeBook><dataDscr><var name="X" dcml="0">{inner}{form}</var><var name="y"><catgry><catValu>1</catValu></catgry>'
+    with pytest.raises(OpenQuestions, match="repeats a value counted from the rows") as problem:
+        import_codebook("ddi", (text + "</var></dataDscr></codeBook>").encode(), {"target": "y"})
+    assert [question.flag for question in problem.value.questions] == [flag]
+    assert "9.3" not in str(problem.value)
+
+
+def test_a_declared_range_beside_statistics_of_other_values_is_taken() -> None:
+    inner = '<valrng><range min="0" max="120"/></valrng><sumStat type="min">18</sumStat><sumStat type="max">.</sumStat>'
+    text = f'<codeBook><dataDscr><var name="X" dcml="0">{inner}</var><var name="y"><catgry><catValu>1</catValu></catgry>'
+    book = import_codebook("ddi", (text + "</var></dataDscr></codeBook>").encode(), {"target": "y"}).codebook
+    assert [line(feature) for feature in book.features] == ["X?: 0..120 by 1"]
+
+
+def test_a_question_about_a_number_names_the_codes_that_its_dictionary_labels() -> None:
+    codes = "".join(
+        f"<catgry><catValu>{code}</catValu><labl>{label}</labl></catgry>" for code, label in [(98, "98+"), (99, "NIU")]
+    )
+    text = f'<codeBook><dataDscr><var name="AGE" intrvl="contin">{codes}</var></dataDscr></codeBook>'
+    with pytest.raises(OpenQuestions, match=r"labels the codes 98 \(98\+\), 99 \(NIU\): --values"):
+        import_codebook("ddi", text.encode())
+
+
+def test_choices_of_older_redcap_exports_are_separated_by_a_backslash_and_n() -> None:
+    row = r'y,f,,radio,Y,"1, Yes, at once \n 0, No",,,,,,,,,,,,'
+    made = import_codebook("redcap", f"{HEAD}{row}\nx,f,,yesno,X,,,,,,,,,,,,,\n".encode(), {"target": "y"})
+    assert made.codebook.classes == ("1", "0")
+
+
+def test_a_csvw_column_of_a_blank_title_has_its_name_and_the_subject_of_rows_is_a_key(tmp_path: Path) -> None:
+    kind = {"base": "integer", "minimum": 0, "maximum": 9}
+    columns = [{"name": name, "titles": " ", "datatype": kind} for name in ("tree", "height")]
+    schema = {"columns": [*columns, {"name": "y", "datatype": "boolean"}], "aboutUrl": "http://example.org/tree#{tree}"}
+    assert fields_of("csvw", {"tableSchema": schema}, tmp_path)[0] == ["height?: 0..9 by 1"]
+    schema["aboutUrl"] = "http://example.org/{tree}/{height}"  # rows of a table of cells
+    assert len(fields_of("csvw", {"tableSchema": schema}, tmp_path)[0]) == 2
+
+
 BOMB = """<!DOCTYPE codeBook [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>
 <codeBook><dataDscr><var name="&b;"/></dataDscr></codeBook>"""
 FILE = """<!DOCTYPE codeBook [<!ENTITY x SYSTEM "file:///etc/hostname">]>
@@ -565,6 +672,24 @@ def test_labels_of_spss_and_stata_files_become_a_codebook(
     for format in EXPORTS:
         assert again(made.codebook, format, tmp_path).sha256 == made.codebook.sha256
     assert "secret" not in made.codebook.to_toml()
+
+
+def test_extended_missing_values_of_stata_and_labelled_scales_of_spss_are_followed(tmp_path: Path) -> None:
+    """Stata writes .a to .z into a text file; SPSS calls a labelled number a scale unless somebody says otherwise."""
+    pyreadstat = pytest.importorskip("pyreadstat", reason="the spss extra is not installed")
+    import pandas as pd
+
+    frame = pd.DataFrame({"ill": [1, 2], "dose": [1, 2]})
+    labels = {"ill": {1: "yes", 2: "no"}, "dose": {9: "nine or more", "a": "refused", "z": "not asked"}}
+    pyreadstat.write_dta(frame, tmp_path / "a.dta", variable_value_labels=labels, missing_user_values={"dose": ["a", "z"]})
+    made = import_codebook("spss", tmp_path / "a.dta", {"target": "ill", "bounds": {"dose": (0, 9)}})
+    assert made.codebook.feature("dose").missing == (".a", ".z")
+    listed = import_codebook("spss", tmp_path / "a.dta", {"target": "ill", "values": {"dose": ["1", "2", "9"]}}).codebook
+    assert line(listed.features[0]) == "dose?: 1|2|9 except .a|.z"
+    pyreadstat.write_sav(frame, tmp_path / "a.sav", variable_value_labels={"ill": {1: "yes", 2: "no"}, "dose": {1: "low"}},
+        variable_measure={"dose": "scale"})  # fmt: skip
+    with pytest.raises(OpenQuestions, match=r"labels the codes 1 \(low\)"):
+        import_codebook("spss", tmp_path / "a.sav", {"target": "ill"})
 
 
 def test_open_ranges_of_missing_values_leave_a_column_out(tmp_path: Path) -> None:

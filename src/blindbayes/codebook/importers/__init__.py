@@ -16,7 +16,7 @@ from typing import Any
 
 from blindbayes.codebook.codebook import Codebook, Origin
 from blindbayes.codebook.importers import csvw, ddi, frictionless, plain, redcap, sdmx, spss
-from blindbayes.codebook.importers.neutral import MAX_FILE, Choose, Dictionary, File
+from blindbayes.codebook.importers.neutral import MAX_FILE, Choose, Dictionary, File, without_identifiers
 from blindbayes.codebook.importers.questions import (
     Answers,
     Imported,
@@ -80,6 +80,8 @@ def import_codebook(format: str, source: Any, answers: Answers | Mapping[str, An
     else:
         text = raw.removeprefix(codecs.BOM_UTF8)
         dictionary = reader(File(what, text, given.get("table"), given.get("columns") or {}))
+    if format != "dictionary":  # there a person has said of each column what it is
+        dictionary = without_identifiers(dictionary)
     return imported(dictionary, given, Origin(format, dictionary.specification, hashlib.sha256(raw).hexdigest()))
 
 

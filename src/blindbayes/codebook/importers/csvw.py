@@ -41,6 +41,7 @@ _DATES = ("date", "dateTime", "datetime", "dateTimeStamp", "time", "duration", "
 _INHERITED = ("datatype", "null", "required", "separator", "default")
 _KEYS = ("keyValues", "publicKeys", "publicKeyValues")  # of CSVW-SAFE, the present term first
 _LITERAL = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
+_VARIABLE = re.compile(r"\{[#/.?&+;]?([^{}*:,]{1,256})[^{}]{0,256}\}")  # of a URI template
 _LOW = {"minimum": 0, "minInclusive": 0, "minExclusive": 1}
 _HIGH = {"maximum": 0, "maxInclusive": 0, "maxExclusive": -1}
 
@@ -59,7 +60,8 @@ def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
     inherited = {key: level[key] for level in (document, table, schema) for key in _INHERITED if key in level}
     keys = schema.get("primaryKey") or []
     named = [keys] if isinstance(keys, str) else keys if isinstance(keys, list) else []
-    keys = {unquote(key) for key in (*named, _fact(table, "privacyUnit")) if isinstance(key, str)}  # titles are quoted in names
+    subjects = [_subject(level) for level in (document, table, schema)]
+    keys = {unquote(key) for key in (*named, *subjects, _fact(table, "privacyUnit")) if isinstance(key, str)}  # as in names
     columns = [_column(each, at, inherited, keys, file) for at, each in enumerate(schema["columns"])]
     own = _own(table, file, "table")
     book: dict[str, Any] = dict(own)
@@ -81,6 +83,13 @@ def _table(document: Mapping[str, Any], file: File) -> Mapping[str, Any]:
     return chosen
 
 
+def _subject(level: Mapping[str, Any]) -> str | None:
+    """Return the column whose value alone says what a row is about, by the template of `aboutUrl`."""
+    about = level.get("aboutUrl")
+    variables = _VARIABLE.findall(about) if isinstance(about, str) else []
+    return variables[0] if len(variables) == 1 else None
+
+
 def _fact(item: Mapping[str, Any], name: str) -> Any:
     """Return a CSVW-SAFE property, which may be written with any prefix."""
     return next((value for key, value in item.items() if key == name or key.endswith(f":{name}")), None)
@@ -96,7 +105,7 @@ def _heading(column: Mapping[str, Any]) -> str | None:
         titles = next(iter(titles.values()), None)
     if isinstance(titles, list):
         titles = next(iter(titles), None)
-    name = titles if isinstance(titles, str) and titles else column.get("name")
+    name = titles if isinstance(titles, str) and titles.strip() else column.get("name")
     return name if isinstance(name, str) and name else None
 
 

@@ -1,11 +1,13 @@
 """DDI-Codebook 2.5 (and other 2.x): the variables of `dataDscr`.
 
 Only what was declared is read: categories, valid and invalid ranges, format, unit. Summary statistics (`sumStat`, `catStat`)
-are counted from rows, and their minima and maxima are records; they are never used.
+are counted from rows, and their minima and maxima are records; they are never used. Some archives write these into the valid
+range too: a bound that a statistic repeats, or that has more decimals than the variable, is asked for instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from blindbayes.codebook.importers.neutral import (
@@ -25,6 +27,7 @@ from blindbayes.codebook.importers.neutral import (
 from blindbayes.io.untrusted import Element, read_xml
 
 SPECIFICATION = "DDI-Codebook 2.5"
+_FINEST = 1e-6  # finest step of a bound that people declare
 
 
 def read(file: File) -> Dictionary:
@@ -69,11 +72,12 @@ def _column(variable: Element, file: File) -> Column:
         return excluded(name, "dates: a map derives features from them ([rows.map])", **shared)
     if made["values"] and facts.get("intrvl", "discrete") != "contin" and kind != "numeric":
         return Column(name, **made, **shared)
-    bounds, step = _range(variable, file, where), _step(variable, file, where)
+    step = _step(variable, file, where)
+    bounds = _range(variable, file, where, step)
     says_number = form is not None or bounds or step is not None or kind == "numeric" or facts.get("intrvl") == "contin"
     if style.get("type", "numeric") == "character" or kind in ("text", "other") or not says_number:
         return excluded(name, "free text: no category is listed, and nothing says that it is a number", **shared)
-    return Column(name, "number", **bounds, precision=step, **shared)
+    return Column(name, "number", **bounds, precision=step, labels=made["labels"], **shared)
 
 
 def _codes(variable: Element, file: File, where: str) -> tuple[list[tuple[str, str]], list[str]]:
@@ -116,14 +120,29 @@ def _invalid(variable: Element, file: File, where: str) -> tuple[list[str], bool
     return values, is_listed
 
 
-def _range(variable: Element, file: File, where: str) -> dict[str, Any]:
+def _range(variable: Element, file: File, where: str, step: float | None) -> dict[str, Any]:
+    """Return the declared bounds, and a note if others look counted from rows."""
     spans = variable.all("valrng", "range")
-    bounds = {}
+    bounds: dict[str, Any] = {}
     for side, inner, outer, pick in (("low", "min", "minExclusive", min), ("high", "max", "maxExclusive", max)):
         ends = [span.attributes.get(inner, span.attributes.get(outer)) for span in spans]
         if ends and None not in ends:
-            bounds[side] = pick(number(end, file, f"{where}, valrng") for end in ends)
+            bound = pick(number(end, file, f"{where}, valrng") for end in ends)
+            if _is_counted(variable, inner, bound, step):
+                bounds["note"] = "Its valid range repeats a value counted from the rows, which is not used."
+            else:
+                bounds[side] = bound
     return bounds
+
+
+def _is_counted(variable: Element, end: str, bound: float, step: float | None) -> bool:
+    """Return True if a bound is the smallest or largest value of the rows."""
+    for statistic in variable.all("sumStat"):
+        if statistic.attributes.get("type") == end:
+            with contextlib.suppress(ValueError):  # "." for none
+                return float(statistic.text) == bound
+    steps = bound / (step or _FINEST)
+    return abs(steps - round(steps)) > 1e-6 * max(1.0, abs(steps) * 1e-6)
 
 
 def _step(variable: Element, file: File, where: str) -> float | None:

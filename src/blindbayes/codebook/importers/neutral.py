@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from blindbayes.codebook.features import MAX_NAME_LENGTH, finite
@@ -17,6 +17,15 @@ MAX_FILE = 64 << 20  # DDI files of large surveys
 MAX_LISTED = 100  # values of an invalid range, as markers
 MAX_MARKERS = 1000  # of missing values of a column; a table may have the same for all of its columns
 _TAGS = re.compile(r"<[^<>]{0,1000}>")
+_PERSON = "case|record|patient|person|personal|subject|respondent|participant|household|member|customer|account|client"
+_ID_NAME = re.compile(
+    r"(?:.*[_. -])?(?i:id|ids|uid|uuid|guid|mrn|ssn|ident|identifier)|(?i:id)[_. -].*|.*[a-z]I[dD]"
+    rf"|(?i:caseid|hhid|persid|recid|respid|hldid|serial)|(?i:{_PERSON})[_. -]?(?i:no|nr|num|number)"
+)
+_ID_LABEL = re.compile(
+    r"\bID\b|(?i:\b(?:identifier|serial (?:number|no|nr)"
+    rf"|(?:{_PERSON}|study|identification) (?:id|code|no|nr|number|record))\b(?! of\b))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,7 @@ class Column:
     unit: str = ""
     description: str = ""
     why: str = ""
+    note: str = ""  # a sentence for the question about the bounds of a number
     where: str = ""  # place in the file, for errors
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -141,6 +151,22 @@ def markers(texts: Iterable[str], file: File, where: str) -> tuple[str, ...]:
 
 def excluded(name: str, why: str, **fields: Any) -> Column:
     return Column(name, "excluded", why=why, **fields)
+
+
+def without_identifiers(dictionary: Dictionary) -> Dictionary:
+    """Leave out numbers whose name or label reads like an identifier: dictionaries mark few of them as such."""
+    if dictionary.is_codebook:
+        return dictionary
+    why = "its name or label reads like an identifier"
+    return replace(
+        dictionary,
+        columns=tuple(
+            replace(column, kind="excluded", why=why)
+            if column.kind == "number" and (_ID_NAME.fullmatch(column.name) or _ID_LABEL.search(column.description))
+            else column
+            for column in dictionary.columns
+        ),
+    )
 
 
 def distinct(columns: Iterable[Column], file: File) -> tuple[Column, ...]:

@@ -18,6 +18,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import convert, shown
 
 MAX_ANSWERS = 20_000  # characters
+_SHOWN_CODES = 10  # labelled codes of a number, in a question
 _STEPS = 1000  # grid steps of a number whose precision is not stated, at least
 
 
@@ -232,11 +233,23 @@ def _open(column: Column) -> list[Question]:
     if column.kind == "number" and (column.low is None or column.high is None):
         known = f" It says {'low' if column.high is None else 'high'} {_plain(column)}." if _plain(column) else ""
         bound = f"{'LOW' if column.low is None else f'{column.low:g}'}:{'HIGH' if column.high is None else f'{column.high:g}'}"
-        text = f"{column.name!r} is a number: between which public bounds, low and high, does it lie?{known}"
+        text = f"{column.name!r} is a number: between which public bounds, low and high, does it lie?{known}{_remarks(column)}"
         return [Question(text, _flag("bound", column.name, bound))]
     if column.kind == "categories" and not column.values and not column.more.get("values"):
         return [Question(f"{column.name!r} has categories: which?", _flag("values", column.name, "A|B"))]
     return []
+
+
+def _remarks(column: Column) -> str:
+    """Return what a person should know before giving bounds: the codes that the dictionary labels, and its own note."""
+    listed = [f"{code} ({label})" for code, label in list(column.labels.items())[:_SHOWN_CODES]]
+    more = ", ..." * (len(column.labels) > _SHOWN_CODES)
+    codes = (
+        f" It labels the codes {', '.join(listed)}{more}: --values makes categories of them, --missing 9 says that 9 is none."
+        if listed
+        else ""
+    )
+    return codes + (f" {column.note}" if column.note else "")
 
 
 def _plain(column: Column) -> str:

@@ -119,7 +119,7 @@ def _bound(text: str, file: File, where: str, *, comma: bool) -> float | None:
 
 
 def _choices(text: str, file: File, where: str) -> Iterator[tuple[str, str]]:
-    for part in text.split("|"):
+    for part in text.split("|" if "|" in text else "\\n"):  # older exports write a backslash and n
         code, comma, label = part.partition(",")
         if not code.strip() or not comma:
             raise file.problem(f"{where}, choices", "a choice is a code, a comma and a label; choices are separated by |")

@@ -71,6 +71,7 @@ def _column(facts: _Facts, file: File) -> Column:
     missing, is_listed = _missing(facts)
     absent = [code for code, _ in facts.labels if isinstance(code, str) and re.fullmatch("[a-z]", code) and form[:1] == "%"]
     pairs = [(str(plain(code)).strip(), label) for code, label in facts.labels if code not in absent]
+    missing += [f".{code}" for code in absent]  # as Stata writes its extended missing values into a text file
     shared: dict[str, Any] = {"missing": tuple(missing), "description": facts.label, "where": where}
     made = categories(pair for pair in pairs if pair[0] not in missing)
     if not is_listed:
@@ -83,7 +84,7 @@ def _column(facts: _Facts, file: File) -> Column:
         return excluded(name, "free text: it has no value labels", **shared)
     digits = _DECIMALS.match(form) if not form.endswith("g") else None  # Stata's general format says nothing of decimals
     step = 1.0 if facts.type in ("int8", "int16", "int32") else 10.0 ** -min(9, int(digits[1])) if digits else None
-    return Column(name, "number", precision=step, **shared)
+    return Column(name, "number", precision=step, labels=made["labels"], **shared)
 
 
 def _missing(facts: _Facts) -> tuple[list[str], bool]:
@@ -92,7 +93,7 @@ def _missing(facts: _Facts) -> tuple[list[str], bool]:
     is_listed = True
     for low, high in facts.missing:
         if isinstance(low, str) or isinstance(high, str) or low == high:
-            markers.append(str(plain(low)))
+            markers.append(str(plain(low)).strip())
             continue
         listed = markers_of(float(low), float(high))
         markers += listed or ()
