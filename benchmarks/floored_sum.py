@@ -6,6 +6,7 @@ python benchmarks/floored_sum.py --data folder   # with adult.csv; Car and Mushr
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -21,8 +22,11 @@ from blindbayes.protocols import memory, registry
 from blindbayes.protocols.floored_sum.roles import FlooredSetup, role
 from blindbayes.protocols.registry import SumSetup
 from blindbayes.statistics import Layout, Statistics
-from blindbayes.statistics.floor import floored, impute
+from blindbayes.statistics.floor import impute
 from blindbayes_papers.datasets import load_dataset
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.floors import floored
 
 NAMES = ("north", "south", "west")
 FEATURES = (
