@@ -19,6 +19,7 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 # Tens of seconds even when short: `make bench` runs them.
 LONG = {"chain_sum", "column_sites", "columns", "counting", "courier", "dp_accuracy", "large", "many_sites", "oblivious_sum"}
 LONG |= {"joined_sums", "private_accuracy", "slow_link"}
+ELSEWHERE = {"guard", "protocol_costs"}  # `make test` runs the one by itself, and test_protocol_costs the other
 MACHINE = subprocess.run(
     [sys.executable, "-c", "from _measured import machine; print(machine())"],
     cwd=FOLDER,
@@ -34,7 +35,7 @@ ASKED = {**os.environ, **({} if kernels.available() else {"BLINDBAYES_KERNELS": 
     [
         pytest.param(path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
         for path in sorted(FOLDER.glob("*.py"))
-        if not path.stem.startswith("_") and path.stem != "guard"  # `make test` runs it by itself
+        if not path.stem.startswith("_") and path.stem not in ELSEWHERE
     ],
 )
 def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path) -> None:
@@ -62,14 +63,15 @@ def slower(model, X, y=None):  # half of the rows once more
         fit(NaiveBayes(model.codebook), X[: len(X) // 2], y[: len(y) // 2])
     return fit(model, X, y)
 NaiveBayes.fit = slower if sys.argv.pop() == "planted" else fit
+guard.ATTEMPTS = int(sys.argv.pop())
 guard.main()
 """
 
 
-def guarded(stored: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def guarded(stored: Path, attempts: int, version: str) -> subprocess.CompletedProcess[str]:
     """The guard of a fit from an array, against costs that are this machine's own."""
     environment = {**ASKED, "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-c", PLANTED, "array", "--quick", "--against", str(stored), *words]
+    command = [sys.executable, "-c", PLANTED, "array", "--quick", "--against", str(stored), str(attempts), version]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
 
 
@@ -78,13 +80,13 @@ def test_the_guard_fails_on_a_planted_regression_and_passes_without(tmp_path: Pa
     stored = tmp_path / "stored.json"
     low = {"machine": MACHINE, "costs": {"array": {"cpu": 1e-9, "calls": 1, "bytes": 0}}}
     stored.write_text(json.dumps(low))
-    first = guarded(stored, "plain")
+    first = guarded(stored, 2, "plain")
     assert first.returncode == 1, first.stderr
     own = re.search(r"array, cpu ([0-9.,]+) .*calls ([0-9,]+) ", first.stdout)
     assert own is not None, first.stdout
     low["costs"]["array"] = {"cpu": float(own[1]), "calls": int(own[2].replace(",", "")), "bytes": 0}  # type: ignore[index]
     stored.write_text(json.dumps(low))
-    plain, planted = guarded(stored, "plain"), guarded(stored, "planted")
+    plain, planted = guarded(stored, 8, "plain"), guarded(stored, 2, "planted")
     assert plain.returncode == 0, plain.stdout + plain.stderr
     assert planted.returncode == 1, planted.stdout
     assert "array: cpu" in planted.stderr

@@ -28,7 +28,10 @@ def costs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         monkeypatch.setattr(sys, "argv", ["protocol_costs.py", "--json", "--quick", *arguments])
         protocol_costs.main()
         found: Measured = {}
-        for line in json.loads(capsys.readouterr().out)["measured"]:
+        lines = json.loads(capsys.readouterr().out)["measured"]
+        protocol_costs.show(lines, 200)  # as it prints without --json
+        assert len(capsys.readouterr().out.splitlines()) == 2 + len(lines)
+        for line in lines:
             found.setdefault(line["protocol"], []).append(line)
         return found
 
