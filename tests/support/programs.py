@@ -33,15 +33,15 @@ def refuse(reason: str) -> None:
     pytest.skip(reason)
 
 
-def find(look: Callable[[], Found | None], package: str) -> Found | None:
-    """What `look` finds, if need be after the package was installed; of several test processes one does it."""
+def find(look: Callable[[], Found | None], *packages: str) -> Found | None:
+    """What `look` finds, if need be after the packages were installed; of several test processes one does it."""
     if (found := look()) is not None or not IN_CI or os.geteuid() != 0 or shutil.which("apt-get") is None:
         return found
     with (Path(tempfile.gettempdir()) / "blindbayes-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (found := look()) is None:
             environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
+            for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
                 line = ["apt-get", "-o", "DPkg::Lock::Timeout=200", *command]
                 subprocess.run(line, check=False, capture_output=True, timeout=300, env=environment)
             found = look()

@@ -23,12 +23,10 @@ def find_rscript() -> str:
         path = shutil.which("Rscript")
         return path if path is not None and subprocess.run([path, "-e", asked], check=False).returncode == 0 else None
 
-    program = None
-    for library in LIBRARIES:
-        program = programs.find(look, f"r-cran-{library}")
+    packages = [f"r-cran-{library}" for library in LIBRARIES]
+    program = programs.find(look, *packages)
     if program is None:
-        packages = " ".join(f"r-cran-{library}" for library in LIBRARIES)
-        programs.refuse(f"R with {', '.join(LIBRARIES)} is not installed: apt-get install {packages}")
+        programs.refuse(f"R with {', '.join(LIBRARIES)} is not installed: apt-get install {' '.join(packages)}")
         raise AssertionError
     return program
 
