@@ -175,7 +175,7 @@ def test_from_init_to_a_file_of_classes(serving: Path, split: Split, capsys: pyt
     assert call("study", "run", study, "--config", serving / "hospital", "--json") == 0
     model = answer(capsys)["run"]
     text = ""
-    for _ in range(200):  # the other site may take a moment longer
+    for _ in range(2000):  # the other site may take a moment longer
         assert call("site", "shares", "--config", serving / "insurer") == 0
         if "No shares" not in (text := capsys.readouterr().out):
             break

@@ -70,7 +70,7 @@ def trained(net: Loopback, split: Split) -> tuple[StudyFile, str]:
     return study, Path(ended["hospital"]["release"]).name
 
 
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()

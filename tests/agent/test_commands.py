@@ -189,7 +189,7 @@ def test_from_init_to_release(serving: Path, capsys: pytest.CaptureFixture[str])
     assert call("study", "run", study, "--config", serving / "north", "--json") == 4  # approved for one run
     assert "used up: `blindbayes site status` shows" in answer(capsys)["message"]
     for name in NAMES:
-        for _ in range(200):  # north's command does not wait for the others to write their releases
+        for _ in range(1200):  # north's command does not wait for the others to write their releases
             events = [json.loads(line) for line in (serving / f"{name}.err").read_text().splitlines()]  # JSON lines alone
             mine = [event["event"] for event in events if event.get("run") == ended["run"]]
             if mine[-1:] == ["run_done"]:

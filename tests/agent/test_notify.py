@@ -28,11 +28,10 @@ WAITING = Waiting.make("south", "study", "Read\nmission \x1b[31m", "north", "htt
 
 
 def until(condition: Callable[[], Any]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
-    pytest.fail("it did not happen")
 
 
 class Hook:
@@ -101,10 +100,9 @@ def test_a_failure_is_tried_three_times_logged_once_and_blocks_nobody(
     until(lambda: notifier._queue.empty() and "notification_failed" in caplog.text)
     notifier.close(5)
     assert caplog.text.count("notification_failed") == 1
-    begun = time.monotonic()
-    for _ in range(1000):  # more than the queue holds
+    for _ in range(1000):  # more than the queue holds: a call that waited for room would never return
         notifier.notify(WAITING)
-    assert time.monotonic() - begun < 5
+    assert len(hook.requests) == 9
 
 
 def test_a_certificate_that_nobody_vouches_for_gets_no_message(
@@ -221,4 +219,4 @@ def test_an_invitation_notifies_staff_and_a_dead_webhook_delays_no_run(tmp_path:
             assert {run.state for run in (await office.run(study)).values()} == {"done"}
         assert len(hook.requests) == 1
 
-    bounded(test)
+    bounded(test, wall=True)  # the webhook answers in threads of its own

@@ -48,7 +48,7 @@ def all_running(net: Loopback) -> Iterator[None]:
             site.wait_ready(60)
 
 
-def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()
@@ -190,7 +190,7 @@ def test_sigstop_of_each_site_is_named(net: Loopback, victim: str) -> None:
 
 
 def test_sigstop_is_named_within_the_deadline_and_sigcont_hurts_nobody(net: Loopback) -> None:
-    study = study_of(net, deadlines=Deadlines(step=5, join=60, run=90), title="stopped")
+    study = study_of(net, deadlines=Deadlines(step=5, join=60, run=900), title="stopped")
     run_id = begin_and_freeze(net, study, "west", needed=True)
     begun = time.monotonic()
     for name in ("north", "south"):
@@ -198,7 +198,7 @@ def test_sigstop_is_named_within_the_deadline_and_sigcont_hurts_nobody(net: Loop
         assert ended["error"] == "PeerLost"
         assert ended["party"] == "west"
         assert ended["exit_code"] == 8
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 120  # by the step's deadline, not the run's
     net.sites["west"].kill(signal.SIGCONT)
     ended = until(lambda: net.sites["west"].home.runs.outcome(run_id))
     assert ended["state"] == "failed"
@@ -206,7 +206,7 @@ def test_sigstop_is_named_within_the_deadline_and_sigcont_hurts_nobody(net: Loop
 
 
 def test_a_disk_that_fills_up_ends_in_a_typed_error_everywhere(net: Loopback) -> None:
-    study = study_of(net, deadlines=Deadlines(step=5, join=60, run=90), title="full")
+    study = study_of(net, deadlines=Deadlines(step=5, join=600, run=900), title="full")
     run_id = begin_and_freeze(net, study, "west", needed=True)
     south = net.sites["south"]
     assert south.process is not None
@@ -223,7 +223,7 @@ def test_a_disk_that_fills_up_ends_in_a_typed_error_everywhere(net: Loopback) ->
     begun, north = time.monotonic(), net.sites["north"].operator
     told = north.follow(north.call("GET", f"/runs/{run['run']}"))
     assert (told["error"], told["party"]) == ("PeerLost", "south")
-    assert time.monotonic() - begun < 30  # the others were told; once they waited for the deadline of joining
+    assert time.monotonic() - begun < 300  # the others were told; once they waited for the deadline of joining
     south.kill(signal.SIGKILL)  # the limit goes with the process
     south.start()
     net.follow(run["run"])
@@ -353,6 +353,6 @@ def test_a_site_with_other_keys_is_nobody(net: Loopback) -> None:
         return Ears.heard
 
     assert not asyncio.run(knock())
-    study = study_of(net, deadlines=Deadlines(step=4, join=4, run=20), title="stranger")
+    study = study_of(net, deadlines=Deadlines(step=15, join=15, run=60), title="stranger")
     ended = net.sites["north"].operator.follow(net.sites["north"].operator.call("POST", "/runs", {"study": study.sha256}))
     assert (ended["error"], ended["party"]) == ("PeerLost", "west")

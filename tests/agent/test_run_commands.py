@@ -37,7 +37,7 @@ def said(*words: str, code: int = 0) -> str:
 
 
 def test_a_second_year_is_said_before_and_after(net: Loopback, tmp_path: Path) -> None:
-    limits = {"deadlines": Deadlines(step=40, join=60, run=120), "limits": Limits(quorum=3)}
+    limits = {"deadlines": Deadlines(step=40, join=600, run=900), "limits": Limits(quorum=3)}
     study = net.make_study(BOOK, title="yearly", **limits)
     path = tmp_path / "study.toml"
     path.write_text(study.to_toml())
@@ -62,7 +62,7 @@ def test_a_second_year_is_said_before_and_after(net: Loopback, tmp_path: Path) -
     begun = time.monotonic()
     error = said("study", "run", str(path), "--config", homes["north"], code=1)
     assert "used up at" in error
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 300  # long before the deadline of joining
     logged = said("site", "log", "--config", homes["north"])
     assert "who=Ada" in logged
 
@@ -92,7 +92,7 @@ def test_a_run_is_stopped_from_the_command_line_and_a_refusal_is_read_at_the_oth
     assert "the run was stopped at south" in " ".join(error.split())
     assert json.loads(said("site", "runs", "--json", "--config", homes["south"]))[0]["stopped_by"] == "Ben"
     net.sites["west"].start(timeout=60)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not net.sites["north"].operator.call("GET", "/status")["peers"]["west"]:  # else south's word of it may come first
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -103,7 +103,7 @@ def test_a_run_is_stopped_from_the_command_line_and_a_refusal_is_read_at_the_oth
     text = (site.folder / "site.toml").read_text()
     (site.folder / "site.toml").write_text(text.replace("min_rows = 10", "min_rows = 11"))
     said("site", "reload", "--config", homes["north"])
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not any("min_rows = 11" in entry["changed"] for entry in site.audit.where("event", "policy")):
         assert time.monotonic() < end
         time.sleep(0.1)

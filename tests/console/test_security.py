@@ -27,6 +27,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.io.chain import GENESIS
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.consoles import NAMES, Consoles, csrf_of
+from support.engines import until
 from support.sites import BOOK, CANARY
 
 QUICK = Deadlines(step=20, join=20, run=35)
@@ -319,11 +320,7 @@ def test_fifty_browsers_watch_one_page_and_it_is_rendered_once_for_all(tmp_path:
         assert len(heads) == 50
         assert all(b"200 OK" in head for head in heads)
         assert len(rendered) <= took / 0.4 + 2  # not fifty times as many
-        for _ in range(100):
-            if not port._pages.live._watching:
-                break
-            time.sleep(0.1)
-        assert port._pages.live._watching == {}  # who went is forgotten
+        until("who went is forgotten", lambda: not port._pages.live._watching, 120)
 
 
 def test_many_changes_before_fifty_browsers_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:

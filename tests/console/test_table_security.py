@@ -8,7 +8,6 @@ import http.client
 import io
 import os
 import re
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,6 +33,7 @@ from blindbayes.crypto.passwords import hash_password
 from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.consoles import NAMES, Answer, Consoles
+from support.engines import until
 from support.postgres import Unavailable, postgres_server
 from support.sites import BOOK
 
@@ -203,16 +203,9 @@ def test_an_upload_that_breaks_off_or_was_killed_leaves_no_draft(office: Console
     for name, value in {**given, "Content-Length": "9999999"}.items():
         connection.putheader(name, value)
     connection.endheaders(truncated)
-    for _ in range(200):
-        if any(name.startswith(".upload-") for name in files_in(office)):
-            break
-        time.sleep(0.02)
+    until("the draft is there", lambda: any(name.startswith(".upload-") for name in files_in(office)), 120)
     connection.close()
-    for _ in range(200):
-        if not files_in(office):
-            break
-        time.sleep(0.02)
-    assert files_in(office) == []
+    until("the draft is gone", lambda: files_in(office) == [], 120)
     (folder_of(office) / "data" / ".upload-0011").write_bytes(CSV)  # as after kill -9
     office.stop("north")
     office.start("north")
