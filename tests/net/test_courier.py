@@ -186,6 +186,79 @@ def test_a_site_that_dials_another_certificate_is_not_connected_and_logs_it(capl
     run(test)
 
 
+async def renewed_while_away(caplog: pytest.LogCaptureFixture, dials: str, listens: str, renewed: str, wanted: str) -> None:
+    """Two sites connect; one goes away and comes back with another certificate. `wanted` is logged once, and no more."""
+    sites = {name: Identity.generate(name) for name in (dials, listens)}
+    port = GrpcCourier(sites[listens], {dials: sites[dials].card}, listen="127.0.0.1:0")
+    await port.start(Inbox())
+    where = f"127.0.0.1:{port.port}"
+    card = sites[listens].with_address(where).card
+    if renewed == listens:
+        call, inbox = GrpcCourier(sites[dials], {listens: card}), Inbox()
+        await call.start(inbox)
+        await until(lambda: inbox.ups == [listens])
+        await port.stop()
+        await until(lambda: inbox.downs == [listens])
+        await asyncio.sleep(0.5)  # some attempts find nobody at all
+        port = GrpcCourier(Identity.generate(listens), {dials: sites[dials].card}, listen=where)
+        await port.start(Inbox())
+    else:
+        call = GrpcCourier(Identity.generate(dials), {listens: card})
+        await call.start(Inbox())
+    await until(lambda: wanted in caplog.text)
+    await asyncio.sleep(3.0)  # further attempts
+    assert caplog.text.count(wanted) == 1
+    await asyncio.gather(call.stop(), port.stop())
+
+
+def test_a_site_that_comes_back_with_another_certificate_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """It was logged only where the very first attempt met the certificate: never after a restart."""
+    run(lambda: renewed_while_away(caplog, "north", "south", "south", "wrong_certificate site=south"))
+
+
+def test_a_site_whose_own_certificate_is_refused_logs_who_refuses_it(caplog: pytest.LogCaptureFixture) -> None:
+    run(lambda: renewed_while_away(caplog, "north", "south", "north", "certificate_refused site=south"))
+
+
+def test_the_listening_site_names_who_is_refused(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """north dials south with a certificate that south has not pinned; south looks at north's port, and names it."""
+    monkeypatch.setattr("blindbayes.net.grpc_courier._WATCH_SECONDS", 0.1)
+
+    async def test() -> None:
+        north, south = Identity.generate("north"), Identity.generate("south")
+        other = GrpcCourier(Identity.generate("north"), {"south": south.card}, listen="127.0.0.1:0")
+        await other.start(Inbox())
+        pinned = north.with_address(f"127.0.0.1:{other.port}").card
+        listening = GrpcCourier(south, {"north": pinned}, listen="127.0.0.1:0")
+        inbox = Inbox()
+        await listening.start(inbox)
+        await until(lambda: "wrong_certificate site=north" in caplog.text)
+        await asyncio.sleep(1.0)
+        assert caplog.text.count("wrong_certificate site=north") == 1
+        assert inbox.ups == []
+        await asyncio.gather(other.stop(), listening.stop())
+
+    run(test)
+
+
+def test_a_site_that_is_down_or_right_is_not_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blindbayes.net.grpc_courier._WATCH_SECONDS", 0.1)
+
+    async def test() -> None:
+        north, south = Identity.generate("north"), Identity.generate("south")
+        listening = GrpcCourier(south, {"north": north.with_address("127.0.0.1:9").card}, listen="127.0.0.1:0")
+        await listening.start(Inbox())
+        await asyncio.sleep(1.0)  # nobody at its port
+        other = GrpcCourier(north, {"south": south.card}, listen="127.0.0.1:0")
+        await other.start(Inbox())
+        await listening.repin({"north": north.with_address(f"127.0.0.1:{other.port}").card})
+        await asyncio.sleep(1.0)  # right, and not yet dialling
+        assert "certificate" not in caplog.text
+        await asyncio.gather(other.stop(), listening.stop())
+
+    run(test)
+
+
 def test_an_oversize_frame_closes_the_connection_and_nothing_else() -> None:
     async def test() -> None:
         listening, north_inbox, dialling, south_inbox, *_ = await two_sites()

@@ -25,6 +25,7 @@ Event = Literal[
     "site_down",
     "dialling_failed",
     "wrong_certificate",
+    "certificate_refused",
     "offer_refused",
     "study_proposed",
     "study_invited",

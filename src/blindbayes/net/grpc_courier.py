@@ -8,7 +8,9 @@ only dials; two such sites meet at a relay, which sees envelopes and forwards th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -21,12 +23,17 @@ from blindbayes.errors import ConfigError, PeerLost, PeerProtocolError
 from blindbayes.net.authority import Authority, key_digest, key_names
 from blindbayes.net.courier import Connection, Latency, Listener
 from blindbayes.net.envelope import MAX_ENVELOPE_BYTES
-from blindbayes.net.events import log_event
+from blindbayes.net.events import Event, log_event
 from blindbayes.net.identity import Card, Identity
 
 METHOD = "/blindbayes.Courier/Frames"
 _ADDRESS_BYTES = 41
 _BACKOFF = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_WATCH = "/blindbayes.Courier/Watch"  # no site serves it: the answer shows that TLS went well
+_WATCH_SECONDS = 30.0
+_LOG_SECONDS = 3600.0  # a refusal that goes on is logged once in this time
+_CLOSED = 5  # attempts in a row that end in the handshake; one may be a site that stops
+_WRONG_CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "is not in peer certificate")
 MAX_CARRIED_BYTES = MAX_ENVELOPE_BYTES + _ADDRESS_BYTES
 
 _OPTIONS: list[tuple[str, int]] = [
@@ -153,6 +160,8 @@ class GrpcCourier:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: aio.Server | None = None
         self._listener: Listener | None = None
+        self._closed: dict[str, int] = {}  # by site: attempts in a row that the site ended in the handshake
+        self._logged: dict[tuple[Event, str], float] = {}
         self.port = 0
         self.bytes_in = 0
         self.bytes_out = 0
@@ -168,6 +177,8 @@ class GrpcCourier:
             dials = self._listen is None or self._identity.name < name  # of two that could, one does
             if dials and card.address and name not in self._via_relay:
                 self._tasks.append(asyncio.create_task(self._dial(name, card, self._authority)))
+            elif card.address and name not in self._via_relay:
+                self._tasks.append(asyncio.create_task(self._watch(name, card)))
         if self._relay is not None:
             self._tasks.append(asyncio.create_task(self._dial(self._relay.name, self._relay)))
 
@@ -237,6 +248,8 @@ class GrpcCourier:
         if old is not None:
             old.closed.set()  # the newer connection wins: the older one may be half open
         stream = self._streams[name] = Connection(name)
+        self._closed.pop(name, None)
+        self._logged = {key: time for key, time in self._logged.items() if key[1] != name}
         if self._listener is not None:
             for peer in self._peers_behind(name):
                 self._listener.peer_up(peer)
@@ -275,8 +288,7 @@ class GrpcCourier:
                 call: Any = channel.stream_stream(METHOD)(wait_for_ready=False)
                 await call.initial_metadata()  # the other side has accepted us, unless the call is over already
                 if call.done():
-                    if tries == 0 and "CERTIFICATE_VERIFY_FAILED" in (await call.details() or ""):
-                        log_event("wrong_certificate", level=logging.WARNING, site=name)
+                    self._note_refusal(name, await call.details() or "")
                     raise PeerLost("refused the connection", party=name)
                 tries = 0
                 try:
@@ -289,3 +301,28 @@ class GrpcCourier:
                 await channel.close()
             await asyncio.sleep(_BACKOFF[min(tries, len(_BACKOFF) - 1)])
             tries += 1
+
+    async def _watch(self, name: str, card: Card) -> None:
+        """Look at the certificate of a site that dials this one while it is not connected.
+
+        The listening side of TLS refuses a wrong certificate without learning who showed it; this side can name the site.
+        """
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if name in self._streams:
+                continue
+            channel = open_channel(self._identity, card, self._authority, self._proxy)
+            with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, OSError, aio.UsageError):
+                self._note_refusal(name, await channel.stream_stream(_WATCH)(wait_for_ready=False).details() or "")
+            await channel.close()
+
+    def _note_refusal(self, name: str, details: str) -> None:
+        """Log that one side refused the other's certificate: once until they connect, or once an hour."""
+        event: Event | None = "wrong_certificate" if any(text in details for text in _WRONG_CERTIFICATE) else None
+        self._closed[name] = self._closed.get(name, 0) + 1 if details.endswith("Socket closed") else 0
+        if self._closed[name] >= _CLOSED:
+            event = "certificate_refused"
+        now = asyncio.get_running_loop().time()
+        if event is not None and now - self._logged.get((event, name), -math.inf) >= _LOG_SECONDS:
+            self._logged[event, name] = now
+            log_event(event, level=logging.WARNING, site=name)
