@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import warnings
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.cli import root
-from blindbayes.data.infer import draft_codebook, looks_personal
+from blindbayes.data import open_table
+from blindbayes.data.infer import EITHER_ORDER, draft_codebook, looks_personal
 
 ROWS = 600
 
@@ -180,3 +185,107 @@ def test_a_marker_that_no_column_has_among_numbers_is_a_category(tmp_path: Path)
     pool = Codebook.from_toml(tmp_path / "c.toml").feature("pool")
     assert isinstance(pool, Categorical)
     assert pool.values == ("None", "large")
+
+
+@pytest.mark.parametrize(
+    ("form", "order"),
+    [
+        ("%m/%d/%Y", "MDY"),
+        ("%d.%m.%Y", "DMY"),
+        ("%Y-%m-%dT%H:%M:%S+01:00", "YMD"),
+        ("%m/%d/%Y %H:%M", "MDY"),
+    ],
+)
+def test_the_order_of_dates_is_the_one_that_fits_them(form: str, order: str) -> None:
+    """A wrong order reads the day as the month, and no error shows it."""
+    days = pd.date_range("2022-01-01", periods=ROWS, freq="31h").strftime(form)
+    made = draft_codebook(sample()[["age", "outcome"]].assign(seen=days), "outcome", max_rows=10_000)
+    assert made.dates == {"seen": order}
+    (month,) = [line for line in made.maps if line.startswith("seen_month")]
+    with open_table(pd.DataFrame({"seen": days}), map=tomllib.loads(month)) as table:
+        assert table.table.to_pandas()["seen_month"].tolist() == [
+            day.month for day in pd.date_range("2022-01-01", periods=ROWS, freq="31h")
+        ]
+
+
+def test_dates_that_fit_two_orders_are_asked_about() -> None:
+    days = [f"{1 + at % 12:02d}/{1 + at % 11:02d}/2023" for at in range(ROWS)]
+    made = draft_codebook(sample()[["age", "outcome"]].assign(seen=days), "outcome", max_rows=10_000)
+    assert made.dates == {"seen": EITHER_ORDER}
+    assert '"MDY"' in made.maps[0]
+    assert tomllib.loads("\n".join(made.maps))
+
+
+def test_columns_of_any_type_are_drafted_or_left_out() -> None:
+    table = pa.table(
+        {
+            "tier": pa.array(["gold", "silver", None] * 200).dictionary_encode(),
+            "size": pa.array([3, 40, 500] * 200, pa.uint16()).dictionary_encode(),
+            "price": pa.array([Decimal(at) / 100 for at in range(100, 700)], pa.decimal128(10, 2)),
+            "seen": pa.array([datetime(2024, 1, 1 + at % 28) for at in range(ROWS)], pa.timestamp("us", "Europe/Berlin")),
+            "span": pa.array(range(ROWS), pa.duration("s")),
+            "clock": pa.array(range(ROWS), pa.time32("s")),
+            "tags": pa.array([["a"]] * ROWS),
+            "raw": pa.array([b"x"] * ROWS),
+            "returned": pa.array([True, False] * 300),
+        }
+    )
+    made = draft_codebook(table, "returned", max_rows=10_000)
+    assert made.codebook.names == ("tier", "size", "price")
+    assert made.left_out["seen"].startswith("dates")
+    assert {name for name, why in made.left_out.items() if "neither text, number nor truth value" in why} == {
+        "span",
+        "clock",
+        "tags",
+        "raw",
+    }
+    assert made.codebook.classes == ("false", "true")
+
+
+def test_numbers_that_may_be_codes_are_named_and_become_categories_if_asked(tmp_path: Path) -> None:
+    table = sample()[["age", "outcome"]].assign(branch=np.resize([12, 13, 14], ROWS), post=np.resize(["01067", "20095"], ROWS))
+    table.to_csv(tmp_path / "sample.csv", index=False)
+    words = ["codebook", "draft", str(tmp_path / "sample.csv"), "--target", "outcome", "--out"]
+    done = CliRunner().invoke(root, [*words, str(tmp_path / "one.toml")])
+    assert "few different values: if they are codes, draft again with --codes branch" in " ".join(
+        done.output.replace("│", " ").split()
+    )
+    book = Codebook.from_toml(tmp_path / "one.toml")
+    assert book.feature("post") == Categorical("post", ("01067", "20095"))  # leading zeros: no amount
+    assert isinstance(book.feature("branch"), Numeric)
+    CliRunner().invoke(root, [*words, str(tmp_path / "two.toml"), "--codes", "branch"])
+    book = Codebook.from_toml(tmp_path / "two.toml")
+    assert book.feature("branch") == Categorical("branch", ("12", "13", "14"))
+    assert NaiveBayes(book).fit(tmp_path / "sample.csv").class_count_.sum() == ROWS
+    assert draft_codebook(table, "outcome", codes=("branch",), max_rows=ROWS).codebook.feature("branch") == book.feature(
+        "branch"
+    )
+
+
+def test_the_class_column_of_a_sample_is_judged_too() -> None:
+    table = sample()[["age", "outcome"]]
+    assert draft_codebook(table, "outcome", max_rows=10_000).notes == ()
+    (note,) = draft_codebook(table.assign(outcome="no"), "outcome", max_rows=10_000).notes
+    assert "one value" in note
+    (note,) = draft_codebook(table.assign(outcome=table["outcome"].where(table.index > 6)), "outcome", max_rows=10_000).notes
+    assert "some rows have no label" in note
+    (note,) = draft_codebook(table, "outcome", max_rows=10_000, missing=["no"]).notes[1:]
+    assert "some rows have no label" in note
+
+
+def test_a_text_among_few_numbers_is_asked_about() -> None:
+    table = sample()[["age", "outcome"]].assign(claims=np.resize(["0", "1", "2", "3", "k. A."], ROWS))
+    assert "--missing TEXT" in draft_codebook(table, "outcome", max_rows=10_000).reasons["claims"]
+    graded = table.assign(claims=np.resize(["A", "B", "1"], ROWS))
+    assert "--missing TEXT" not in draft_codebook(graded, "outcome", max_rows=10_000).reasons["claims"]
+
+
+def test_a_wide_draft_fits_a_screen(tmp_path: Path) -> None:
+    draws = np.random.default_rng(3).normal(size=(40, 90)).round(2)
+    wide = pd.DataFrame(draws, columns=[f"g{at}" for at in range(90)]).assign(arm=["a", "b"] * 20, same=1)
+    wide.to_csv(tmp_path / "wide.csv", index=False)
+    out = str(tmp_path / "wide.toml")
+    done = CliRunner().invoke(root, ["codebook", "draft", str(tmp_path / "wide.csv"), "--target", "arm", "--out", out])
+    assert "(60 more)" in done.output
+    assert "left out" in done.output
+    assert len(Codebook.from_toml(out).names) == 90

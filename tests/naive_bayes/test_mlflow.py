@@ -143,3 +143,15 @@ def test_command_still_writes_model_files(tmp_path: Path, monkeypatch: pytest.Mo
     NaiveBayes(DATA.codebook).fit(DATA.tables["north"]).save("model.json")
     assert CliRunner().invoke(root, ["export", "model.json", "model.pmml"]).exit_code == 0
     assert isinstance(CliRunner().invoke(root, ["export", "model.json", "model.txt"]).exception, ConfigError)
+
+
+def test_a_release_folder_is_exported_as_its_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    NaiveBayes(DATA.codebook).fit(DATA.tables["north"]).release("release")
+    for source, out in (("release", "one.pmml"), ("release/model.json", "two.pmml")):
+        done = CliRunner().invoke(root, ["export", source, out])
+        assert done.exit_code == 0, done.exception
+    assert Path("one.pmml").read_bytes() == Path("two.pmml").read_bytes()
+    assert CliRunner().invoke(root, ["export", "release", "model.sql", "--table", "visits"]).exit_code == 0
+    Path("release/model.json").write_text(Path("release/model.json").read_text() + " ")
+    assert isinstance(CliRunner().invoke(root, ["export", "release", "three.pmml"]).exception, DataError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -81,3 +82,23 @@ def test_the_command_prints_a_sentence_and_draws_a_picture(tmp_path: Path) -> No
     assert drift_plot(measure_drift(MODEL, SAME)).startswith("<svg")
     stored = json.loads(CliRunner().invoke(root, [*called, "--json"]).output)
     assert stored["sentence"].startswith("Retrain")
+
+
+def test_the_command_reads_tables_as_train_does(tmp_path: Path) -> None:
+    model = str(tmp_path / "model.json")
+    MODEL.save(model)
+    german, base = tmp_path / "rows.csv", tmp_path / "rows.duckdb"
+    moved(15).assign(ort="Köln").to_csv(german, index=False, sep=";", decimal=",", encoding="latin-1")
+    expected = json.loads(json.dumps(measure_drift(MODEL, moved(15)).to_dict()))
+    reading = ["--decimal", ",", "--encoding", "latin-1", "--ignore-extra"]
+    answer = CliRunner().invoke(root, ["drift", model, str(german), *reading, "--json"])
+    assert json.loads(answer.stdout.splitlines()[-1] if answer.stdout.count("{") == 1 else answer.stdout) == expected
+    rows = moved(15)
+    with duckdb.connect(str(base)) as database:
+        database.register("arriving", rows)
+        database.execute("CREATE TABLE visits AS SELECT * FROM arriving")
+    answer = CliRunner().invoke(root, ["drift", model, f"duckdb://{base}#visits", "--json"])
+    assert json.loads(answer.stdout) == expected
+    NaiveBayes(PLAIN).fit(moved(15)).release(tmp_path / "release")
+    answer = CliRunner().invoke(root, ["drift", model, str(tmp_path / "release")])
+    assert "Retrain" in answer.output, answer.exception

@@ -119,7 +119,7 @@ def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, 
     made = draft_codebook(table, target, max_rows=DEFAULT_MAX_ROWS, missing=missing, floor=FLOOR)
     listed = (each for each in made.codebook.features if isinstance(each, Categorical))
     wordy = [each.name for each in listed if any(map(is_wordy, each.values))]
-    notes = [f"{name} was left out: {why}" for name, why in made.left_out.items()]
+    notes = [*made.notes, *(f"{name} was left out: {why}" for name, why in made.left_out.items())]
     return made.to_toml(), (*notes, *(f"{name}: look at its values, some read like free text" for name in wordy))
 
 

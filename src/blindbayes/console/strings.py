@@ -136,6 +136,7 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
     (r"delimiter=';' \(--delimiter ';' on the command line\)", "choose the separator on the page Table"),
     (r"such as open_table\(frame, map=\{.*\}\);", "chosen on the page Table;"),
     (r"add it to values or map it before", "recode it on the page Table, or ask the authors of the study to list it"),
+    (r"give them a class of their own by a map \(--map\)", "recode them on the page Table"),
     (r"dates: a map derives features from them \(--map\)", _DATES),
     (r"site\.toml names no rows; add \[rows\] source = \.\.\.", "this site has no table yet: bring one in on the page Table"),
 )

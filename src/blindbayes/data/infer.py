@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from blindbayes.codebook.codebook import is_formula
 from blindbayes.data.encode import arrow_column, is_plain_array, plain_floats
 from blindbayes.data.frames import to_arrow
 from blindbayes.data.libraries import pa, pc
-from blindbayes.data.values import NUMBER_PATTERN, is_whole, marker_numbers, plain_text
+from blindbayes.data.mapping import DATE_FORMS
+from blindbayes.data.values import NUMBER_PATTERN, UNLABELLED, is_whole, marker_numbers, plain_text
 from blindbayes.errors import ConfigError, DataError
 
 Provenance = Literal["declared", "public frame", "data dictionary", "inferred"]
@@ -139,14 +141,12 @@ def _lies_on(numbers: npt.NDArray[np.float64], scale: float) -> bool:
     return all(np.array_equal(np.floor(part * scale + 0.5) / scale, part) for part in (spread, *parts))
 
 
+EITHER_ORDER = "DMY or MDY"
 DATES = "dates: a map derives features from them (--map)"
 CELLS = 20  # bins of a number that is not bell-shaped
 _FEW = 20  # too few rows to judge whether a column identifies people
 _MANY = 1000  # too many categories
-_DATES = {
-    "YMD": r"^[0-9]{4}[-/.][0-9]{1,2}[-/.][0-9]{1,2}([ T][0-9]{1,2}:[0-9]{2}(:[0-9.]+)?Z?)?$",
-    "DMY": r"^[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}( [0-9]{1,2}:[0-9]{2}(:[0-9.]+)?)?$",
-}
+_CODES = 12  # a number with at most this many different values may be a code
 _NUMERALS = {  # numbers that were read as text, and the option that reads them -> its mark, and the numbers beside
     "numbers with separated thousands: read them with --thousands ,": (
         r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$",
@@ -173,15 +173,19 @@ class Draft:
     codebook: Codebook
     reasons: Mapping[str, str]
     left_out: Mapping[str, str]
-    dates: Mapping[str, str] = field(default_factory=dict)  # column left out -> order of its dates
+    dates: Mapping[str, str] = field(default_factory=dict)  # column left out -> order of its dates; EITHER_ORDER: unknown
+    notes: tuple[str, ...] = ()  # about the class column
 
     @property
     def maps(self) -> list[str]:
         """Lines of a map that derives features from the dates that were left out, to choose from."""
         lines = []
         for name, order in self.dates.items():
-            day = f"date(col({json.dumps(name)}){'' if order == 'YMD' else f', {order!r}'})".replace("'", '"')
+            known = "DMY" if order == EITHER_ORDER else order
+            day = f"date(col({json.dumps(name)}){'' if known == 'YMD' else f', {known!r}'})".replace("'", '"')
             stem = re.sub(r"\W+", "_", name).strip("_").lower()
+            if order == EITHER_ORDER:
+                lines.append(f'# {name}: day or month first? All fit both orders; write "MDY" below if the month comes first')
             for part in ("month", "weekday"):
                 lines.append(f"{stem}_{part} = '{part}({day})'")
             lines.append(f"{stem}_days = 'days(date(\"2000-01-01\"), {day})'  # days since")
@@ -207,14 +211,20 @@ def date_order(values: Any, name: str) -> str | None:
     kind = values.type if isinstance(values, pa.Array | pa.ChunkedArray) else None
     if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return "YMD"
-    present = arrow_column(values, name).drop_null()
+    try:
+        present = arrow_column(values, name).drop_null()
+    except DataError:
+        return None
     if not len(present) or not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
     texts, counts = present.value_counts().flatten()
-    for order, pattern in _DATES.items():
-        if (pc.sum(counts.filter(pc.match_substring_regex(texts, pattern))).as_py() or 0) * 2 > len(present):
-            return order
-    return None
+    fitting = {
+        order: pc.sum(counts.filter(pc.match_substring_regex(texts, form))).as_py() or 0 for order, form in DATE_FORMS.items()
+    }
+    order = max(fitting, key=lambda each: fitting[each])
+    if fitting[order] * 2 <= len(present):
+        return None
+    return EITHER_ORDER if order != "YMD" and fitting["DMY"] == fitting["MDY"] else order
 
 
 def _numerals(values: Any, name: str) -> str | None:
@@ -276,12 +286,15 @@ def draft_codebook(
     *,
     keep: Collection[str] = (),
     drop: Collection[str] = (),
+    codes: Collection[str] = (),
     bins: int | None = None,
     max_rows: int,
     missing: Sequence[str] = (),
     floor: int = 1,
 ) -> Draft:
-    """Draft a codebook from a PUBLIC sample; `keep` includes columns that look like identifiers, `drop` excludes others.
+    """Draft a codebook from a PUBLIC sample.
+
+    `keep` includes columns that look like identifiers, `drop` excludes others; numbers in `codes` become categories.
 
     The draft states no figure of the sample as it is: bounds are rounded, and the expected rows are a power of ten. Where the
     sample is a site's own table, `floor` is the number of rows that each listed value and each bound rests on. Values of fewer
@@ -289,7 +302,7 @@ def draft_codebook(
     """
     table = to_arrow(frame)
     require_target(table, target)
-    if unknown := sorted({*keep, *drop} - set(table.column_names)):
+    if unknown := sorted({*keep, *drop, *codes} - set(table.column_names)):
         raise ConfigError(f"the table has no column {unknown[0]!r}")
     features: list[Feature] = []
     reasons: dict[str, str] = {}
@@ -304,6 +317,8 @@ def draft_codebook(
         if (why := _excluded(column, name, keep, drop)) is not None:
             left_out[name] = why
             continue
+        if name in codes:
+            column = pa.array(map(plain_text, column.to_pylist()), pa.string())
         feature = infer_feature(name, column, missing=tuple(missing))
         if floor > 1 and (why := _too_few(feature, column, tuple(missing), floor)) is not None:
             left_out[name] = why
@@ -334,7 +349,20 @@ def draft_codebook(
         expected_rows=min(_power_of_ten(table.num_rows), max_rows),
         provenance="public frame",
     )
-    return Draft(book, reasons, left_out, {name: order for name, order in dates.items() if name in left_out})
+    dates = {name: order for name, order in dates.items() if name in left_out}
+    return Draft(book, reasons, left_out, dates, _class_notes(labels, table.column(target), target, tuple(missing)))
+
+
+def _class_notes(labels: tuple[str, ...], column: Any, target: str, missing: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what stands in the way of training on the class column."""
+    notes = []
+    if len(labels) < 2:
+        notes.append(f"class column {target!r} has one value in the sample: add the other classes to the codebook")
+    texts = arrow_column(column, target).cast(pa.string())
+    gone = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(["", *missing], pa.string())))
+    if pc.any(gone).as_py():
+        notes.append(f"class column {target!r}: some rows have no label; {UNLABELLED}")
+    return tuple(notes)
 
 
 def _power_of_ten(rows: int) -> int:
@@ -366,10 +394,14 @@ def _excluded(column: Any, name: str, keep: Collection[str], drop: Collection[st
         return "as asked for"
     if column.null_count == len(column):
         return "it holds no value"
+    if (order := date_order(column, name)) is not None and name not in keep:
+        return DATES
+    try:
+        column = arrow_column(column, name)
+    except DataError:  # also of dates to keep
+        return DATES if order is not None else f"its type ({column.type}) is neither text, number nor truth value"
     if name in keep:
         return None
-    if date_order(column, name) is not None:
-        return DATES
     if (why := _numerals(column, name)) is not None:
         return why
     if pc.count_distinct(column).as_py() == 1:
@@ -395,7 +427,7 @@ def _described(feature: Feature, column: Any, missing: tuple[str, ...], bins: in
     if not isinstance(feature, Numeric):
         values = feature.values if isinstance(feature, Categorical) else ()
         numerals = sum(re.fullmatch(NUMBER_PATTERN, value) is not None for value in values)
-        mixed = feature.size > CELLS and feature.size > numerals > feature.size / 2
+        mixed = numerals > 2 and feature.size > numerals > feature.size / 2
         hint = ". Most are numbers: if the other texts mean no value, draft again with --missing TEXT" if mixed else ""
         return feature, f"{feature.size} values, all that the sample holds: add those that it happens to lack{hint}"
     numbers = _numbers(column, feature.name, missing)
@@ -404,6 +436,8 @@ def _described(feature: Feature, column: Any, missing: tuple[str, ...], bins: in
     bounds = "bounds rounded outwards from those of the sample"
     if floor > 1:
         bounds = f"bounds of the rows without the {floor - 1} smallest and largest, rounded outwards: write the public ones"
+    if len(np.unique(numbers)) <= _CODES:
+        bounds += f"; few different values: if they are codes, draft again with --codes {shlex.quote(feature.name)}"
     known: dict[str, Any] = {"optional": feature.optional}
     if bins is not None and bins <= Numeric(feature.name, low, max(high, low + feature.precision), feature.precision).width:
         return Numeric(feature.name, low, high, feature.precision, bins=bins, **known), f"{bounds}; in cells as asked for"

@@ -34,7 +34,7 @@ _ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # positions of
 DATE_ORDERS = (*_ORDERS, "DMY or YMD", "MDY or YMD")  # dates with the year first match no other order
 _YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 _MONTH, _DAY = "(0?[1-9]|1[0-2])", "(0?[1-9]|[12][0-9]|3[01])"
-_DATES = {
+DATE_FORMS = {
     order: r"^\s*" + "[-./]".join(parts) + r"\s*([ T].*)?$"
     for order, parts in {"YMD": (_YEAR, _MONTH, _DAY), "DMY": (_DAY, _MONTH, _YEAR), "MDY": (_MONTH, _DAY, _YEAR)}.items()
 }
@@ -252,8 +252,8 @@ class _Reader:
             raise self._refuse("a date is expected: dates, or texts such as 2024-12-31 (for others: date(x, 'DMY'))")
 
         def parts(order: str) -> list[Any]:
-            text = ibis.ifelse(value.re_search(_DATES[order]), value, ibis.null("string"))
-            return [text.re_extract(_DATES[order], at) for at in _ORDERS[order]]
+            text = ibis.ifelse(value.re_search(DATE_FORMS[order]), value, ibis.null("string"))
+            return [text.re_extract(DATE_FORMS[order], at) for at in _ORDERS[order]]
 
         read = [parts(each) for each in order.split(" or ")]  # no text has two of the orders that `DATE_ORDERS` combines
         year, month, day = (first.coalesce(*others) if others else first for first, *others in zip(*read, strict=True))

@@ -302,8 +302,9 @@ def read_public(
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """Return a small public file, to make a codebook from, as an Arrow table with inferred types, and its missing markers.
 
-    Columns in `text` remain text; texts in `missing` do not prevent a column from being numeric. Without `missing` they are the
-    usual markers, such as NA, that stand in a text file among numbers. Reading ends with the batch that reaches `max_rows`.
+    Columns in `text` remain text, and so do codes with leading zeros; texts in `missing` do not prevent a column from being
+    numeric. Without `missing` they are the usual markers, such as NA, that stand in a text file among numbers. Reading ends
+    with the batch that reaches `max_rows`.
     """
     with open_source(path) as source:
         batches, rows = [], 0
@@ -324,7 +325,8 @@ def read_public(
         markers = markers or _markers_among_numbers(texts.values())
         for name, column in texts.items():
             present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *markers], pa.string())), None, column)
-            if pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
+            are_codes = pc.any(pc.match_substring_regex(present, r"^0[0-9]")).as_py()
+            if not are_codes and pc.all(pc.match_substring_regex(present, NUMBER_PATTERN)).as_py():
                 table = table.set_column(table.column_names.index(name), name, present.cast(pa.float64()))
     return table, markers
 

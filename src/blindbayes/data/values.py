@@ -194,6 +194,9 @@ def _typed(listed: list[Any], kinds: set[type]) -> pa.Array | None:
         return None
 
 
+UNLABELLED = "take them out of the table, or give them a class of their own by a map (--map)"
+
+
 def _number(rows: int, one: str, several: str) -> str:
     return f"1 {one}" if rows == 1 else f"{rows} {several}"
 
@@ -267,7 +270,9 @@ class Misfit:
                 f"class column {self.name!r} holds far more labels than the codebook lists; is it the right column?"
             )
         if self.missing:
-            raise DataError(f"class column {self.name!r}: {_number(self.missing, 'row has', 'rows have')} no label; drop them")
+            raise DataError(
+                f"class column {self.name!r}: {_number(self.missing, 'row has', 'rows have')} no label; {UNLABELLED}"
+            )
         if self.unmapped:
             raise DataError(
                 f"class column {self.name!r}: {_number(self.unmapped, 'row holds', 'rows hold')} "

@@ -8,6 +8,7 @@ from typing import Any
 from blindbayes.data.columns import open_columns
 from blindbayes.data.split import Reading
 from blindbayes.data.table import evaluate_table
+from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.load import load
 from blindbayes.statistics.drift import Drift, Marginals, compare
 
@@ -15,14 +16,16 @@ _BINS = 40
 
 
 def measure_drift(model: Any, current: Any, *, extra_columns: str = "refuse") -> Drift:
-    """Compare a model, or its file, with a current table or with a later model's file.
+    """Compare a model, or its file, with a current table or with a later model, or its file.
 
     A table without the class column is compared by its features alone.
     """
     own = (load(model) if isinstance(model, str | os.PathLike) else model)._parameters()
     before, book = Marginals.from_parameters(own), own.codebook
     if isinstance(current, str | os.PathLike) and os.fspath(current).endswith(".json"):
-        return compare(before, Marginals.from_parameters(load(current)._parameters()))
+        current = load(current)
+    if isinstance(current, BaseNaiveBayes):
+        return compare(before, Marginals.from_parameters(current._parameters()))
     others = [] if book.identifier is None else [part.column for part in book.identifier.parts]
     others += current.columns if extra_columns == "ignore" else []
     columns = open_columns(current, book, ignore=others)

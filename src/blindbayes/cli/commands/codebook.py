@@ -23,6 +23,7 @@ from blindbayes.io.files import write_whole
 if TYPE_CHECKING:
     from blindbayes.data.omop import OmopReport
 
+_MAX_SHOWN = 30  # columns of a draft on the screen
 _LEAK = (
     "This codebook was made from the rows of the table: its bounds and categories reveal single records.\n"
     "Use it only if that table is public. Made from private rows, it is a leak that no noise repairs."
@@ -102,21 +103,12 @@ def schema() -> None:
 @click.option("--target", required=True, help="The class column.")
 @click.option("--keep", multiple=True, help="Column to keep although it looks like an identifier or free text.")
 @click.option("--drop", multiple=True, help="Column to leave out.")
+@click.option("--codes", multiple=True, help="Column whose numbers are codes: categories instead of amounts.")
 @click.option("--bins", type=int, help="Cut every number into this many equal cells. [default: chosen per column]")
 @click.option("--max-rows", type=int, default=DEFAULT_MAX_ROWS, show_default=True, help="Maximum number of rows of a table.")
 @table_options
 @click.option("--out", type=click.Path(dir_okay=False), help="Write to this file instead of printing.")
-def draft(
-    data: str,
-    target: str,
-    keep: tuple[str, ...],
-    drop: tuple[str, ...],
-    bins: int | None,
-    missing: tuple[str, ...],
-    max_rows: int,
-    out: str | None,
-    **reading: Any,
-) -> None:
+def draft(data: str, target: str, missing: tuple[str, ...], out: str | None, **given: Any) -> None:
     """Draft a codebook from a PUBLIC sample, with a reason for each choice.
 
     Categories are those of the sample; bounds are rounded outwards; skewed numbers get cells, heavy tails a log scale.
@@ -128,16 +120,20 @@ def draft(
     from blindbayes.data.infer import draft_codebook
     from blindbayes.data.sources import read_public
 
-    public, markers = read_public(open_data(data, **reading), text=(target,), missing=missing)
-    made = draft_codebook(public, target, keep=keep, drop=drop, bins=bins, max_rows=max_rows, missing=markers)
+    chosen = {name: given.pop(name) for name in ("keep", "drop", "codes", "bins", "max_rows")}
+    public, markers = read_public(open_data(data, **given), text=(target, *chosen["codes"]), missing=missing)
+    made = draft_codebook(public, target, missing=markers, **chosen)
     screen = Screen(stderr=True)
     _write(made.codebook, out, made.to_toml())
     if out is not None:
         table = Table("column", "described as", "why")
-        for feature in made.codebook.features:
+        features = made.codebook.features
+        for feature in features[:_MAX_SHOWN]:
             numbers = "numbers in cells" if isinstance(feature, Numeric) and feature.bins else "numbers"
             kind = numbers if isinstance(feature, Numeric) else "categorical"
             table.add_row(escape(feature.name), kind, escape(made.reasons[feature.name]))
+        if (more := len(features) - _MAX_SHOWN) > 0:
+            table.add_row(f"({more} more)", "", f"as {out} says for each")
         for name, why in made.left_out.items():
             table.add_row(escape(name), "[bold]left out[/]", escape(why))
         screen.print(table)
@@ -147,11 +143,13 @@ def draft(
         screen.line("Dates were left out. To use them, write lines of these to map.toml and draft a new file with --map:")
         for line in made.maps:
             screen.line(f"  {line}")
+    for note in made.notes:
+        screen.line(f"Note: {note}.")
     if markers and not missing:
         screen.line(f"Read as no value, since it stands among numbers: {', '.join(markers)}. Other texts: --missing TEXT")
     screen.print(_LEAK, style="bold red")
     if out is not None:
-        screen.line(f"Next: {_next_command(data, out, made.left_out, reading)}")
+        screen.line(f"Next: {_next_command(data, out, made.left_out, given)}")
 
 
 def _next_command(data: str, out: str, left_out: Collection[str], reading: Mapping[str, Any]) -> str:

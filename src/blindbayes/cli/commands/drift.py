@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from blindbayes.cli.options import JSON, print_result
+from blindbayes.cli.commands.explain import load_model
+from blindbayes.cli.options import IGNORE_EXTRA, JSON, open_data, print_result, table_options
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
-@click.argument("current", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=click.Path(exists=True))
+@click.argument("current")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write the indices as a picture (SVG).")
+@IGNORE_EXTRA
+@table_options
 @JSON
-def command(model: Path, current: Path, plot: Path | None, as_json: bool) -> None:
+def command(model: str, current: str, plot: Path | None, as_json: bool, ignore_extra: bool, **reading: Any) -> None:
     """Tell whether MODEL should be trained again, from CURRENT rows.
 
-    MODEL is a model file or a release folder. CURRENT is a table of this site (CSV or Parquet; nothing leaves the site), or the
-    model file or release of a later run of the study, which compares the rows of all sites. With a class column the
-    model's calibration on these rows is part of the answer.
+    MODEL is a model file or a release folder. CURRENT is a table of this site (a path or a database URL; nothing leaves the
+    site), or the model file or release of a later run of the study, which compares the rows of all sites. With a class column
+    the model's calibration on these rows is part of the answer.
 
     Example:
       blindbayes drift release/model.json patients-2027.csv --plot drift.svg
@@ -27,7 +31,12 @@ def command(model: Path, current: Path, plot: Path | None, as_json: bool) -> Non
     from blindbayes.naive_bayes.drift import measure_drift
     from blindbayes.report.plots import drift_plot
 
-    drift = measure_drift(_file(model), _file(current))
+    fitted = load_model(model)
+    if current.endswith(".json") or (Path(current) / "model.json").is_file():
+        drift = measure_drift(fitted, load_model(current))
+    else:
+        with open_data(current, **reading) as rows:
+            drift = measure_drift(fitted, rows, extra_columns="ignore" if ignore_extra else "refuse")
     if plot is not None:
         plot.write_text(drift_plot(drift), encoding="utf-8")
     ranked = sorted(drift.features.items(), key=lambda each: -each[1])
@@ -36,7 +45,3 @@ def command(model: Path, current: Path, plot: Path | None, as_json: bool) -> Non
     if drift.evaluation is not None:
         lines += ["", drift.evaluation.sentence.replace("held-out", "current")]
     print_result(drift.to_dict(), ["Population stability index, by feature:", *lines, "", drift.sentence], as_json=as_json)
-
-
-def _file(path: Path) -> Path:
-    return path / "model.json" if path.is_dir() else path

@@ -13,6 +13,8 @@ from blindbayes.errors import ConfigError
 if TYPE_CHECKING:
     from blindbayes.naive_bayes.export.sql import Dialect
 
+_ENDINGS = (".pmml", ".onnx", ".sql", ".skops")
+
 
 @click.command()
 @click.argument("model_path", metavar="MODEL", type=click.Path())
@@ -24,27 +26,27 @@ def command(model_path: str, out: str, table: str | None, dialect: Dialect) -> N
 
     SQL is one SELECT that adds the class and its probabilities to the columns of a table.
 
-    A release folder in place of MODEL is written as an MLflow model (flavour python_function) into the folder OUT, with
-    statement, leak report and signatures.
+    MODEL is a model file or a release folder. A release folder is written as an MLflow model (flavour python_function), with
+    statement, leak report and signatures, if OUT has none of these endings.
 
     Example:
       blindbayes export model.json model.pmml
       blindbayes export model.json model.sql --table visits
       blindbayes export release mlflow-model
     """
-    from blindbayes import load
+    from blindbayes.cli.commands.explain import load_model
     from blindbayes.naive_bayes.export import to_onnx, to_pmml, to_sql
 
     target = Path(out)
     if target.exists():
         raise ConfigError(f"{out!r} exists; choose another path or move it away")
-    if Path(model_path).is_dir():
+    if Path(model_path).is_dir() and target.suffix not in _ENDINGS:
         from blindbayes.naive_bayes.export.mlflow_pyfunc import save_to_mlflow
 
         save_to_mlflow(model_path, target)
         click.echo(f"written to {out}; `mlflow.pyfunc.load_model({out!r})` loads it")
         return
-    model = load(model_path)
+    model = load_model(model_path)
     if target.suffix == ".pmml":
         target.write_text(to_pmml(model.parameters_, label_kind=model.label_kind_), encoding="utf-8")
     elif target.suffix == ".onnx":
@@ -56,5 +58,5 @@ def command(model_path: str, out: str, table: str | None, dialect: Dialect) -> N
     elif target.suffix == ".skops":
         need("skops.io").dump(model, target)
     else:
-        raise ConfigError("the output file must end in .pmml, .onnx, .sql or .skops; a release folder becomes an MLflow model")
+        raise ConfigError(f"the output file must end in {', '.join(_ENDINGS)}; a release folder becomes an MLflow model")
     click.echo(f"written to {out}")
