@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 import numpy as np
@@ -44,24 +44,29 @@ class CellShape:
         if len(self.starts) == feature.width:
             return msgspec.structs.replace(feature, bins=feature.width, spacing="linear")
         # The last grid point may lie above an upper bound that is not on the grid, by less than a step.
-        edges = tuple(min((code + feature.centre) / feature.scale, feature.high) for code in self.starts[1:])
+        centre, scale = feature.centre, feature.scale  # once: there are hundreds of cells
+        edges = tuple(min((code + centre) / scale, feature.high) for code in self.starts[1:])
         return msgspec.structs.replace(feature, bins=None, spacing="linear", edges=edges)
 
     def encode(self, feature: Numeric, cells: int, reason: str) -> FeatureEncoding:
         """Join fine cells into about `cells` cells of equal shares; a fine cell that holds more is one by itself."""
         edges = joined(self.mass, cells)
-        return FeatureEncoding(feature.name, "cells", edges, feature.optional, reason, places(self.mass, self.even))
+        return FeatureEncoding(feature.name, "cells", edges, feature.optional, reason, self._places)
+
+    @cached_property
+    def _places(self) -> tuple[float, ...]:
+        return places(self.mass, self.even)
 
 
 def places(mass: Sequence[float], even: bool = False) -> tuple[float, ...]:
     """Place the fine cells' edges on a scale from 0 to 1 on which the table would look normal (or, if `even`, flat)."""
     share = np.concatenate([[0.0], np.cumsum(mass)]) / float(np.sum(mass))
     if even:
-        return tuple(float(value) for value in share)
+        return tuple(share.tolist())
     with np.errstate(divide="ignore"):
         edges = np.clip((special.ndtri(np.clip(share, 0, 1)) / _PROBIT + 1) / 2, 0, 1)
     edges[0], edges[-1] = 0.0, 1.0
-    return tuple(float(value) for value in edges)
+    return tuple(edges.tolist())
 
 
 @lru_cache(maxsize=4096)
