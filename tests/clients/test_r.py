@@ -46,7 +46,7 @@ def suite(only: str = "") -> str:
 # -- predictions -----------------------------------------------------------------------------------------------------------
 
 CATEGORIES = (("red", "blue", "größe"), ("1", "2", "10"), ("0.5", "1.5", "x"), ("true", "false"), ("a b", "c,d", '"q"'))
-WORDS = ("free", "win", "meeting", "agenda", "prix", "naïve", "offer_2")
+WORDS = ("free", "win", "meeting", "agenda", "prix", "naïve", "offer_2", "οδος")
 
 
 def features(rng: np.random.Generator) -> list[Any]:
@@ -104,7 +104,7 @@ def messy_column(feature: Any, rng: np.random.Generator, rows: int) -> tuple[str
             texts = [None if v is None else rng.choice([f" {v!r}", f"{v:.3f}", f"{v:.6e}", "-999", ""]) for v in numbers]
             return "character", [None if v is None else str(v) for v in texts]
         return "double", numbers
-    extra = ["", "WIN win Win!", "a b c", "offer_2-offer_2 ÜBER", "naïve NAÏVE"]
+    extra = ["", "WIN win Win!", "a b c", "offer_2-offer_2 ÜBER", "naïve NAÏVE", "ΟΔΟΣ, Οδος' WİN"]
     return "character", [rng.choice(extra).item() if value is not None and rng.random() < 0.4 else value for value in clean]
 
 

@@ -3,18 +3,37 @@
 number_pattern <- "^[+-]?([0-9]{1,60}[.]?[0-9]{0,100}|[.][0-9]{1,100})([eE][+-]?[0-9]{1,2})?$"
 truth_texts <- c(True = "true", "TRUE" = "true", False = "false", "FALSE" = "false")
 
+# Numbers whose class is another reading of their bits or of their unit are not taken for numbers.
+is_plain_number <- function(values) is.numeric(values) && !inherits(values, c("Date", "POSIXt", "difftime", "integer64"))
+
+# Bytes that enc2utf8 would write out as "<fc>", and so take for another text.
+is_unreadable <- function(texts) {
+  locale <- l10n_info()
+  guessed <- !locale[["UTF-8"]] && !locale[["Latin-1"]] && !locale[["MBCS"]]
+  foreign <- guessed & Encoding(texts) == "unknown" & grepl("[\\x80-\\xff]", texts, perl = TRUE, useBytes = TRUE)
+  !is.na(texts) & (foreign | !validEnc(texts))
+}
+
 # Texts of a column: NA where a value is missing.
 plain_text <- function(values, name) {
   if (is.factor(values)) values <- as.character(values)
   if (is.character(values)) {
+    values <- as.vector(values)
+    if (any(is_unreadable(values))) {
+      stop("column ", sQuote(name), " holds text of unknown encoding: read the table with encoding = \"UTF-8\"", call. = FALSE)
+    }
     return(enc2utf8(values))
   }
   if (is.logical(values)) {
     return(ifelse(is.na(values), NA_character_, ifelse(values, "true", "false")))
   }
-  if (!is.numeric(values) || inherits(values, c("Date", "POSIXt", "difftime"))) {
-    stop("column ", sQuote(name), " has a type that is neither text, number nor truth value", call. = FALSE)
+  if (!is_plain_number(values)) {
+    stop("column ", sQuote(name), " has a type that is neither text, number nor truth value (",
+      class(values)[1], "): convert it, for example by as.numeric()",
+      call. = FALSE
+    )
   }
+  values <- as.vector(unclass(values)) # codes without labels
   texts <- rep(NA_character_, length(values))
   whole <- !is.na(values) & is.finite(values) & values == floor(values) & abs(values) < 2^53
   texts[whole] <- sprintf("%.0f", values[whole] + 0)
@@ -49,7 +68,15 @@ settled_text <- function(texts) {
 
 trimmed <- function(texts) gsub("^[ \t\n\v\f\r]+|[ \t\n\v\f\r]+$", "", texts)
 
-as_numbers <- function(texts) suppressWarnings(as.numeric(texts))
+# R rounds the decimals of a text twice. The quotient of a whole number and a power of ten, both exact, is rounded once.
+as_numbers <- function(texts) {
+  numbers <- suppressWarnings(as.numeric(texts))
+  digits <- sub(".", "", texts, fixed = TRUE)
+  short <- which(grepl("^[+-]?[0-9]*[.][0-9]+$", texts) & nchar(digits) <= 15)
+  places <- nchar(sub("^[^.]*[.]", "", texts[short]))
+  numbers[short] <- as.numeric(digits[short]) / 10^places
+  numbers
+}
 
 marker_numbers <- function(markers) {
   as_numbers(markers[grepl(number_pattern, trimmed(markers))])
@@ -81,8 +108,8 @@ numbers_in <- function(values, feature) {
     stop("feature ", sQuote(feature$name), ": numeric in the codebook, truth values in the table", call. = FALSE)
   }
   markers <- marker_numbers(feature$markers)
-  if (is.numeric(values) && !inherits(values, c("Date", "POSIXt", "difftime"))) {
-    numbers <- as.numeric(values)
+  if (is_plain_number(values)) {
+    numbers <- as.numeric(unclass(values))
   } else {
     texts <- plain_text(values, feature$name)
     texts[texts %in% feature$markers] <- NA

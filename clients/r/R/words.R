@@ -12,11 +12,29 @@ words_in <- function(values, feature) {
   texts <- plain_text(values, feature$name)
   texts[texts %in% feature$markers] <- NA
   known <- !is.na(texts)
-  lower <- tolower(texts[known])
+  lower <- lower_case(texts[known], feature$name)
   split <- regmatches(lower, gregexpr("(*UCP)\\b\\w\\w+\\b", lower, perl = TRUE))
   bags <- vector("list", length(texts))
   bags[known] <- lapply(split, bag_of, feature = feature)
   bags
+}
+
+ignorable <- "[\\p{Mn}\\p{Me}\\p{Cf}\\p{Lm}\\p{Sk}'.:\u00b7\u0387\u2018\u2019\u2024\u2027]*"
+last_sigma <- paste0("[\\p{Lu}\\p{Ll}\\p{Lt}]", ignorable, "\\K\u03a3(?!", ignorable, "[\\p{Lu}\\p{Ll}\\p{Lt}])")
+
+# Small letters as Unicode has them, and as every site computes them: a sigma at the end of a word, and a dotted capital I, too.
+lower_case <- function(texts, name) {
+  other <- grepl("[^\\x01-\\x7f]", texts, perl = TRUE)
+  if (any(other) && !l10n_info()[["UTF-8"]]) {
+    stop("column ", sQuote(name), " has letters that this locale does not know: Sys.setlocale(\"LC_CTYPE\", \"C.UTF-8\") before",
+      call. = FALSE
+    )
+  }
+  texts[other] <- gsub(last_sigma, "\u03c2", texts[other], perl = TRUE)
+  texts[other] <- gsub("\u0130", "i\u0307", texts[other], fixed = TRUE)
+  tryCatch(tolower(texts), error = function(problem) {
+    stop("column ", sQuote(name), " holds a character that Unicode does not have", call. = FALSE)
+  })
 }
 
 bag_of <- function(tokens, feature) {

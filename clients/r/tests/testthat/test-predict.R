@@ -54,6 +54,54 @@ test_that("words of a document count", {
   expect_equal(unname(of("nothing")), matrix(0, 1, 2))
 })
 
+test_that("capitals become the small letters of Unicode", {
+  skip_if_not(l10n_info()[["UTF-8"]])
+  lower <- function(text) lower_case(text, "t")
+  expect_equal(lower(c("FREE \u00dcBER", "\u039f\u0394\u039f\u03a3")), c("free \u00fcber", "\u03bf\u03b4\u03bf\u03c2"))
+  expect_equal(lower("\u03a3\u0391\u03a3, A\u03a3'B"), "\u03c3\u03b1\u03c2, a\u03c3'b")
+  expect_equal(lower("\u0130x"), "i\u0307x")
+})
+
+in_c_locale <- function(code) {
+  before <- Sys.getlocale("LC_CTYPE")
+  on.exit(Sys.setlocale("LC_CTYPE", before))
+  Sys.setlocale("LC_CTYPE", "C")
+  code()
+}
+
+test_that("a locale that does not know a letter is refused, not guessed", {
+  wrong <- in_c_locale(function() tryCatch(lower_case("\u00dcBER", "t"), error = conditionMessage))
+  expect_match(wrong, "LC_CTYPE")
+  expect_equal(in_c_locale(function() lower_case("FREE", "t")), "free")
+})
+
+test_that("a decimal in a text is the number nearest to it", {
+  expect_identical(as_numbers(c("29713.287284", "-1.005", "+.5", "7", "1e3")), c(29713287284 / 1e6, -1005 / 1e3, 0.5, 7, 1000))
+})
+
+test_that("a class that reads its numbers otherwise is refused, and labels are no hindrance", {
+  model <- parse_model(model_text)
+  expect_error(predict(model, row(n = structure(1, class = "integer64"))), "integer64")
+  labelled <- structure(1, labels = c(low = 1), class = c("haven_labelled", "vctrs_vctr", "double"))
+  frame <- row()
+  frame$n <- labelled
+  frame$c <- labelled
+  expect_equal(predict(model, frame, type = "joint"), predict(model, row(c = "1", n = 1), type = "joint"))
+})
+
+test_that("text of unknown encoding is refused without being shown", {
+  model <- parse_model(model_text)
+  for (odd in c("free \xff\xfe", "gr\xc3\xb6\xdf")) {
+    for (wrong in list(
+      tryCatch(predict(model, row(t = odd)), error = conditionMessage),
+      in_c_locale(function() tryCatch(predict(model, row(c = odd)), error = conditionMessage))
+    )) {
+      expect_match(wrong, "unknown encoding")
+      expect_false(grepl("free|gr", wrong))
+    }
+  }
+})
+
 test_that("columns that are missing or unknown are named", {
   model <- parse_model(model_text)
   expect_error(predict(model, data.frame(c = "x", n = 1)), "missing: .b., .t.")
