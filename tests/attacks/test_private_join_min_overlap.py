@@ -186,7 +186,7 @@ def test_an_owner_whose_key_is_zeros_does_not_match_with_everybody(bound, monkey
     monkeypatch.setattr(oprf.Owner, "__init__", zeros)
     monkeypatch.setattr(oprf.Owner, "answer", watched)
     monkeypatch.setattr(joined_sums, "_fill", fill)
-    monkeypatch.setattr(joined_sums.Coins, "bytes", no_choices(joined_sums.Coins.bytes))
+    monkeypatch.setattr(joined_sums.Coins, "bit_rows", no_choices(joined_sums.Coins.bit_rows))
     if not bound:
         monkeypatch.setattr(joined_sums, "bound", lambda items, bins: bins)
         train(join="left", min_overlap=0)
@@ -196,13 +196,14 @@ def test_an_owner_whose_key_is_zeros_does_not_match_with_everybody(bound, monkey
 
 
 def no_choices(genuine):
-    """The label holder's 64 bytes of choices are zeros; scalars are as long, and are drawn elsewhere."""
+    """Return `bit_rows` with zeros for the label holder's row of choices; other rows are drawn elsewhere."""
 
-    def bytes_of(self, count):
+    def bits_of(self, rows, columns):
         drawn_here = sys._getframe(1).f_globals["__name__"].startswith(joined_sums.__name__)
-        return bytes(count) if drawn_here and count == oprf.WIDTH // 8 else genuine(self, count)
+        drawn = genuine(self, rows, columns)
+        return np.zeros_like(drawn) if drawn_here and (rows, columns) == (1, oprf.WIDTH) else drawn
 
-    return bytes_of
+    return bits_of
 
 
 @pytest.mark.parametrize("shift", [-50, 1, 10**6])
