@@ -18,7 +18,7 @@ import click
 import pytest
 
 from blindbayes.cli import root
-from blindbayes_papers import PAPERS
+from blindbayes_papers import NEEDS, PAPERS
 from blindbayes_papers.quotations import quotations
 from blindbayes_papers.zafarani2020.audit import SMALL_BOOK
 
@@ -39,6 +39,13 @@ def test_every_item_of_every_paper_has_one_line() -> None:
     numbers = [number for paper in PAPERS for number, _ in items(paper)]
     assert sorted(numbers) == sorted(set(range(1, 98)) - ILLUSTRATIONS)
     assert len(numbers) == 93
+
+
+def test_the_index_of_the_pages_has_the_times_of_the_command() -> None:
+    index = (ROOT / "docs" / "papers" / "index.md").read_text("utf-8")
+    assert {paper: re.search(rf"\({paper}/index.html\) \| full \| (.+?) \|", index)[1] for paper in PAPERS} == {  # type: ignore[index]
+        paper: minutes for paper, (minutes, _) in NEEDS.items()
+    }
 
 
 def test_lines_about_a_theorem_name_the_protocol_that_it_is_about() -> None:
