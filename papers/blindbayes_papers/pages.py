@@ -24,6 +24,13 @@ def document(title: str, body: str, style: str = "") -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}</body></html>\n'
 
 
+def write_page(path: pathlib.Path, page: str, short: str = "") -> pathlib.Path:
+    """Write a page and return its path; `short` says below the title what the quick form left out."""
+    note = f"</h1>\n<p><b>The quick form.</b> {html.escape(short)}</p>" if short else "</h1>"
+    path.write_text(page.replace("</h1>", note, 1), encoding="utf-8")
+    return path
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
     """Return a table of texts; kind "numbers" aligns them to the right."""
 

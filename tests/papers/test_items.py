@@ -46,6 +46,8 @@ def test_the_index_of_the_pages_has_the_times_of_the_command() -> None:
     assert {paper: re.search(rf"\({paper}/index.html\) \| full \| (.+?) \|", index)[1] for paper in PAPERS} == {  # type: ignore[index]
         paper: minutes for paper, (minutes, _) in NEEDS.items()
     }
+    pages = {paper: (ROOT / "docs" / "papers" / paper / "index.html").read_text("utf-8") for paper in PAPERS}
+    assert not [paper for paper, page in pages.items() if "The quick form." in page]
 
 
 def test_lines_about_a_theorem_name_the_protocol_that_it_is_about() -> None:

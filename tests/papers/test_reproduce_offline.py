@@ -24,6 +24,8 @@ def test_all_papers_are_reproduced_without_network_and_say_what_they_left_out(
     result = CliRunner().invoke(command, ["--all", "--quick", "--out", str(out)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert {path.parent.name for path in out.glob("*/index.html")} == set(PAPERS)
+    for paper in PAPERS:  # each says what it left out
+        assert (out / paper / "index.html").read_text("utf-8").count("<b>The quick form.</b>") == 1, paper
     assert "downloads nothing: adult, skin" in (out / "zafarani2020" / "index.html").read_text("utf-8")
     assert not (tmp_path / "cache").exists()
 

@@ -27,8 +27,13 @@ from blindbayes_papers.azimian2022.chain_sum.messages import KeyAnnounced, LinkS
 from blindbayes_papers.azimian2022.measure import DATASETS, KEY_SIZES, SCHEMES, Measurement, measure_apart
 from blindbayes_papers.azimian2022.page import page, plot
 from blindbayes_papers.azimian2022.schemes import PrintedChain, Records, first_contributors, subtract_links
-from blindbayes_papers.pages import write_csv
+from blindbayes_papers.pages import write_csv, write_page
 from blindbayes_papers.primitives.paillier import generate_keypair
+
+SHORT = (
+    "Every row and bar is here. Each operation is timed once, and at 2,048 bits the printed scheme runs with 3 contributors "
+    "in place of 40 before it is scaled up."
+)
 
 
 def load_records(name: str) -> Records:
@@ -62,9 +67,7 @@ def reproduce(out: pathlib.Path, *, quick: bool = False) -> pathlib.Path:
     head = [*(column.name for column in fields(Measurement)), "scaled_up"]
     write_csv(out / "measurements.csv", head, [[*asdict(one).values(), one.scaled] for one in made])
     pictures = plot(made, out) if importlib.util.find_spec("matplotlib") else []
-    path = out / "index.html"
-    path.write_text(page(made, data, pictures, attack(data["iris"], 20)), encoding="utf-8")
-    return path
+    return write_page(out / "index.html", page(made, data, pictures, attack(data["iris"], 20)), SHORT if quick else "")
 
 
 # -- the attack ------------------------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_the_page_says_who_is_worse(tmp_path: Path) -> None:
         for privacy in ("pure", "(epsilon, delta)")
         for epsilon in paper.EPSILONS
     ]
-    page = paper._page(points, rows, [("ours", 10, 0.1)], [], quick=True)
+    page = paper._page(points, rows, [("ours", 10, 0.1)], [])
     assert "worse in 14 of 14" in page
     assert "0.800 / 0.850 -" in page
     assert rows[0].verdict == "worse"
