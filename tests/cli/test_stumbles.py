@@ -406,6 +406,21 @@ def test_no_command_declares_an_option_twice() -> None:
         assert len(names) == len(set(names)), command.name
 
 
+@pytest.mark.parametrize("name", ["train", "predict", "plan", "drift", "train-smooth", "plan-smooth"])
+def test_a_command_that_refuses_other_columns_can_leave_them_unread(name: str) -> None:
+    """The refusal names --ignore-extra on the command line; `plan` and `drift` did not have it."""
+    command = root.get_command(click.Context(root), name)
+    assert command is not None
+    assert "--ignore-extra" in {option for each in command.params for option in each.opts}
+
+
+def test_a_forecast_leaves_columns_unread_if_asked() -> None:
+    draft()
+    asked = ("plan", "--codebook", "book.toml", "--proxy", "penguins.csv", "--epsilon", "1", "--repetitions", "1", "--json")
+    assert "--ignore-extra" in refused(*asked)
+    assert json.loads(done(*asked, "--ignore-extra"))["rows"] == Codebook.from_toml("book.toml").expected_rows
+
+
 def test_predict_reports_what_it_wrote() -> None:
     penguins().drop(columns=["Date Egg", "Comments", "Region", "Sample Number"]).to_csv("penguins.csv", index=False)
     draft()

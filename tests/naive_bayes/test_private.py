@@ -88,3 +88,32 @@ def test_a_codebook_that_is_not_declared_is_refused() -> None:
             PrivateNaiveBayes(codebook, epsilon=1.0).fit(frame, y)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="must be a Codebook"):
         PrivateNaiveBayes("codebook.toml", epsilon=1.0).fit(frame, y)  # type: ignore[arg-type]
+
+
+def test_an_explanation_shows_the_class_share_as_the_prior_and_what_moves_the_score_as_an_offset() -> None:
+    """The prior of an explanation was the offset of the score: 0.94 where the share of the class is 0.44."""
+    draw = np.random.default_rng(6)
+    label = draw.choice(["a", "b", "c"], 400, p=[0.5, 0.3, 0.2])
+    table = pd.DataFrame({"k": np.where(draw.random(400) < 0.7, label, "b"), "n": draw.integers(0, 51, 400), "y": label})
+    book = Codebook("y", ("a", "b", "c"), (Categorical("k", ("a", "b", "c")), Numeric("n", 0, 50, bins=10)), expected_rows=400)
+    for classes in (book, replace_classes(book)):
+        model = PrivateNaiveBayes(classes, epsilon=2.0).fit(table)
+        asked = table[["k", "n"]][:30]
+        explanation = model.explain(asked)
+        assert explanation.parts == ("(prior)", "(offset)", "k", "n")
+        np.testing.assert_allclose(explanation.terms[:, 0], np.tile(model.class_log_prior_, (30, 1)))
+        np.testing.assert_allclose(explanation.terms[:, 1], np.tile(model.class_log_offset_, (30, 1)))
+        np.testing.assert_allclose(explanation.terms.sum(axis=1), model.predict_joint_log_proba(asked))
+        share = np.exp(model.class_log_prior_)
+        odds = explanation.log_odds("a")
+        np.testing.assert_allclose(odds[:, 0], np.log(share[0] / (1 - share[0])))
+        low, high = explanation.interval("a")
+        assert (low[:, 1] == 0).all()
+        assert (high[:, 1] == 0).all()
+        assert (low[:, 0] < high[:, 0]).all()
+        assert ((low[:, 0] <= odds[:, 0]) & (odds[:, 0] <= high[:, 0])).all()
+
+
+def replace_classes(book: Codebook) -> Codebook:
+    """Two of the three classes: rows of the third are left out."""
+    return Codebook("y", ("a", "b"), book.features, expected_rows=320)

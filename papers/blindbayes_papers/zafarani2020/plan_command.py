@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.options import CODEBOOK, JSON, open_data, table_options
+from blindbayes.cli.options import CODEBOOK, IGNORE_EXTRA, JSON, open_data, table_options
 from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
@@ -33,6 +33,7 @@ MECHANISMS = ("smooth", "global")
 @click.option("--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", default=(2, 1), help="Weights in the budget.")
 @click.option("--gamma", type=float, default=2.0, show_default=True, help="Of smooth: the exponent of its noise.")
 @click.option("--repetitions", type=click.IntRange(min=1), default=10, show_default=True, help="Releases per epsilon.")
+@IGNORE_EXTRA
 @table_options
 @JSON
 def command(codebook_path: str, as_json: bool, **given: Any) -> None:
@@ -47,6 +48,7 @@ def command(codebook_path: str, as_json: bool, **given: Any) -> None:
     """
     names = ("proxy", "synthetic", "rows", "epsilons", "allocation", "gamma", "repetitions")
     proxy, synthetic, rows, epsilons, allocation, gamma, repetitions = (given.pop(name) for name in names)
+    extra_columns = "ignore" if given.pop("ignore_extra") else "refuse"
     if (proxy is not None) == synthetic:
         raise ConfigError("choose one: --proxy with a public table, or --synthetic")
     codebook = Codebook.from_toml(codebook_path)
@@ -54,7 +56,7 @@ def command(codebook_path: str, as_json: bool, **given: Any) -> None:
         block = synthetic_proxy(codebook, rows or min(2000, codebook.max_rows), Coins.seeded(bytes(32)))
     else:
         with open_data(proxy, **given) as source:
-            block = read_block(source, codebook)
+            block = read_block(source, codebook, extra_columns=extra_columns)
     result = forecast(codebook, block, sorted(set(epsilons)) or EPSILONS, allocation, gamma, repetitions)
     if as_json:
         print_json(result)

@@ -132,8 +132,11 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def explain(self, X: Any) -> Explanation:
         """Return what the prior and each feature add to every class score, row by row, with intervals for privacy noise."""
+        return self._explanation(X)
+
+    def _explanation(self, X: Any, **private: Any) -> Explanation:
         parameters = self._parameters()
-        return explain(parameters, encode(self._query_columns(X), parameters.codebook, training=False))
+        return explain(parameters, encode(self._query_columns(X), parameters.codebook, training=False), **private)
 
     def _noise_interval(self) -> NoiseInterval | None:
         """Return models that the exact table may have given behind a private one; None without noise, or if unknown."""

@@ -19,7 +19,10 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`terms[row, part, class]` is what a part adds to ln P(class, row); the parts are the prior, then the features."""
+    """`terms[row, part, class]` is what a part adds to ln P(class, row); the parts are the prior, then the features.
+
+    A private model has an offset after the prior: what its rules and feature weights add beside the share of the class.
+    """
 
     parts: tuple[str, ...]
     classes: tuple[str, ...]
@@ -37,8 +40,9 @@ class Explanation:
         more than two classes such parts need not add up to the log-odds of the whole row.
         """
         one, others = self._pair(label, against)
-        prior = self.parameters.log_prior
-        return np.column_stack([_odds(self.terms[:, 0], one, others), _odds(self.terms[:, 1:], one, others, prior)])
+        start = _odds(self.terms[:, : self._first].cumsum(axis=1), one, others)  # the prior, and with the offset
+        features = _odds(self.terms[:, self._first :], one, others, self.parameters.log_prior)
+        return np.column_stack([np.diff(start, axis=1, prepend=0.0), features])
 
     def interval(self, label: str, against: str | None = None, *, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
         """Return intervals (low, high) of the exact model's log-odds, by row and part, and of their sum in a last column.
@@ -59,11 +63,12 @@ class Explanation:
             raise ConfigError("this private model does not say how its noise was drawn: no interval can be given")
         low, high = np.empty_like(odds), np.empty_like(odds)
         prior = _odds(noise_interval.log_prior, one, others)
+        low[:, : self._first] = high[:, : self._first] = 0.0  # the exact model has no offset
         low[:, 0], high[:, 0] = between(prior, coverage)
         for start in range(0, rows, _ROWS_AT_ONCE):
             part = slice(start, min(start + _ROWS_AT_ONCE, rows))
             total = np.repeat(prior[:, None], part.stop - start, axis=1)
-            for at, name in enumerate(self.parts[1:], start=1):
+            for at, name in enumerate(self.parts[self._first :], start=self._first):
                 if isinstance(own := self.parameters.terms[name], Words):
                     scores = noise_interval.score_bags(own, name, self.block.bags[name][part])
                     where = np.arange(part.stop - start)
@@ -86,6 +91,11 @@ class Explanation:
         columns = dict(zip(self.classes, terms.reshape(-1, len(self.classes)).T, strict=True))
         index = pd.MultiIndex.from_product([range(rows), parts], names=["row", "part"])
         return pd.DataFrame(columns, index=index)
+
+    @property
+    def _first(self) -> int:
+        """Place of the first feature among the parts."""
+        return len(self.parts) - len(self.parameters.terms)
 
     def _pair(self, label: str, against: str | None) -> tuple[int, list[int]]:
         one = self._at(label)
@@ -111,11 +121,19 @@ def _odds(scores: FloatArray, one: int, others: list[int], log_weight: FloatArra
     return np.asarray(scores[..., one] - together)
 
 
-def explain(parameters: Parameters, block: CodedRows, noise: Callable[[], NoiseInterval | None] | None = None) -> Explanation:
-    """Return the terms of every row of a block."""
+def explain(
+    parameters: Parameters,
+    block: CodedRows,
+    noise: Callable[[], NoiseInterval | None] | None = None,
+    log_prior: FloatArray | None = None,
+) -> Explanation:
+    """Return the terms of every row of a block. `log_prior` are the class shares, if the score starts at an offset to them."""
     names = tuple(parameters.terms)
-    terms = np.empty((block.rows, len(names) + 1, len(parameters.log_prior)))
-    terms[:, 0, :] = parameters.log_prior
-    for at, name in enumerate(names, start=1):
+    start = [parameters.log_prior] if log_prior is None else [log_prior, parameters.log_prior - log_prior]
+    terms = np.empty((block.rows, len(start) + len(names), len(parameters.log_prior)))
+    terms[:, : len(start)] = start
+    for at, name in enumerate(names, start=len(start)):
         terms[:, at, :] = parameters.score(name, parameters.terms[name], block.values(name))
-    return Explanation(("(prior)", *names), parameters.codebook.classes, terms, parameters, block, noise)
+    return Explanation(
+        (*("(prior)", "(offset)")[: len(start)], *names), parameters.codebook.classes, terms, parameters, block, noise
+    )

@@ -294,8 +294,9 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         return str(self.privacy_.get("statement", {}).get("codebook", super().approved_codebook_))
 
     def explain(self, X: Any) -> Explanation:
-        """Return what the prior and each feature add to every class score, row by row, with intervals for privacy noise."""
-        return replace(super().explain(X), noise=self._noise_interval)
+        """Return what the prior, the offset and each feature add to class scores by row, with intervals for privacy noise."""
+        check_is_fitted(self, "parameters_")
+        return self._explanation(X, noise=self._noise_interval, log_prior=self.class_log_prior_)
 
     def _noise_interval(self) -> NoiseInterval | None:
         interval = noise_interval(self.privacy_, self._parameters(), self.alpha)

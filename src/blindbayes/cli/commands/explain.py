@@ -118,6 +118,10 @@ def _explain_row(fitted: Any, data: str, row: int, as_json: bool, reading: Mappi
     screen.line(f"row {row:,}: {book.target} = {predicted}")
     screen.print(view)
     screen.line("Each number is a weight of evidence: above 0 the value raises the score of the class.")
+    if "(offset)" in explanation.parts:
+        screen.line(
+            "The prior is the share of the class by the noisy counts. The offset is what rules against the noise add to it."
+        )
 
 
 def load_model(place: str) -> Any:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.options import CODEBOOK, DELTA, JSON, LARGE_DELTA, LEDGER, open_data, table_options
+from blindbayes.cli.options import CODEBOOK, DELTA, IGNORE_EXTRA, JSON, LARGE_DELTA, LEDGER, open_data, table_options
 from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
@@ -39,6 +39,7 @@ _LINE = ("epsilon", "mean", "low", "high", "mechanism")
 @click.option("--rows-per-person", type=int, help="Maximum rows per person; --private samples them by the identifier.")
 @click.option("--repetitions", type=int, default=20, show_default=True, help="Simulated releases per epsilon.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for plan.csv and plan.png.")
+@IGNORE_EXTRA
 @table_options
 @JSON
 def command(codebook_path: str, private_path: str | None, out: Path | None, as_json: bool, **given: Any) -> None:
@@ -111,8 +112,9 @@ def _read(
     if rows_per_person is not None:
         require_identifier(codebook)
         bound = ContributionBound(rows_per_person, Coins.system().bytes(32))
+    extra_columns = "ignore" if reading.pop("ignore_extra") else "refuse"
     with open_data(path, **reading) as source:
-        return read_block(source, codebook, lenient=lenient, bound=bound)
+        return read_block(source, codebook, lenient=lenient, bound=bound, extra_columns=extra_columns)
 
 
 def _measures(quality: Quality | None, codebook: Codebook) -> dict[str, Any]:
