@@ -46,6 +46,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 
 _DROWNED = 0.2
 """Rows in an average cell over its noise below which a study is refused: its answers would only mislead."""
+_ONE_BY_ONE = 32  # numbers of features that are tried one after the other
 
 JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian", "centred_gaussian")
 MAX_EQUAL_POINTS = 2**52 // FINE
@@ -237,9 +238,17 @@ def _audible(plan: ReleasePlan, rows: int) -> Encodings:
     present = [index for index, each in enumerate(encodings) if each.kind != "nothing"]
     full, rank = encodings, {name: at for at, name in enumerate(plan.declared.order)}
     ranked = sorted(present, key=lambda at: rank.get(full[at].feature, len(rank))) if rank else []
-    for count in range(len(present) - 1, 1, -1):
+
+    def candidate(count: int) -> Encodings:
         chosen = set(ranked[:count]) or {present[(2 * index + 1) * len(present) // (2 * count)] for index in range(count)}
-        encodings = _without(full, set(present) - chosen)
+        return _without(full, set(present) - chosen)
+
+    low, high = 1, len(present)  # each plan looks at all features: in a wide table, halve before going one by one
+    while high - low > _ONE_BY_ONE:
+        middle = (low + high) // 2
+        low, high = (low, middle) if buried(candidate(middle)) else (middle, high)
+    for count in range(high - 1, 1, -1):
+        encodings = candidate(count)
         if not buried(encodings):
             break
     return encodings
