@@ -11,11 +11,15 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import click
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner, Result
 from playwright.sync_api import sync_playwright
@@ -160,6 +164,34 @@ def test_train_says_what_it_read_and_how_good_the_model_is() -> None:
         right += int((model.predict(held.drop(columns="Species")) == held["Species"]).sum())
     assert facts["accuracy"] == pytest.approx(right / len(table))
     assert f"cross-validation: {facts['accuracy']:.3f}" in shown
+
+
+def test_a_table_with_types_is_validated_and_explained_as_one_of_texts_is() -> None:
+    """Truth values as classes gave an accuracy of 0.000, and a decimal number ended `explain --json`."""
+    draws = np.random.default_rng(1)
+    back = draws.random(300) < 0.4
+    table = pa.table(
+        {
+            "price": pa.array([Decimal(int(each)) / 100 for each in draws.integers(100, 900, 300) + 400 * back]),
+            "tier": pa.array(draws.choice(["gold", "silver"], 300)).dictionary_encode(),
+            "back": pa.array(back),
+        }
+    )
+    parquet.write_table(table, "orders.parquet")
+    csv.write_csv(table.set_column(1, "tier", table["tier"].cast(pa.string())), "orders.csv")
+    done("codebook", "draft", "orders.parquet", "--target", "back", "--out", "orders.toml")
+    facts = {}
+    for name in ("orders.parquet", "orders.csv"):
+        asked = ("train", name, "--codebook", "orders.toml", "--out", f"{name}.json", "--json")
+        facts[name] = json.loads(done(*asked))
+        row = json.loads(done("explain", f"{name}.json", "--data", name, "--row", "3", "--json"))
+        assert row["values"]["price"] == str(table["price"][2].as_py())
+    assert facts["orders.parquet"]["accuracy"] == facts["orders.csv"]["accuracy"] > 0.7
+    numbered = table.set_column(2, "back", pa.array(back.astype(float)))
+    parquet.write_table(numbered, "numbered.parquet")
+    done("codebook", "draft", "numbered.parquet", "--target", "back", "--out", "numbered.toml")
+    asked = ("train", "numbered.parquet", "--codebook", "numbered.toml", "--out", "numbered.json", "--json")
+    assert json.loads(done(*asked))["accuracy"] == facts["orders.csv"]["accuracy"]
 
 
 def test_train_with_epsilon_tells_nothing_that_is_exact() -> None:

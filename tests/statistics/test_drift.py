@@ -93,6 +93,8 @@ def test_the_command_reads_tables_as_train_does(tmp_path: Path) -> None:
     reading = ["--decimal", ",", "--encoding", "latin-1", "--ignore-extra"]
     answer = CliRunner().invoke(root, ["drift", model, str(german), *reading, "--json"])
     assert json.loads(answer.stdout.splitlines()[-1] if answer.stdout.count("{") == 1 else answer.stdout) == expected
+    refused = CliRunner().invoke(root, ["drift", model, str(german), *reading[:-1]]).exception
+    assert "--ignore-extra" in str(refused)
     rows = moved(15)
     with duckdb.connect(str(base)) as database:
         database.register("arriving", rows)

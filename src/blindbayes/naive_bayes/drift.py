@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from blindbayes.data.columns import open_columns
+from blindbayes.data.sources import require_columns
 from blindbayes.data.split import Reading
 from blindbayes.data.table import evaluate_table
 from blindbayes.naive_bayes.base import BaseNaiveBayes
@@ -26,6 +27,8 @@ def measure_drift(model: Any, current: Any, *, extra_columns: str = "refuse") ->
         current = load(current)
     if isinstance(current, BaseNaiveBayes):
         return compare(before, Marginals.from_parameters(current._parameters()))
+    if hasattr(current, "columns"):
+        require_columns([*map(str, current.columns)], book, extra_columns=extra_columns, required=False)
     others = [] if book.identifier is None else [part.column for part in book.identifier.parts]
     others += current.columns if extra_columns == "ignore" else []
     columns = open_columns(current, book, ignore=others)

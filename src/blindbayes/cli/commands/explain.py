@@ -98,7 +98,7 @@ def _explain_row(fitted: Any, data: str, row: int, as_json: bool, reading: Mappi
     centred = terms - terms.mean(axis=1, keepdims=True)
     probabilities = fitted.predict_proba(table)[0]
     predicted = str(fitted.predict(table)[0])
-    values = {name: table.column(name)[0].as_py() for name in book.names}
+    values = {name: _plain(table.column(name)[0].as_py()) for name in book.names}
     if as_json:
         parts = {
             part: dict(zip(explanation.classes, each, strict=True))
@@ -122,6 +122,11 @@ def _explain_row(fitted: Any, data: str, row: int, as_json: bool, reading: Mappi
         screen.line(
             "The prior is the share of the class by the noisy counts. The offset is what rules against the noise add to it."
         )
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell as JSON has it: a decimal number or a date as text."""
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 def load_model(place: str) -> Any:

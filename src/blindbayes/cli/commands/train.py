@@ -6,7 +6,6 @@ import inspect
 import math
 import os
 from collections.abc import Mapping
-from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +190,8 @@ def _cross_validated(model: BaseNaiveBayes, table: Source) -> float | None:
     import pyarrow as pa
     from sklearn.base import clone
 
+    from blindbayes.data.encode import encode_labels
+
     book, counts = model.codebook_, model.statistics_.class_counts
     if not table.is_local or not 2 * _FOLDS <= int(counts.sum()) <= _MAX_VALIDATED or (counts > 0).sum() < 2:
         return None
@@ -200,8 +201,8 @@ def _cross_validated(model: BaseNaiveBayes, table: Source) -> float | None:
     for fold in range(_FOLDS):
         asked = whole.filter(pa.array(folds == fold))
         fitted = clone(model).fit(whole.filter(pa.array(folds != fold)))
-        predicted = fitted.predict(asked.drop_columns([book.target])).astype(str).tolist()
-        right += sum(map(eq, predicted, asked.column(book.target).to_pylist()))
+        predicted = fitted.predict_joint_log_proba(asked.drop_columns([book.target])).argmax(axis=1)
+        right += int((predicted == encode_labels(asked.column(book.target), book)).sum())
     return right / int(whole.num_rows)
 
 
