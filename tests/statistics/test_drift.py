@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from blindbayes import NaiveBayes
+from blindbayes import NaiveBayes, Privacy, PrivateNaiveBayes, RowStudy
 from blindbayes.cli import root
+from blindbayes.datasets import hospitals
 from blindbayes.errors import BlindbayesError
 from blindbayes.naive_bayes.drift import measure_drift
 from blindbayes.report.plots import drift_plot
@@ -36,6 +37,68 @@ def test_rows_of_the_same_kind_raise_no_alarm_and_older_people_do() -> None:
     assert max(older.features, key=lambda name: older.features[name]) == "age"
     assert older.sentence.startswith("Retrain")
     assert "age" in older.sentence
+
+
+HOSPITALS = hospitals(4000)
+ROWS = pd.concat([table.to_pandas() for table in HOSPITALS.tables.values()]).sample(frac=1, random_state=1)
+FIRST, SECOND = ROWS.iloc[:2000], ROWS.iloc[2000:]
+QUERIES = list(HOSPITALS.codebook.names)
+
+
+def private(rows: pd.DataFrame, epsilon: float) -> PrivateNaiveBayes:
+    return PrivateNaiveBayes(HOSPITALS.codebook, epsilon=epsilon).fit(rows[QUERIES], rows[HOSPITALS.codebook.target])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.2, 0.5, 1.0, 5.0])
+def test_the_noise_of_a_model_is_no_drift(epsilon: float) -> None:
+    for _ in range(5):
+        drift = measure_drift(private(FIRST, epsilon), SECOND)
+        assert not drift.sentence.startswith(("Retrain", "No need to retrain yet")), drift.sentence
+        assert set(drift.features) | set(drift.unknown) == set(QUERIES)
+
+
+def test_a_feature_that_noise_left_nothing_of_is_named() -> None:
+    drift = measure_drift(private(FIRST, 0.02), SECOND[QUERIES])
+    assert set(drift.unknown) == set(QUERIES)
+    assert drift.sentence.startswith("No answer: noise left nothing")
+
+
+def test_drift_is_seen_through_the_noise_of_a_model() -> None:
+    older = SECOND.assign(age=np.clip(SECOND["age"] + 25, 0, 100))
+    for epsilon in (0.5, 1.0, 5.0):
+        drift = measure_drift(private(FIRST, epsilon), older)
+        assert drift.sentence.startswith("Retrain"), drift
+        assert "age" in drift.sentence
+
+
+def test_noise_of_sums_over_sites_is_no_drift(tmp_path: Path) -> None:
+    study = RowStudy(HOSPITALS.codebook, privacy=Privacy(epsilon=0.3))
+    for at in (1, 2):
+        study.simulate(HOSPITALS.tables).save(tmp_path / str(at))
+    first, second = tmp_path / "1" / "model.json", tmp_path / "2" / "model.json"
+    assert measure_drift(first, ROWS[QUERIES]).sentence.startswith("No need to retrain: ")
+    between = measure_drift(first, second)
+    assert between.sentence.startswith("No need to retrain: ")
+    alone = measure_drift(first, ROWS[QUERIES])
+    shared = between.chance.keys() & alone.chance.keys()
+    assert sum(between.chance[name] for name in shared) > sum(alone.chance[name] for name in shared)  # noise of both
+
+
+def test_declared_class_weights_and_few_rows_are_no_drift() -> None:
+    balanced = NaiveBayes(HOSPITALS.codebook, class_weight="balanced")
+    model = balanced.fit(FIRST[QUERIES], FIRST[HOSPITALS.codebook.target])
+    assert measure_drift(model, SECOND[QUERIES]).sentence.startswith("No need to retrain: ")
+    assert measure_drift(model, SECOND).classes == pytest.approx(0.0, abs=0.01)
+    few = [measure_drift(model, SECOND[QUERIES].iloc[low : low + 20]) for low in range(0, 400, 20)]
+    assert max(max(each.features.values()) for each in few) > 0.25  # which would be an alarm
+    assert sum(each.sentence.startswith("Retrain") for each in few) <= 1
+
+
+def test_a_model_that_does_not_say_how_noisy_it_is_gives_no_answer() -> None:
+    model = private(FIRST, 0.5)
+    del model.privacy_["released"]
+    drift = measure_drift(model, SECOND[QUERIES].assign(age=0))
+    assert drift.sentence.startswith("No answer: the model is noisy")
 
 
 def test_the_index_of_normal_features_is_that_of_their_densities() -> None:

@@ -177,8 +177,12 @@ def evaluation_plot(evaluation: Evaluation) -> str:
 
 
 def drift_plot(drift: Drift) -> str:
-    """Draw the stability index of each feature and of the classes as a bar, beside the limits of 0.1 and 0.25."""
+    """Draw the stability index of each feature and of the classes as a bar, beside the limits of 0.1 and 0.25.
+
+    A line across the bar marks what noise and few rows explain of it.
+    """
     indices = {**({} if drift.classes is None else {"(classes)": drift.classes}), **drift.features}
+    chance = {"(classes)": drift.chance_of_classes, **drift.chance}
     names = sorted(indices, key=lambda name: -indices[name])[:_MAX_VALUES]
     left, width, step = _margin(names), 420, 24
     scale = width / max([2 * RETRAIN, *(indices[name] for name in names)])
@@ -189,9 +193,11 @@ def drift_plot(drift: Drift) -> str:
         out.append(f'<text x="{x:.1f}" y="{60 + step * len(names)}" text-anchor="middle">{limit:g}</text>')
     for at, name in enumerate(names):
         y, value = 40 + step * at, indices[name]
-        colour = _RED if value >= RETRAIN else _BLUE
+        by_chance = min(scale * chance.get(name, 0.0), width)
+        colour = _RED if value >= RETRAIN and value > chance.get(name, 0.0) else _BLUE
         out.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{escape(_short(name))}</text>')
         out.append(f'<rect x="{left}" y="{y}" width="{max(scale * value, 1):.1f}" height="18" fill="rgb{colour}"/>')
+        out.append(f'<path d="M {left + by_chance:.1f} {y - 2} v 22" stroke="#000" stroke-width="2"/>')
         out.append(f'<text x="{left + scale * value + 6:.1f}" y="{y + 14}">{value:.3f}</text>')
     return "".join([*out, "</svg>\n"])
 

@@ -65,6 +65,19 @@ class NoiseInterval:
         return np.stack(scored)
 
 
+@dataclass(frozen=True)
+class PlausibleMarginals:
+    """Counts that the exact table may have had, behind a private model: draws along the first axis, not clipped.
+
+    A feature that was not released is in none of the mappings.
+    """
+
+    classes: FloatArray = field(repr=False)  # (draws, classes)
+    counts: Mapping[str, FloatArray] = field(repr=False)  # (draws, cells), missing values left out
+    moments: Mapping[str, FloatArray] = field(repr=False)  # (draws, 2): mean and variance
+    edges: Mapping[str, tuple[int, ...]] = field(repr=False)  # of the cells, in fine ones
+
+
 def between(draws: FloatArray, coverage: float = COVERAGE) -> tuple[FloatArray, FloatArray]:
     """Return the interval of the draws (first axis) that holds this share of them; infinite where a draw is unknown.
 

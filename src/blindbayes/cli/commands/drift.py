@@ -23,7 +23,7 @@ def command(model: str, current: str, plot: Path | None, as_json: bool, ignore_e
 
     MODEL is a model file or a release folder. CURRENT is a table of this site (a path or a database URL; nothing leaves the
     site), or the model file or release of a later run of the study, which compares the rows of all sites. With a class column
-    the model's calibration on these rows is part of the answer.
+    the model's calibration on these rows is part of the answer. What noise of a private model or few rows explain is no drift.
 
     Example:
       blindbayes drift release/model.json patients-2027.csv --plot drift.svg
@@ -40,8 +40,8 @@ def command(model: str, current: str, plot: Path | None, as_json: bool, ignore_e
     if plot is not None:
         plot.write_text(drift_plot(drift), encoding="utf-8")
     ranked = sorted(drift.features.items(), key=lambda each: -each[1])
-    lines = [f"{name}: {value:.3f}" for name, value in ranked]
-    lines += [] if drift.classes is None else [f"(classes): {drift.classes:.3f}"]
+    lines = [f"{name}: {value:.3f}, by chance up to {drift.chance[name]:.3f}" for name, value in ranked]
+    lines += [] if drift.classes is None else [f"(classes): {drift.classes:.3f}, by chance up to {drift.chance_of_classes:.3f}"]
     if drift.evaluation is not None:
         lines += ["", drift.evaluation.sentence.replace("held-out", "current")]
     print_result(drift.to_dict(), ["Population stability index, by feature:", *lines, "", drift.sentence], as_json=as_json)

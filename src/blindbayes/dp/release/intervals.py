@@ -41,7 +41,7 @@ from blindbayes.dp.noise.knorm_histograms import Centred
 from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyClassCounts, NoisyStatistics, ReleaseItem, ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.io.untrusted import well_formed
-from blindbayes.statistics.intervals import NoiseInterval, WordDraws
+from blindbayes.statistics.intervals import NoiseInterval, PlausibleMarginals, WordDraws
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters
 
 special = lazy("scipy.special")
@@ -202,31 +202,38 @@ def draw_by_law(table: Floats, coins: Coins, shape: tuple[int, ...]) -> Floats:
 # -- from draws to models --------------------------------------------------------------------------------------------------
 
 
+def _plausible(
+    privacy: Mapping[str, Any] | None, codebook: Codebook
+) -> tuple[Released, Floats, defaultdict[str, dict[str, Floats]]] | None:
+    """Return a release, and what its class counts, and its tables by feature and kind, may have been without noise."""
+    record = (privacy or {}).get("released")
+    if not isinstance(record, Mapping):
+        return None
+    released = Released.parse(record, codebook)
+    known = list(zip(released.plan.items, released.tables, strict=True))
+    if sum(table.size for item, table in known if item.kind != "words") > _MAX_CELLS:
+        return None
+    noises = released.noise(DRAWS)
+    tables = [noise if item.kind == "words" else table - noise for (item, table), noise in zip(known, noises, strict=True)]
+    by_name: defaultdict[str, dict[str, Floats]] = defaultdict(dict)
+    for item, table in zip(released.plan.items, tables, strict=True):
+        by_name[item.name][item.kind] = table
+    return released, _class_counts(released, tables), by_name
+
+
 @well_formed("what the model file says of its noise", error=ConfigError)
 def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, alpha: float) -> NoiseInterval | None:
     """Return models that the exact table may have given.
 
     None for an exact model, for one that does not say how it was released, and for one of very many cells.
     """
-    record = (privacy or {}).get("released")
-    if not isinstance(record, Mapping):
+    if (plausible := _plausible(privacy, parameters.codebook)) is None:
         return None
-    released = Released.parse(record, parameters.codebook)
-    if (
-        sum(table.size for item, table in zip(released.plan.items, released.tables, strict=True) if item.kind != "words")
-        > _MAX_CELLS
-    ):
-        return None
-    shared_noise = zip(released.plan.items, released.tables, released.noise(DRAWS), strict=True)
-    tables = [noise if item.kind == "words" else table - noise for item, table, noise in shared_noise]
-    rows = _class_counts(released, tables)
+    released, rows, by_name = plausible
     with np.errstate(invalid="ignore"):
         log_prior = np.log(np.maximum(rows, _MIN_ROWS) / np.maximum(rows, _MIN_ROWS).sum(axis=1, keepdims=True))
     terms: dict[str, Histogram | Gaussian | None] = {}
     words: dict[str, WordDraws] = {}
-    by_name: defaultdict[str, dict[str, Floats]] = defaultdict(dict)
-    for item, table in zip(released.plan.items, tables, strict=True):
-        by_name[item.name][item.kind] = table
     for feature, cut in zip(parameters.codebook.features, released.plan.encodings, strict=True):
         parts = by_name[cut.feature]
         own = parameters.terms[feature.name]
@@ -242,6 +249,29 @@ def noise_interval(privacy: Mapping[str, Any] | None, parameters: Parameters, al
             terms[feature.name] = None
     edges = {cut.feature: cut.edges for cut in released.plan.encodings if cut.kind == "cells"}
     return NoiseInterval(log_prior, terms, edges, words)
+
+
+@well_formed("what the model file says of its noise", error=ConfigError)
+def plausible_marginals(privacy: Mapping[str, Any], codebook: Codebook) -> PlausibleMarginals | None:
+    """Return counts by feature, over all classes, that the exact table may have had: those of the release minus fresh noise.
+
+    They may be negative. None for a model that does not say how it was released, and for one of very many cells.
+    """
+    if (plausible := _plausible(privacy, codebook)) is None:
+        return None
+    released, rows, by_name = plausible
+    counts, moments, edges = {}, {}, {}
+    for feature, cut in zip(codebook.features, released.plan.encodings, strict=True):
+        parts = by_name[cut.feature]
+        if cut.kind == "moments" and isinstance(feature, Numeric):
+            together = {kind: table.sum(axis=1, keepdims=True) for kind, table in parts.items()}
+            own = _moments(feature, together, rows.sum(axis=1, keepdims=True), codebook.variance_floor)
+            moments[feature.name] = np.concatenate([own.mean, own.variance], axis=1)
+        elif "cells" in parts:
+            level = np.nan_to_num(_levelled(parts["cells"], rows))  # nan: a hidden count, which is small
+            counts[feature.name] = level[:, :, : len(cut.edges) - 1].sum(axis=1)
+            edges[feature.name] = cut.edges
+    return PlausibleMarginals(rows, counts, moments, edges)
 
 
 def _word_draws(released: Released, feature: Text, documents: Floats, alpha: float) -> WordDraws:
@@ -294,11 +324,15 @@ def _class_counts(released: Released, tables: list[Floats]) -> Floats:
     return np.asarray(total / weight)
 
 
+def _levelled(table: Floats, rows: Floats) -> Floats:
+    """Return tables that add up to class counts, all cells moved alike."""
+    gap = rows - table.sum(axis=2)  # nan: a count is hidden, and the others stay as they are
+    return np.asarray(table + (np.nan_to_num(gap) / table.shape[2])[:, :, None])  # an exact table adds up, and stays
+
+
 def _cells(cut: FeatureEncoding, table: Floats, rows: Floats, alpha: float, own: Histogram | None) -> Histogram:
     """Return ln P(fine cell | class) of plausible counts, (draws, classes, cells), in the model's proportions within a cell."""
-    gap = rows - table.sum(axis=2)  # nan: a count is hidden, and the others stay as they are
-    level = table + (np.nan_to_num(gap) / table.shape[2])[:, :, None]  # an exact table adds up, and is left as it is
-    counts = level[:, :, : len(cut.edges) - 1]
+    counts = _levelled(table, rows)[:, :, : len(cut.edges) - 1]
     total = np.maximum(np.nansum(counts, axis=2, keepdims=True), 1.0)  # before empty cells are held at 0: that would add to it
     with np.errstate(invalid="ignore"):  # nan: a hidden count
         log = np.log(np.maximum(counts, 0.0) + alpha) - np.log(total + alpha * counts.shape[2])
