@@ -11,12 +11,13 @@ import pandas as pd
 import pytest
 from playwright.sync_api import expect
 
+from blindbayes import Estimation
 from blindbayes.agent.runs.release import check_release
 from blindbayes.net.identity import speak
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import Split
 from support.consoles import NAMES, Consoles
-from support.sites import BOOK
+from support.sites import BOOK, make_rows
 
 from .conftest import Person
 
@@ -242,6 +243,30 @@ def test_two_companies_train_over_columns_and_classify_a_batch(tmp_path: Path, p
         bank.page.get_by_role("link", name="See the release").click()
         bank.says("classes.csv")
         assert bank.page.get_by_role("link", name="classes.csv").count() == 0  # it stands beside rows: not by browser
+
+
+def test_a_model_is_evaluated_from_its_release_and_from_its_study(tmp_path: Path, person: People) -> None:
+    with Consoles(tmp_path, NAMES, rows=make_rows(tmp_path, NAMES, rows=120)) as office:
+        study = office.office.net.make_study(BOOK, estimation=Estimation(held_out=0.4, folds=2))
+        office.office.net.approve(study, runs=4)
+        ada = person(office, "north")
+        ada.see(f"/studies/{study.sha256}")
+        expect(ada.page.get_by_role("button", name="Evaluate the model")).to_have_count(0)  # nothing is trained yet
+        ada.press("Start a run")
+        ada.page.get_by_role("link", name="See the release").click()
+        ada.press("Evaluate the model")
+        ada.page.wait_for_url(re.compile("/runs/[0-9a-f]{48}$"))
+        ada.page.get_by_role("link", name="See the release").click()
+        ada.says("held-out rows")
+        expect(ada.page.get_by_role("img", name="ROC curve and calibration curve of the model")).to_be_visible()
+        for button, says in (("Evaluate the model", "held-out rows"), ("Cross-validate", "Cross-validation")):
+            ada.see(f"/studies/{study.sha256}")
+            ada.press(button)
+            ada.page.get_by_role("link", name="See the release").click()
+            ada.says(says)
+        trained = office.office.agents["north"].trained(study)[0]
+        ada.see(f"/releases/{trained}")
+        ada.says("No approved run is left")
 
 
 def test_a_card_is_pinned_by_typing_the_words_that_the_other_site_reads_out(tmp_path: Path, person: People) -> None:

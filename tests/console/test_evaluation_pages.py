@@ -13,13 +13,14 @@ import pytest
 
 from blindbayes import Estimation
 from support.consoles import NAMES, Consoles, csrf_of
-from support.sites import BOOK
+from support.sites import BOOK, make_rows
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Consoles, str, str]]:
     """Consoles of three sites that trained a model and evaluated it: the runs of both."""
-    with Consoles(tmp_path_factory.mktemp("office"), NAMES) as office:
+    folder = tmp_path_factory.mktemp("office")  # rows enough that every site's held-out part has ten, whatever its key
+    with Consoles(folder, NAMES, rows=make_rows(folder, NAMES, rows=120)) as office:
         study = office.office.net.make_study(BOOK, estimation=Estimation(held_out=0.4))
         office.office.net.approve(study, runs=2)
         agent = office.office.agents["north"]

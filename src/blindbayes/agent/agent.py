@@ -164,7 +164,7 @@ class Agent:
         if folds:
             run_id = Coins.system().bytes(VALIDATION // 2).hex()
             return self.launch(run_id, work_of(self.home, self.identity, run_id, study), self.name)
-        trained = self._trained(study)
+        trained = self.trained(study)
         if model is None and not trained:
             raise ConfigError("this site learned no total of a run of this study: train first, with `blindbayes study run`")
         name = read_run_id(trained[-1] if model is None else model, study.task).name
@@ -179,11 +179,11 @@ class Agent:
         for run in self.runs.values():
             if not run.is_open or run.study.sha256 != sha256:
                 continue
-            if run.run_id.endswith(name) if name else run.phase is RunState.WRITING or not self._trained(run.study):
+            if run.run_id.endswith(name) if name else run.phase is RunState.WRITING or not self.trained(run.study):
                 return run
         return None
 
-    def _trained(self, study: StudyFile) -> list[str]:
+    def trained(self, study: StudyFile) -> list[str]:
         """Return the runs of a study whose total this site holds, oldest first."""
         releases = self.home.history.releases(study.sha256, study.party(self.name).identity)
         return [entry["run"] for entry in releases if self.home.bases.has_total(study.sha256, entry["run"])]

@@ -20,7 +20,7 @@ from blindbayes.agent.stricter import STRICTER, make_stricter, present_value
 from blindbayes.console.calls import Context, Missing
 from blindbayes.console.invitations import invited
 from blindbayes.console.strings import EVENTS, plain
-from blindbayes.console.views import budget, find_study, paged
+from blindbayes.console.views import budget, evaluates, find_study, paged
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import read_folder
@@ -87,6 +87,7 @@ async def release(context: Context, run: str) -> dict[str, Any]:
     except BlindbayesError as error:
         problem = str(error)
     known = read_json_table(files["run.json"], "run.json") if "run.json" in files and not problem else {}
+    approved = home.approvals.find(str(known.get("study", "")))
     return {
         "run": run,
         "title": str(known.get("title", "")),
@@ -98,6 +99,8 @@ async def release(context: Context, run: str) -> dict[str, Any]:
         "results": next((files[name].decode() for name in _RESULTS if name in files and not problem), ""),
         "plot": _PLOT if _PLOT in files and not problem else "",
         "has_model": "model.json" in files and not problem,
+        "evaluates": approved is not None and evaluates(context.agent, approved[0], run),
+        "runs_left": 0 if approved is None else home.approvals.runs_left(approved[0].sha256),
         "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
     }
 
@@ -116,6 +119,8 @@ async def drift(context: Context, run: str) -> dict[str, Any]:
         "sentence": measured.sentence,
         "features": dict(measured.features),
         "classes": measured.classes,
+        "chance": dict(measured.chance),
+        "chance_of_classes": measured.chance_of_classes,
         "evaluation": "" if figures is None else figures.sentence.replace("held-out", "current"),
         "plot": drift_plot(measured),
     }

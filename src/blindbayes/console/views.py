@@ -21,6 +21,7 @@ from blindbayes.errors import BlindbayesError, ConfigError, LedgerError
 from blindbayes.net.identity import speak
 from blindbayes.study.file import StudyFile
 from blindbayes.study.study import learner_of
+from blindbayes.study.tasks.traits import Support
 
 T = TypeVar("T")
 PAGE = 50
@@ -131,9 +132,17 @@ def study(context: Context, study: str) -> dict[str, Any]:
         "announces": home.config.policy.announce_decisions,
         **{name: value for name, value in answers(context, study).items() if name not in ("study", "title", "turn")},
         "runs": [_past_run(context.agent, entry) for entry in _joined(home, study)[:10]],
+        "evaluates": evaluates(context.agent, file),
+        "folds": file.study.estimation.folds if Support.EVALUATION in file.task.supports else 0,
         "in_shares": opens.answers is not None,
         "is_party": context.agent.name in file.names,
     }
+
+
+def evaluates(agent: Agent, file: StudyFile, run: str | None = None) -> bool:
+    """Return True if a model of the study, or that of one run, can be evaluated from here."""
+    trained = agent.trained(file) if Support.EVALUATION in file.task.supports and file.study.estimation.held_out else []
+    return bool(trained) if run is None else run in trained
 
 
 def answers(context: Context, study: str) -> dict[str, Any]:

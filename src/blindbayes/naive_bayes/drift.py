@@ -10,8 +10,8 @@ from blindbayes.data.columns import open_columns
 from blindbayes.data.sources import require_columns
 from blindbayes.data.split import Reading
 from blindbayes.data.table import evaluate_table
-from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.dp.release.intervals import plausible_marginals
+from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.load import load
 from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.statistics.drift import Drift, Marginals, compare
