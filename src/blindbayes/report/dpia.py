@@ -480,9 +480,8 @@ def _output(output: Mapping[str, Any]) -> str:
     granted = ""
     if output.get("exception"):
         granted = f" Exception granted by {_several(output['exception']['granted_by'])}: {output['exception']['reason']}."
-    return (
-        f"{describe_label(output['name'])} ({output['output_type']}), {to}. The output check says: {output['status']}.{granted}"
-    )
+    opened = f"Opened: {describe_label(output['name'])} ({output['output_type']}), {to}."
+    return f"{opened} The output check says: {output['status']}.{granted}"
 
 
 def _factor(epsilon: float) -> float:
