@@ -118,8 +118,8 @@ def measure(net: Loopback, what: str, count: int, act: Any) -> dict[str, Any]:
         raise RuntimeError({name: each.get("message") for name, each in ended.items()})
     after = {name: used(site) for name, site in net.sites.items()}
     cpu = {name: after[name][0] - before[name][0] for name in NAMES}
-    sent = sum(seat["bytes_out"] for each in ended.values() for seat in each["seats"].values())
-    roles = sum(seat["cpu_seconds"] for each in ended.values() for seat in each["seats"].values())
+    sent = sum(seat["bytes_out"] for each in ended.values() for seat in each["roles"].values())
+    roles = sum(seat["cpu_seconds"] for each in ended.values() for seat in each["roles"].values())
     peak = "/".join(f"{after[name][1]:.0f}" for name in NAMES)
     print(
         f"{what}, two agents: CPU {cpu['registry']:.2f} + {cpu['hospital']:.2f} s (roles {roles:.2f}), wall {wall:.2f} s, "

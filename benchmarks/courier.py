@@ -216,7 +216,7 @@ def adult() -> dict[str, Any]:
                     raise SystemExit(f"a run failed: {ended}")
                 seconds.append(max(run["seconds"] for run in ended.values()))
                 protocol.append(min(run["protocol_seconds"] for run in ended.values()))
-                cpu.append(sum(seat["cpu_seconds"] for run in ended.values() for seat in run["seats"].values()))
+                cpu.append(sum(seat["cpu_seconds"] for run in ended.values() for seat in run["roles"].values()))
     return {
         "adult_words": study.setting.length,
         "adult_protocol_seconds": min(protocol),

@@ -165,7 +165,7 @@ def agents(folder: Path) -> Iterator[dict[str, Case]]:
             return sum(sites.used(site)[0] for site in net.sites.values()) - before
 
         def sent() -> int:
-            return sum(seat["bytes_out"] for each in state["ended"].values() for seat in each["seats"].values())
+            return sum(seat["bytes_out"] for each in state["ended"].values() for seat in each["roles"].values())
 
         def trained() -> float:
             cpu = spent(lambda: net.run(study))

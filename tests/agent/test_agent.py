@@ -130,7 +130,7 @@ def test_too_few_rows_send_nothing(tmp_path: Path) -> None:
             office.net.approve(study)
             runs = await office.run(study)
             assert isinstance(runs["north"].error, PrivacyError)
-            assert runs["north"].seats == {}
+            assert runs["north"].roles == {}
 
     bounded(test)
 
@@ -206,7 +206,7 @@ def test_an_empty_ledger_refuses_before_anything_is_sent(tmp_path: Path) -> None
             runs = await office.run(study)
             assert {run.state for run in runs.values()} == {"failed"}  # whoever looks first refuses, the others hear of it
             assert any(isinstance(run.error, PrivacyError) for run in runs.values())
-            assert all(run.seats[name].driver.progress.messages_out == 0 for name, run in runs.items())
+            assert all(run.roles[name].driver.progress.messages_out == 0 for name, run in runs.items())
             for each in office.net.sites.values():
                 assert sum(entry.kind == "charge" for entry in each.home.ledger.entries()) == 1
 

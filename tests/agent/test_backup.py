@@ -119,7 +119,7 @@ def test_a_site_that_wrote_more_than_it_lost_is_seen_by_its_peers(tmp_path: Path
             home = reopen(office, "north")
             for _ in range(60):
                 home.audit.append("person added", person="Nobody", role="analyst", who="Nobody")
-            monkeypatch.setattr(PeerLogHeads, "recall", lambda *_: None)
+            monkeypatch.setattr(PeerLogHeads, "check_own_heads", lambda *_: None)
             monkeypatch.setattr(PeerLogHeads, "require_ledger", lambda *_: None)
             home.ledger.note("padded")
             home.ledger.note("padded")

@@ -397,7 +397,7 @@ def test_agents_that_stop_in_the_middle_go_on_and_charge_once(
     split = pair()
 
     async def crash(office: Office, run_id: str, messages: int) -> None:
-        while sum(seat.driver.progress.messages_in for seat in office.agents[who].runs[run_id].seats.values()) < messages:
+        while sum(role.driver.progress.messages_in for role in office.agents[who].runs[run_id].roles.values()) < messages:
             assert not office.agents[who].runs[run_id].done.is_set(), "ended before the crash"
             await asyncio.sleep(0)
         await office.stop(who)
@@ -438,7 +438,7 @@ def test_instances_that_change_during_a_run_burn_it(tmp_path: Path) -> None:
         async with trained(tmp_path, split, deadlines=Deadlines(step=5, join=5, run=60)) as (office, study, model):
             asked = split.ask(tmp_path, small(10))
             run = office.agents["hospital"].predict(study.sha256, {"model": model, "batch": "m", **asked["hospital"]})
-            while not run.seats:
+            while not run.roles:
                 await asyncio.sleep(0.01)
             await office.stop("hospital")
             changed = pd.read_csv(asked["hospital"]["rows"])

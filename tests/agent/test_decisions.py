@@ -184,7 +184,7 @@ def test_a_refusal_is_not_told_to_a_site_that_is_no_party(tmp_path: Path, monkey
             run = north.begin(study.sha256)
             while not told:
                 await asyncio.sleep(0.01)
-            offers = [link for seat in run.seats.values() for link in seat.links.values() if link.pair.peer == "south"]
+            offers = [link for role in run.roles.values() for link in role.links.values() if link.pair.peer == "south"]
             stolen = offers[0].pair.offer(fresh_key(Coins.system()))
             told.clear()
             await east.router.route("south").send(pack(stolen))

@@ -266,7 +266,7 @@ def test_an_evaluation_waits_for_a_site_that_still_stores_the_model(tmp_path: Pa
             for name in ("north", "west"):
                 may_write[name].set()
             await asked
-            assert north.home.bases.has_total(study.sha256, trained.run_id)
+            assert north.home.increments.has_total(study.sha256, trained.run_id)
             await begun.done.wait()
             runs = await office.ended(begun.run_id)
             assert {name: run.state for name, run in runs.items()} == dict.fromkeys(NAMES, "done")

@@ -80,7 +80,7 @@ def test_a_revocation_ends_the_wait_of_a_run_at_once_with_site_and_reason(tmp_pa
                 office.agents[name].home.approvals.approve(study)
             module.store_study(west.home, study)  # it has the study and has not answered: the others wait for it
             run = office.agents["north"].begin(study.sha256)
-            await until(lambda: run.seats and "west" in run.seats["north"].show()["waiting_for"])
+            await until(lambda: run.roles and "west" in run.roles["north"].show()["waiting_for"])
             west.home.decisions.refuse(study, "the board decided against it", who="Grace")
             await run.done.wait()
             assert isinstance(run.error, PeerLost)

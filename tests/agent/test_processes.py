@@ -102,8 +102,8 @@ def wait_for(net: Loopback, study: StudyFile, run_id: str, site: str) -> bool:
     """Whether a role elsewhere cannot go on without this site."""
     for other in set(net.sites) - {site}:
         with contextlib.suppress(ConfigError):  # it has not heard of the run
-            seats = net.sites[other].operator.call("GET", f"/runs/{run_id}")["seats"].values()
-            waiting = [name for seat in seats if seat["state"] in ("joining", "running") for name in seat["waiting_for"]]
+            roles = net.sites[other].operator.call("GET", f"/runs/{run_id}")["roles"].values()
+            waiting = [name for role in roles if role["state"] in ("joining", "running") for name in role["waiting_for"]]
             if site in map(study.host, waiting):
                 return True
     return False

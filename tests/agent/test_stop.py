@@ -121,7 +121,7 @@ def test_what_was_stopped_stays_stopped_after_a_crash(tmp_path: Path) -> None:
             await office.stop("west")
             south = office.agents["south"]
             run = south.begin(study.sha256)
-            while not run.seats or run.run_id not in office.agents["north"].runs:
+            while not run.roles or run.run_id not in office.agents["north"].runs:
                 await asyncio.sleep(0.01)
             south.home.audit.append("stopped", run=run.run_id, study=study.sha256, who="Ada", why="and the power failed")
             await office.stop("south")
@@ -144,7 +144,7 @@ def test_a_burned_site_takes_up_no_run_from_an_older_state(tmp_path: Path) -> No
             study = noisy_study(office)
             await office.stop("west")
             run = office.agents["south"].begin(study.sha256)
-            while not run.seats or run.run_id not in office.agents["north"].runs:
+            while not run.roles or run.run_id not in office.agents["north"].runs:
                 await asyncio.sleep(0.01)
             await office.stop("south")
             home = office.net.sites["south"].home

@@ -110,7 +110,7 @@ def test_what_others_say_of_their_logs_does_not_fill_ours(tmp_path: Path, heads:
             agent = office.agents["north"]
             before = agent.home.audit.path.stat().st_size
             with pytest.raises(PeerProtocolError, match="does not show the heads"):
-                agent.peer_heads.witness("south", "south", "ab" * 16, heads, b"", b"")
+                agent.peer_heads.store_heads("south", "south", "ab" * 16, heads, b"", b"")
             assert agent.home.audit.path.stat().st_size == before
 
     bounded(test)

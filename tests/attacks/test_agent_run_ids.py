@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from blindbayes.agent.runs.context import FolderSite, Work
 from blindbayes.agent.runs.folders import read_run_id
-from blindbayes.agent.store.increments import Bases
+from blindbayes.agent.store.increments import IncrementStore
 from blindbayes.cli.commands.site import command
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins
@@ -130,7 +130,7 @@ def test_a_run_of_another_study_takes_no_runs_place(tmp_path: Path, monkeypatch:
             s1 = Consortium(here, names, privacy=Privacy(), limits=Limits(), title="exact")
             s2 = Consortium(here, names, privacy=Privacy(epsilon=1.0), title="noisy")
             x, z = done(await s1.run()), done(await s2.run())
-            files = {path: path.read_bytes() for path in (s1.home("south").folder / "bases").iterdir()}
+            files = {path: path.read_bytes() for path in (s1.home("south").folder / "increments").iterdir()}
             assert people(s2.home("south"), "withdraw", s2.study.sha256).exit_code == 0
             await chosen(here, "north", s2.study, z + x)
             await chosen(here, "north", s1.study, x + fresh())
@@ -220,7 +220,7 @@ def test_rows_over_columns_are_not_taken_back_but_the_study_is_revoked(tmp_path:
 
 
 def test_what_is_kept_must_be_what_the_log_says(tmp_path: Path) -> None:
-    """A file in bases/ that is another run's, or of an older form, is not subtracted."""
+    """A file in increments/ that is another run's, or of an older form, is not subtracted."""
 
     async def test() -> None:
         async with office(tmp_path, EVERYBODY[:3]) as here:
@@ -228,10 +228,10 @@ def test_what_is_kept_must_be_what_the_log_says(tmp_path: Path) -> None:
             first = done(await club.run())
             home, key = club.home("south"), here.net.sites["south"].identity.storage_key
             book, sha256 = club.study.agreement.task.counting, club.study.sha256
-            path = home.folder / "bases" / f"{sha256}.{first}.counted"
+            path = home.folder / "increments" / f"{sha256}.{first}.counted"
             kept = path.read_bytes()
             path.unlink()
-            home.bases.keep_counted(key, sha256, first, Statistics.zero(book))
+            home.increments.keep_counted(key, sha256, first, Statistics.zero(book))
             runs = await club.run(base=first)
             assert "audit log" in str(runs["south"].error)
             path.rename(path.with_name(f"{first}.counted"))
@@ -278,17 +278,19 @@ def accepted(run_id: str, task: type[SumTask]) -> bool:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["a" * 64, "b" * 64]), IDS), min_size=2, max_size=2, unique=True))
 def test_no_two_ids_that_are_accepted_share_a_file_in_any_study(tmp_path_factory: pytest.TempPathFactory, pair: Any) -> None:
-    bases, key = Bases(tmp_path_factory.mktemp("bases")), bytes(32)
+    increments, key = IncrementStore(tmp_path_factory.mktemp("increments")), bytes(32)
     book = Codebook("class", ("a", "b"), (Categorical("x", ("y", "z")),), max_rows=10)
     told = [(study, run_id) for study, run_id in pair if accepted(run_id, Increments)]
     for at, (study, run_id) in enumerate(told):
         words = Statistics.zero(book).words + np.uint64(at)
-        bases.keep_counted(key, study, run_id, Statistics.from_words(Statistics.zero(book).layout, words))
-    assert len(list(bases.folder.glob("*"))) == len(told)
+        increments.keep_counted(key, study, run_id, Statistics.from_words(Statistics.zero(book).layout, words))
+    assert len(list(increments.folder.glob("*"))) == len(told)
     for at, (study, run_id) in enumerate(told):
-        assert (bases.counted(key, study, run_id, book).words == at).all()
+        assert (increments.counted(key, study, run_id, book).words == at).all()
         with pytest.raises(LocalProtocolError):
-            bases.keep_counted(key, study, run_id, Statistics.from_words(Statistics.zero(book).layout, words + np.uint64(1)))
+            increments.keep_counted(
+                key, study, run_id, Statistics.from_words(Statistics.zero(book).layout, words + np.uint64(1))
+            )
 
 
 @given(IDS)

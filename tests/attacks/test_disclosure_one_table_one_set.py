@@ -254,15 +254,15 @@ def test_a_lost_disk_does_not_let_an_exact_sum_be_forgotten(
 
     async def test() -> None:
         async with Office(tmp_path, ("a", "m", "c", "d"), policy=open_policy()) as office:
-            bound, witness = History.binding, PeerLogHeads.witness
+            bound, stored = History.binding, PeerLogHeads.store_heads
             # m runs other software: it has no rule, keeps no heads and shows none.
             forgets = lambda self: self.audit.path.parent.name == "m"  # noqa: E731
             monkeypatch.setattr(office.agents["m"].peer_heads, "seen", lambda site: b"")
             monkeypatch.setattr(History, "binding", lambda self: Binding((), {}) if forgets(self) else bound(self))
             monkeypatch.setattr(
                 PeerLogHeads,
-                "witness",
-                lambda self, site, *rest: None if self._identity.name == "m" else witness(self, site, *rest),
+                "store_heads",
+                lambda self, site, *rest: None if self._identity.name == "m" else stored(self, site, *rest),
             )
             home = office.net.sites["a"].home
             backup(home, tmp_path / "a.backup", PHRASE)

@@ -269,7 +269,7 @@ def test_a_restored_site_that_does_not_stop_itself_is_stopped_by_its_peers(tmp_p
             await office.stop("south")
             restore(office, "south", backup)
             changed = await office.start("south")
-            changed.peer_heads.recall = lambda *shown: None  # type: ignore[method-assign]
+            changed.peer_heads.check_own_heads = lambda *shown: None  # type: ignore[method-assign]
             runs = await office.run(study)
             assert {run.state for run in runs.values()} == {"failed"}
             assert any("south: shows an older" in str(runs[name].error) for name in ("north", "west"))
@@ -280,7 +280,7 @@ def test_a_restored_site_that_does_not_stop_itself_is_stopped_by_its_peers(tmp_p
 
 def test_another_card_under_the_same_name_is_another_site(tmp_path: Path) -> None:
     home = Loopback(tmp_path, {"north": None}).sites["north"].home
-    shown = {"site": "south", "head": "", "heads": "{}", "exchange": "", "proof": "", "seat": "south", "run": "ab" * 16}
+    shown = {"site": "south", "head": "", "heads": "{}", "exchange": "", "proof": "", "role": "south", "run": "ab" * 16}
     for words, kept in (("one", 1), ("one", 2), ("two", 1)):
         home.audit.append("pinned", site="south", fingerprint=words)
         home.audit.append("witnessed", **shown)
@@ -293,7 +293,7 @@ def test_a_forged_memory_of_a_site_does_not_stop_it(tmp_path: Path) -> None:
             book = office.agents["north"].peer_heads
             heads = json.dumps({"audit": "ab" * 32, "audit_number": 99, "ledger": "99:" + "cd" * 32}).encode()
             for forged in (b"x", msgspec.msgpack.encode(["north", heads, bytes(32), bytes(64)])):
-                book.recall("south", forged)
+                book.check_own_heads("south", forged)
 
     bounded(test)
 

@@ -73,7 +73,7 @@ def test_between_sites_a_guess_that_is_right_looks_like_one_that_is_wrong(
                 assert set(run.error.suspects) == set(SITES)
                 assert lab.runs.outcome(run.run_id)["told"] == "done"
                 assert not (lab.folder / "releases" / run.run_id).exists()
-                heard = [link.aborted for each in runs.values() for role in each.seats.values() for link in role.links.values()]
+                heard = [link.aborted for each in runs.values() for role in each.roles.values() for link in role.links.values()]
                 lines = [line["event"] for line in lab.audit.where("run", run.run_id)]
                 seen.append((heard, {name: each.state for name, each in runs.items()}, lines))
 

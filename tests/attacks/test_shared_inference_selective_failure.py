@@ -100,7 +100,7 @@ def test_between_sites_the_learner_fails_alone_and_the_others_hear_of_a_run_that
             assert errors(ended) == {"hospital": None, "insurer": UndisclosedError}
             run_id = ended["insurer"].run_id
             homes = {name: site.home for name, site in office.net.sites.items()}
-            assert all(link.aborted is None for seat in ended["hospital"].seats.values() for link in seat.links.values())
+            assert all(link.aborted is None for role in ended["hospital"].roles.values() for link in role.links.values())
             assert homes["insurer"].runs.outcome(run_id)["told"] == "done"  # who asks later hears the same
             assert not (homes["insurer"].folder / "releases" / run_id).exists()
             heads = [home.audit.where("event", "ended")[-1] for home in homes.values()]

@@ -170,10 +170,10 @@ class _Waiting:
         self.arrived(frame)
 
     def witnessed(self, raw: bytes) -> None:
-        self.heads.witness("south", "south", RUN, raw, b"e" * 32, b"p" * 64)
+        self.heads.store_heads("south", "south", RUN, raw, b"e" * 32, b"p" * 64)
 
     def recalled(self, raw: bytes) -> None:
-        self.heads.recall("south", raw)
+        self.heads.check_own_heads("south", raw)
 
     def targets(self) -> Iterable[Target]:
         pair = EnvelopePair(self.study.sha256, RUN, "south", "north", self.north.card.identity, self.south.signing)

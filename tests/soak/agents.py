@@ -47,7 +47,7 @@ def leftovers(folder: Path) -> int:
     found = 0
     for path in folder.rglob("*"):
         inner = path.relative_to(folder)
-        is_history = inner.parts[0] in ("releases", "bases") or (inner.parts[0] == "runs" and path.name in HISTORY)
+        is_history = inner.parts[0] in ("releases", "increments") or (inner.parts[0] == "runs" and path.name in HISTORY)
         found += path.is_file() and not is_history
     return found
 

@@ -64,7 +64,7 @@ class Consortium:
         """What the miner's site kept of a run: with all that it adds up."""
         site = self.office.net.sites[self.study.host("miner")]
         book = self.study.agreement.task.counting
-        found = site.home.bases.total(site.identity.storage_key, self.study.sha256, run_id, book)
+        found = site.home.increments.total(site.identity.storage_key, self.study.sha256, run_id, book)
         assert found is not None
         return found
 

@@ -112,8 +112,8 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for run in self.runs.values():
-            for seat in run.seats.values():
-                await seat.close()
+            for role in run.roles.values():
+                await role.close()
         await self.router.courier.stop()
         log_event("agent_stopped", site=self.name, kept=sum(run.is_open for run in self.runs.values()))
 
@@ -186,7 +186,7 @@ class Agent:
     def trained(self, study: StudyFile) -> list[str]:
         """Return the runs of a study whose total this site holds, oldest first."""
         releases = self.home.history.releases(study.sha256, study.party(self.name).identity)
-        return [entry["run"] for entry in releases if self.home.bases.has_total(study.sha256, entry["run"])]
+        return [entry["run"] for entry in releases if self.home.increments.has_total(study.sha256, entry["run"])]
 
     async def until_written(self, sha256: str, earlier: str | None = None) -> None:
         """Wait until the results on which the next run builds are stored. Raises `EarlierRunOpen` if that takes long."""
@@ -334,9 +334,9 @@ class Agent:
         begun = time.monotonic()
         for name in study.roles:
             if study.host(name) == self.name:
-                run.seats[name] = RoleRunner(name, run, self._services)
+                run.roles[name] = RoleRunner(name, run, self._services)
         self.notices.decline_known(study)
-        tasks = {name: asyncio.create_task(seat.drive()) for name, seat in run.seats.items()}
+        tasks = {name: asyncio.create_task(role.drive()) for name, role in run.roles.items()}
         try:
             finished = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
         finally:
@@ -346,8 +346,8 @@ class Agent:
         run.protocol_seconds = time.monotonic() - begun
         run.latch.leave()
         run.enter(RunState.WRITING)
-        for seat in run.seats.values():
-            seat.rest()
+        for role in run.roles.values():
+            role.rest()
         return finished
 
     async def _write(self, run: AgentRun, finished: dict[str, Finished]) -> None:
@@ -372,8 +372,8 @@ class Agent:
             log_event("run_done", run=run.run_id, study=run.study.sha256, **spent)
         else:
             log_event("run_failed", level=logging.WARNING, run=run.run_id, study=run.study.sha256, error=run.error, **spent)
-        for seat in run.seats.values():
-            seat.retire()
+        for role in run.roles.values():
+            role.retire()
         self._erase_journals(run)
 
     def _erase_journals(self, run: AgentRun) -> None:
@@ -389,8 +389,8 @@ class Agent:
         self._finish(run, RunState.UNWRITTEN)
 
     async def _detach(self, run: AgentRun) -> None:
-        for seat in run.seats.values():
-            await seat.close()
+        for role in run.roles.values():
+            await role.close()
         self.router.detach(run.run_id)  # a site that asks later is answered that the run has ended
 
     async def stop_run(self, run_id: str, why: str, who: str) -> AgentRun:
@@ -407,9 +407,9 @@ class Agent:
         log_event("run_stopped", level=logging.WARNING, run=run_id, study=run.study.sha256)
         if run.phase in (RunState.READING, RunState.RUNNING):  # else a role met the closed latch before
             run.enter(RunState.STOPPING)
-        for seat in run.seats.values():
-            seat.driver.stop(error)
-        if not run.seats:  # it reads its table; the others need not wait for that
+        for role in run.roles.values():
+            role.driver.stop(error)
+        if not run.roles:  # it reads its table; the others need not wait for that
             self.answers.send_ended_to_all(run.study, run.run_id, {"state": "stopped", "exit_code": error.code})
         return run
 
@@ -422,10 +422,10 @@ class Agent:
         self.counters["runs_failed"] += 1
         party, study = getattr(error, "party", None), run.study.sha256
         log_event("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=study, error=error)
-        for seat in run.seats.values():
-            seat.abort(error)
+        for role in run.roles.values():
+            role.abort(error)
         for _ in range(20):
-            if all(seat.abort_sent for seat in run.seats.values()):
+            if all(role.abort_sent for role in run.roles.values()):
                 break
             await asyncio.sleep(0.05)
         outcome = run.outcome(error)
@@ -433,7 +433,7 @@ class Agent:
             self._record_failure(run, error, outcome)
         await self._detach(run)
         self._erase_journals(run)
-        if not run.seats:  # its table could not be read: sites that wait for its roles are informed from here
+        if not run.roles:  # its table could not be read: sites that wait for its roles are informed from here
             self.answers.send_ended_to_all(run.study, run.run_id, outcome)
         self._finish(run, RunState.FAILED)
 
@@ -466,8 +466,8 @@ class Agent:
                 continue
             del self.runs[old.run_id]
             self.router.detach(old.run_id)
-            for seat in old.seats.values():
-                asyncio.get_running_loop().create_task(seat.close())
+            for role in old.roles.values():
+                asyncio.get_running_loop().create_task(role.close())
 
     def show(self) -> dict[str, Any]:
         return show_site(self)

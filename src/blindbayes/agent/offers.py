@@ -90,7 +90,7 @@ class Answers:
 
     def send_ended_to_all(self, study: StudyFile, run_id: str, outcome: dict[str, Any]) -> None:
         """Inform every role elsewhere, from every role here."""
-        mine = [seat for seat in study.roles if study.host(seat) == self._identity.name]
+        mine = [role for role in study.roles if study.host(role) == self._identity.name]
         for peer in study.roles:
             if (site := study.host(peer)) != self._identity.name:
                 for me in mine:

@@ -29,7 +29,7 @@ _SHOWN = 8  # heads before the last one that a site shows
 class _Seen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Heads that a site showed, with its signature."""
 
-    seat: str
+    role: str
     heads: bytes
     exchange: bytes
     proof: bytes
@@ -63,7 +63,7 @@ class PeerLogHeads:
                     "back its newest copy, or the whole site with `blindbayes site restore`"
                 )
 
-    def witness(self, site: str, seat: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
+    def store_heads(self, site: str, role: str, run_id: str, heads: bytes, exchange: bytes, proof: bytes) -> None:
         """Store the heads that another site showed, with its signature. Raises if it showed newer ones before."""
         if site == self._identity.name:
             return
@@ -83,7 +83,7 @@ class PeerLogHeads:
             "witnessed",
             run=run_id,
             site=site,
-            seat=seat,
+            role=role,
             head=shown["audit log"][1],
             heads=heads.decode(),
             exchange=exchange.hex(),
@@ -114,20 +114,20 @@ class PeerLogHeads:
 
     def seen(self, site: str) -> bytes:
         """Return the newest heads that another site showed, with its signature; empty before the first."""
-        shown = [entry for entry, _ in self._home.history.witnessed(site) if "seat" in entry]
+        shown = [entry for entry, _ in self._home.history.witnessed(site) if "role" in entry]
         if site == self._identity.name or not shown:
             return b""
         last = max(shown, key=lambda entry: _read(entry["heads"].encode())["audit log"][0])
         exchange, proof = bytes.fromhex(last["exchange"]), bytes.fromhex(last["proof"])
-        return msgspec.msgpack.encode(_Seen(last["seat"], last["heads"].encode(), exchange, proof))
+        return msgspec.msgpack.encode(_Seen(last["role"], last["heads"].encode(), exchange, proof))
 
-    def recall(self, site: str, seen: bytes) -> None:
+    def check_own_heads(self, site: str, seen: bytes) -> None:
         """Compare this site's logs with heads that it signed before and another site shows. Raises if an entry is missing."""
         if not seen:
             return
         try:
             shown = typed.decode(seen, _Seen)
-            require_heads_proof(self._identity.card.identity, shown.exchange, shown.seat, shown.heads, shown.proof)
+            require_heads_proof(self._identity.card.identity, shown.exchange, shown.role, shown.heads, shown.proof)
             heads = _read(shown.heads)
         except (msgspec.MsgspecError, IntegrityError, BlindbayesError, KeyError, TypeError, ValueError):
             return  # this site did not sign it: no reason to stop

@@ -44,12 +44,12 @@ _KEEP_SHOWN = 16
 
 def show_site(agent: Agent) -> dict[str, Any]:
     """Return the state of the site."""
-    home, board = agent.home, agent.router
+    home, router = agent.home, agent.router
     return {
         "site": agent.name,
         "fingerprint": agent.identity.card.words,
-        "peers": {name: board.courier.is_up(name) for name in sorted(home.peers())},
-        "versions": {agent.name: dict(VERSIONS)} | {name: dict(versions) for name, versions in sorted(board.versions.items())},
+        "peers": {name: router.courier.is_up(name) for name in sorted(home.peers())},
+        "versions": {agent.name: dict(VERSIONS)} | {name: dict(versions) for name, versions in sorted(router.versions.items())},
         "approved": [
             {"study": study.sha256, "title": study.title, "roster": study.roster.sha256} for study in home.approvals.all()
         ],

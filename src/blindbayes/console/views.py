@@ -245,7 +245,7 @@ async def run(context: Context, run: str, after: str | None = None) -> dict[str,
         past = _past_run(context.agent, joined[-1])
         released = (context.agent.home.folder / "releases" / run).is_dir()
         text = past["state"] if not past["why"] else f"{past['state']}: {past['why']}"
-        return {**past, "text": text, "sites": [], "seats": {}, "turn": past["state"], "released": released, "under_way": False}
+        return {**past, "text": text, "sites": [], "roles": {}, "turn": past["state"], "released": released, "under_way": False}
     if after is not None:
         loop = asyncio.get_running_loop()
         until = loop.time() + _LONG_POLL_SECONDS
@@ -261,14 +261,14 @@ def describe_run(agent: Agent, run: AgentRun) -> dict[str, Any]:
     """Return the state of a run that this agent remembers, with one row per site."""
     shown, study = run.show(), run.study
     waited: dict[str, dict[str, Any]] = {}
-    for role in shown["seats"].values():
+    for role in shown["roles"].values():
         for name in () if run.done.is_set() else role["waiting_for"]:
             waited[study.host(name)] = {"since": role["waits_seconds"], "deadline": role["deadline_seconds"]}
     sites = []
     for name in study.names:
         mine = name == agent.name
         hosted = [role for role in study.roles if study.host(role) == name]
-        roles = [shown["seats"][role] for role in hosted if role in shown["seats"]]
+        roles = [shown["roles"][role] for role in hosted if role in shown["roles"]]
         sites.append(
             {
                 "site": name,

@@ -24,7 +24,7 @@ from blindbayes.naive_bayes.inputs import by_label, native_labels, split_columns
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings, dump_model, parse_model
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval
-from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Words
+from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, WordTable
 
 if TYPE_CHECKING:
     from blindbayes.crypto.signatures import SigningKey
@@ -178,7 +178,7 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def feature_log_prob_(self) -> dict[str, FloatArray]:
         """Logarithm of P(value | class) per categorical, binned or text feature, shaped (classes, values or words)."""
         terms = self._parameters().terms.items()
-        return {name: term.log_prob for name, term in terms if isinstance(term, Histogram | Words)}
+        return {name: term.log_prob for name, term in terms if isinstance(term, Histogram | WordTable)}
 
     @property
     def theta_(self) -> dict[str, FloatArray]:

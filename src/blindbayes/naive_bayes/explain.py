@@ -12,7 +12,7 @@ import numpy.typing as npt
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.intervals import COVERAGE, NoiseInterval, between
-from blindbayes.statistics.parameters import FloatArray, Parameters, Words
+from blindbayes.statistics.parameters import FloatArray, Parameters, WordTable
 
 _ROWS_AT_ONCE = 4096
 
@@ -69,7 +69,7 @@ class Explanation:
             part = slice(start, min(start + _ROWS_AT_ONCE, rows))
             total = np.repeat(prior[:, None], part.stop - start, axis=1)
             for at, name in enumerate(self.parts[self._first :], start=self._first):
-                if isinstance(own := self.parameters.terms[name], Words):
+                if isinstance(own := self.parameters.terms[name], WordTable):
                     scores = noise_interval.score_bags(own, name, self.block.bags[name][part])
                     where = np.arange(part.stop - start)
                 else:

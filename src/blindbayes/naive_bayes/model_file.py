@@ -20,7 +20,7 @@ from blindbayes.io import typed
 from blindbayes.io.untrusted import MAX_MODEL_BYTES, read_json
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.histograms import histograms
-from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, Words, estimate
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, WordTable, estimate
 
 FORMAT = "blindbayes.naive_bayes/1"
 LabelKind = Literal["text", "integer", "real", "boolean"]
@@ -165,7 +165,7 @@ def _term(feature: Feature, stated: dict[str, Any], classes: int) -> Term:
         return Histogram(table)
     if feature.once and (table >= 0).any():
         raise ConfigError(f"{where}: log_prob in the model file must be below 0")
-    return Words(table, feature.once)
+    return WordTable(table, feature.once)
 
 
 def _require_same(stated: Parameters, made: Parameters) -> None:
@@ -200,7 +200,7 @@ def _floats(values: Sequence[float | None], *, null: float | None = None) -> npt
 
 
 def _dump_term(term: Term) -> dict[str, Any]:
-    if isinstance(term, Histogram | Words):
+    if isinstance(term, Histogram | WordTable):
         return {"log_prob": term.log_prob.tolist()}
     return {each.name: [_finite(value) for value in getattr(term, each.name)] for each in fields(term)}
 

@@ -22,7 +22,7 @@ from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.load import from_record
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings, dump_model
 from blindbayes.statistics.evaluation import Evaluation, log_odds_edges
-from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
+from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, WordTable
 
 _PENALTY = 1.0
 _STEPS = 50
@@ -87,5 +87,5 @@ def _rescaled(parameters: Parameters, scale: float, shifts: FloatArray) -> Param
         elif isinstance(term, Histogram):
             terms[name] = Histogram(term.log_prob * scale)
         else:
-            terms[name] = Words(term.log_prob * scale, term.once)
+            terms[name] = WordTable(term.log_prob * scale, term.once)
     return Parameters(parameters.codebook, log_prior - np.logaddexp.reduce(log_prior), terms)

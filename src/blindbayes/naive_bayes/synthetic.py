@@ -33,7 +33,7 @@ from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.report.weight_of_evidence import range_name, value_names
 from blindbayes.statistics import Statistics
-from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Words
+from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, WordTable
 
 MAX_ROWS = 100_000_000
 INDEPENDENT = (
@@ -234,7 +234,7 @@ def _missing(feature: Feature, statistics: Statistics | None, classes: int) -> F
     return np.where(rows > 0, np.clip(1.0 - present / np.maximum(rows, 1.0), 0.0, 1.0), none)
 
 
-def _shares(feature: Feature, term: Histogram | Words) -> FloatArray:
+def _shares(feature: Feature, term: Histogram | WordTable) -> FloatArray:
     """Return P(value | class); of a complement text the shares of the words in all other classes, by which it scores."""
     complement = isinstance(feature, Text) and feature.model == "complement"
     return np.exp(-term.log_prob if complement else term.log_prob)

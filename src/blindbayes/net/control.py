@@ -23,7 +23,7 @@ class Confirm(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     have: int  # messages of yours that I have on disk
     digest: bytes  # their running digest
     acked: int  # messages of mine that you acknowledged
-    heads: bytes  # of my audit log and ledger, for you to witness
+    heads: bytes  # of my audit log and ledger, for you to store
     seen: bytes = b""  # what you last showed me of yours, with your signature: you must still have it
     versions: dict[str, str] = {}
 

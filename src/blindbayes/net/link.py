@@ -72,10 +72,10 @@ class PeerLogs:
         """Return what the peer last showed, with its signature."""
         return b""
 
-    def witness(self, heads: bytes, exchange: bytes, proof: bytes) -> None:
+    def store_heads(self, heads: bytes, exchange: bytes, proof: bytes) -> None:
         """Raise if the peer's logs are older than it showed before."""
 
-    def recall(self, seen: bytes) -> None:
+    def check_own_heads(self, seen: bytes) -> None:
         """Raise if this site's own logs are older than the peer has seen them."""
 
 
@@ -492,8 +492,8 @@ class Link:
             self._route.note_versions(confirm.versions)
             if (why := difference(self._versions, confirm.versions)) is not None:
                 raise PeerProtocolError(why, party=peer)
-            self._logs.recall(confirm.seen)
-            self._logs.witness(confirm.heads, session.exchange, confirm.proof)
+            self._logs.check_own_heads(confirm.seen)
+            self._logs.store_heads(confirm.heads, session.exchange, confirm.proof)
         if confirm.have > self._outbox.count or confirm.acked > self._journal.count(peer):
             raise LocalProtocolError("has seen more of this run than this site remembers: was a disk rolled back?", party=peer)
         if confirm.have < self._outbox.acked:

@@ -25,7 +25,7 @@ from blindbayes.report.theme import render
 from blindbayes.report.weight_of_evidence import information, weights
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import COVERAGE, NoiseInterval, between
-from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
+from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, WordTable
 from blindbayes.wire import Trust
 
 _MAX_ROWS = 48  # a longer run is drawn by kind of message
@@ -219,7 +219,7 @@ def _feature(
         return feature | {
             "notes": [f"All {len(every)} values are hidden by the noise." if len(every) > 1 else "Hidden by the noise."]
         }
-    words = isinstance(term, Words)
+    words = isinstance(term, WordTable)
     limit = len(shown) if words else _MAX_VALUES  # a text shows the words with the most evidence for each class
     strongest = sorted(shown, key=lambda weight: weight.strength, reverse=True)[:limit]
     for weight in sorted(strongest, key=lambda weight: (int(np.argmax(weight.values)) if words else 0, weight.at)):
@@ -231,7 +231,7 @@ def _feature(
         notes.append(
             "The counts of this feature were not released. A rule was selected because it classifies most rows correctly."
         )
-    if isinstance(term, Words):
+    if isinstance(term, WordTable):
         feature["heads"] = ("word", "uses")
         notes.append(f"The words with the most evidence for each class, of {term.log_prob.shape[1]:,}.")
     if hidden := len(every) - len(shown):

@@ -12,7 +12,7 @@ from blindbayes.codebook import Categorical, Feature, Numeric, Text
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval, between
-from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Words
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, WordTable
 
 MAX_RANGES = 12  # a number with more cells is shown in this many ranges
 TOP_WORDS = 12  # words per class that a text shows
@@ -72,7 +72,7 @@ def weights(
         term = parameters.terms[feature.name]
         if isinstance(term, Histogram):
             result += _histogram_weights(parameters, feature, term, noise_interval, statistics)
-        elif isinstance(feature, Text) and isinstance(term, Words):
+        elif isinstance(feature, Text) and isinstance(term, WordTable):
             result += _word_weights(parameters, feature, term, noise_interval, statistics)
         elif isinstance(feature, Numeric) and isinstance(term, Gaussian):
             codes = _points(term, feature, np.isfinite(parameters.log_prior))
@@ -145,7 +145,7 @@ def _row_bounds(exact: Floats, noise_interval: NoiseInterval, total: int) -> lis
 
 
 def _word_weights(
-    parameters: Parameters, feature: Text, term: Words, noise_interval: NoiseInterval | None, statistics: Statistics | None
+    parameters: Parameters, feature: Text, term: WordTable, noise_interval: NoiseInterval | None, statistics: Statistics | None
 ) -> list[Weight]:
     """Return the words with the most evidence for each class, weighted by how often they are used."""
     present = np.isfinite(parameters.log_prior)
@@ -169,7 +169,7 @@ def information(parameters: Parameters) -> dict[str, float]:
     prior, bits = np.exp(parameters.log_prior), {}
     for feature in parameters.codebook.features:
         term = parameters.terms[feature.name]
-        if isinstance(term, Words):
+        if isinstance(term, WordTable):
             bits[feature.name] = _information_word_weights(prior, term)
             continue
         if isinstance(term, Histogram):
@@ -188,7 +188,7 @@ def information(parameters: Parameters) -> dict[str, float]:
     return dict(sorted(bits.items(), key=lambda item: -item[1]))
 
 
-def _information_word_weights(prior: Floats, term: Words) -> float:
+def _information_word_weights(prior: Floats, term: WordTable) -> float:
     """Return the information of one word of a document; of a Bernoulli text, of all words as separate features."""
     if term.once:
         given = np.exp(term.log_prob)

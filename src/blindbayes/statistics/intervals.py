@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from blindbayes.errors import ConfigError
 from blindbayes.statistics.bags import Bags
-from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, Words
+from blindbayes.statistics.parameters import FloatArray, Gaussian, Histogram, Parameters, Term, WordTable
 
 COVERAGE = 0.9
 WordDraws: TypeAlias = Callable[[npt.NDArray[np.int64]], FloatArray]
@@ -32,7 +32,7 @@ class NoiseInterval:
     edges: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False)
     words: Mapping[str, WordDraws] = field(default_factory=dict, repr=False)
 
-    def score_bags(self, own: Words, name: str, bags: Bags) -> FloatArray:
+    def score_bags(self, own: WordTable, name: str, bags: Bags) -> FloatArray:
         """Score the words of documents, (draws, documents, classes); nan where they were not released."""
         draws, classes = self.log_prior.shape
         if name not in self.words:

@@ -51,7 +51,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class WordTable:
     """Increments of class scores by the words of a document, shaped (classes, words).
 
     ln P(word | class), or for `complement` minus that of the other classes. With `once` it is ln P(word occurs | class), and
@@ -73,7 +73,7 @@ class Words:
         return scores
 
 
-Term: TypeAlias = Histogram | Gaussian | Words
+Term: TypeAlias = Histogram | Gaussian | WordTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Parameters:
         engine = active()
         for name, term in self.terms.items():
             codes = block.values(name)
-            if engine is None or isinstance(term, Words) or isinstance(codes, Bags):
+            if engine is None or isinstance(term, WordTable) or isinstance(codes, Bags):
                 scores += self.score(name, term, codes).T
             elif isinstance(term, Histogram):
                 engine.add_cells(scores, codes, np.hstack([np.zeros((len(scores), 1)), term.log_prob]))
@@ -145,9 +145,9 @@ class Parameters:
 
     def score(self, name: str, term: Term, codes: npt.NDArray[np.int64] | Bags) -> FloatArray:
         """Return ln P(value | class) of one feature's codes or words, shaped (rows, classes); 0 where missing."""
-        if isinstance(term, Words) and isinstance(codes, Bags):
+        if isinstance(term, WordTable) and isinstance(codes, Bags):
             return term.score(codes)
-        if isinstance(term, Words) or isinstance(codes, Bags):
+        if isinstance(term, WordTable) or isinstance(codes, Bags):
             raise ConfigError(f"feature {name!r}: text is scored by its words")
         if isinstance(term, Histogram):
             table = np.vstack([term.log_prob.T, np.zeros(len(self.log_prior))])  # the last row answers code -1
@@ -215,14 +215,14 @@ def estimate(
     return Parameters(codebook, log_prior, terms)
 
 
-def words_term(feature: Text, uses: FloatArray, documents: FloatArray, alpha: float) -> Words:
+def words_term(feature: Text, uses: FloatArray, documents: FloatArray, alpha: float) -> WordTable:
     """Return the term of a text feature from how often each class uses each word."""
     if feature.once:
-        return Words(np.log(uses + alpha) - np.log(documents + 2 * alpha)[:, None], once=True)
+        return WordTable(np.log(uses + alpha) - np.log(documents + 2 * alpha)[:, None], once=True)
     if feature.model == "complement" and len(uses) > 1:
         uses = uses.sum(axis=0) - uses
     log = np.log(uses + alpha) - np.log(uses.sum(axis=1, keepdims=True) + alpha * uses.shape[1])
-    return Words(-log if feature.model == "complement" else log)
+    return WordTable(-log if feature.model == "complement" else log)
 
 
 def _scale(feature: Numeric) -> Fraction:

@@ -117,7 +117,10 @@ class FolderSite:
         since = history.since(sha256, self.base, self.study.party(self.name).identity, but=self.run_id)
         if since is None:
             return None
-        statistics, begun = self.home.bases.counted(self.key, sha256, since, reading.codebook), history.computed(sha256, since)
+        statistics, begun = (
+            self.home.increments.counted(self.key, sha256, since, reading.codebook),
+            history.computed(sha256, since),
+        )
         if begun is None or begun["data"] != self._digest(statistics):
             raise LocalProtocolError("the stored statistics of an earlier run are not those that the audit log records")
         self._since = since
@@ -126,7 +129,7 @@ class FolderSite:
     def previous_total(self, codebook: Codebook) -> tuple[PreviousTotal | None, bool]:
         sha256 = self.study.sha256
         run = None if self.base is None else self.home.history.named(sha256, self.base)
-        total = None if run is None else self.home.bases.total(self.key, sha256, run, codebook)
+        total = None if run is None else self.home.increments.total(self.key, sha256, run, codebook)
         return total, self.base is not None and total is None
 
     def trained(self, name: str) -> BaseNaiveBayes:
@@ -135,13 +138,13 @@ class FolderSite:
         sha256, task = self.study.sha256, self.study.task
         run = self.home.history.named(sha256, name)
         book = task.counting if isinstance(task, SumTask) else self.study.book
-        total = None if run is None else self.home.bases.total(self.key, sha256, run, book)
+        total = None if run is None else self.home.increments.total(self.key, sha256, run, book)
         if total is None or not isinstance(task, SumTask):
             raise ConfigError("this site learned no total of the run whose model is to be evaluated: name another run")
         return task.model_of(total)
 
     def keep_total(self, result: PreviousTotal) -> None:
-        self.home.bases.keep_total(self.key, self.study.sha256, self.run_id, result)
+        self.home.increments.keep_total(self.key, self.study.sha256, self.run_id, result)
 
     def columns(self, agreement: Agreement) -> ColumnSource:
         self.close()
@@ -185,7 +188,7 @@ class FolderSite:
         require_all(request, records)
         pay(request, records)
         if self._counted is not None and Support.INCREMENTS in study.task.supports and not is_rehearsal():
-            home.bases.keep_counted(self.key, study.sha256, run_id, self._counted)
+            home.increments.keep_counted(self.key, study.sha256, run_id, self._counted)
         # The head after the charge: a ledger that loses its last lines is noticed before the next run (`rollback`).
         home.audit.append("computing", **facts_of(request), ledger=str(home.ledger.head))
         log_event("run_computing", run=run_id, study=study.sha256, contributors=len(study.contributors))
@@ -344,7 +347,7 @@ def name_to_add_to(home: SiteFolder, study: StudyFile, base: str) -> str:
     """Return the name of an earlier run of the study. Raises unless this site learned its total."""
     name = read_run_id(base, study.task).name
     run = home.history.named(study.sha256, name)
-    if run is None or not home.bases.has_total(study.sha256, run):
+    if run is None or not home.increments.has_total(study.sha256, run):
         raise ConfigError(
             "this site learned no total of that run: name another, ask the site that did, or run the study without a base"
         )

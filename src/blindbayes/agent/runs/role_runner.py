@@ -43,11 +43,11 @@ class _SharedLogs(PeerLogs):
     def seen(self) -> bytes:
         return self._peer_heads.seen(self._site)
 
-    def witness(self, heads: bytes, exchange: bytes, proof: bytes) -> None:
-        self._peer_heads.witness(self._site, self._peer, self._run_id, heads, exchange, proof)
+    def store_heads(self, heads: bytes, exchange: bytes, proof: bytes) -> None:
+        self._peer_heads.store_heads(self._site, self._peer, self._run_id, heads, exchange, proof)
 
-    def recall(self, seen: bytes) -> None:
-        self._peer_heads.recall(self._site, seen)
+    def check_own_heads(self, seen: bytes) -> None:
+        self._peer_heads.check_own_heads(self._site, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ _MESH = 64  # with more contributors, only the hub of a star has sessions with a
 
 def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
     """Return whether a role is the hub of a star, and its peers. Sessions between all roles grow with the square."""
-    hub, others = study.task.hub, tuple(seat for seat in study.roles if seat != name)
+    hub, others = study.task.hub, tuple(role for role in study.roles if role != name)
     if hub not in study.roles or len(study.contributors) <= _MESH:
         return False, others
     return name == hub, others if name == hub else (hub,)
@@ -84,11 +84,11 @@ class RoleRunner(RoleHooks):
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
         hub, peers = speaks_with(study, name)
-        keys = {seat: bytes.fromhex(study.party(study.host(seat)).key or "") for seat in study.roles}
+        keys = {role: bytes.fromhex(study.party(study.host(role)).key or "") for role in study.roles}
         shared = [peer for peer in peers if keys[peer]] if keys[name] == identity.agreement.public else []
         secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
         self.journal = self._open_journal(identity.storage_key, dict(zip(shared, secrets, strict=True)))
-        identities = {seat: study.identity(seat) for seat in study.roles}
+        identities = {role: study.identity(role) for role in study.roles}
         roster = study.roster.sha256
         max_bytes = self._max_bytes()
         self.links: dict[str, Link] = {}
@@ -107,7 +107,7 @@ class RoleRunner(RoleHooks):
         self._commit_points = CommitPoints(site.home, study, run.run_id) if is_contributor else None
         learners = learners_of(study)
         self._signs = work.task.kind != "prediction"
-        self.readers = [seat for seat in study.roles if study.host(seat) in learners] if self._signs else ()
+        self.readers = [role for role in study.roles if study.host(role) in learners] if self._signs else ()
         facts = Run(roster, run.run_id, study.roles, name, identities, identity.signing, identity.agreement, keys)
         self.driver = RoleDriver(
             facts,
@@ -205,9 +205,9 @@ class RoleRunner(RoleHooks):
     def abort(self, error: BlindbayesError) -> None:
         """Inform the other sites that this one gave up."""
         named = error.party if isinstance(error, ProtocolError) else None
-        seats = self.study.roles
+        roles = self.study.roles
         for link in self.links.values():
-            link.abort(error.code, seats.index(named) if named in seats else -1)
+            link.abort(error.code, roles.index(named) if named in roles else -1)
 
     @property
     def abort_sent(self) -> bool:

@@ -55,7 +55,7 @@ class AgentRun:
     proposed_by: str
     heads: bytes  # of this site's logs when the run was joined: the same for every peer, and different in every run
     phase: RunState = RunState.READING
-    seats: dict[str, RoleRunner] = field(default_factory=dict)
+    roles: dict[str, RoleRunner] = field(default_factory=dict)
     error: BlindbayesError | None = None
     release: Path | None = None
     task: asyncio.Task[None] | None = None
@@ -88,13 +88,13 @@ class AgentRun:
 
     def outcome(self, error: BlindbayesError) -> dict[str, Any]:
         """Return how the run failed, as it is stored and as other sites are informed."""
-        party, seats = error.party if isinstance(error, ProtocolError) else None, self.study.roles
+        party, roles = error.party if isinstance(error, ProtocolError) else None, self.study.roles
         return {
             "state": "stopped" if isinstance(error, RunStopped) else "failed",
             "study": self.study.sha256,
             "error": type(error).__name__,
             "exit_code": error.code,
-            "about": seats.index(party) if party in seats else -1,
+            "about": roles.index(party) if party in roles else -1,
             **({"told": "done"} if self.phase.protocol_done else {}),
         }
 
@@ -102,13 +102,13 @@ class AgentRun:
         """Return True if a failed check may have revealed one bit of what stays in shares: staff decide about more runs."""
         if not isinstance(error, IntegrityError) or isinstance(error, UndisclosedError):
             return False
-        return self.study.task.model is ModelForm.SHARED and bool(set(error.suspects) - set(self.seats))
+        return self.study.task.model is ModelForm.SHARED and bool(set(error.suspects) - set(self.roles))
 
     def traffic(self) -> dict[str, int]:
         """Return the traffic of all roles of this site."""
         counted = ("messages_in", "messages_out", "bytes_in", "bytes_out", "resumed")
-        shown = [seat.show() for seat in self.seats.values()]
-        return {name: sum(seat[name] for seat in shown) for name in counted}
+        shown = [role.show() for role in self.roles.values()]
+        return {name: sum(role[name] for role in shown) for name in counted}
 
     def show(self) -> dict[str, Any]:
         """Return states, names and times for people and for the console; never a value."""
@@ -121,7 +121,7 @@ class AgentRun:
             "state": self.state,
             "seconds": round((self.ended or time.monotonic()) - self.began, 3),
             "protocol_seconds": round(self.protocol_seconds, 3),
-            "seats": {name: seat.show() for name, seat in self.seats.items()},
+            "roles": {name: role.show() for name, role in self.roles.items()},
             "text": self.text(),
         }
         if self.release is not None:
@@ -144,15 +144,15 @@ class AgentRun:
             return str(self.phase.value)
         waiting: dict[str, float] = {}
         down = set()
-        for seat in self.seats.values():
-            progress = seat.driver.progress
+        for role in self.roles.values():
+            progress = role.driver.progress
             if progress.deadline is None:
                 continue
             for name in progress.waiting_for:
                 site = self.study.host(name)
-                if site not in self.seats:
+                if site not in self.roles:
                     waiting[site] = max(0.0, progress.deadline - asyncio.get_running_loop().time())
-                    if seat.links[name].down_since is not None:
+                    if role.links[name].down_since is not None:
                         down.add(site)
         sites = len(self.study.names)
         if not waiting:

@@ -5,7 +5,7 @@ card.toml keys/     the site's identity             peers/      pinned cards of 
 people.toml         who may decide                  refused/    studies that staff refused
 approved/<hash>     studies that staff approved     runs/<id>/  journals of open runs, outcomes of ended ones
 audit.log           what happened                   releases/   results of runs
-ledger.jsonl        privacy budget                  bases/      statistics and totals that later runs may add to
+ledger.jsonl        privacy budget                  increments/ statistics and totals that later runs may add to
 data/               tables that staff choose from   secrets/    passwords of databases, by file name
 shares/<run>.share  this site's shares of models over columns, by training run; never part of a release
 """
@@ -29,7 +29,7 @@ from blindbayes.agent.approvals.people import People
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.runs.folders import RunFolders
 from blindbayes.agent.store.data_folder import DataFolder
-from blindbayes.agent.store.increments import Bases
+from blindbayes.agent.store.increments import IncrementStore
 from blindbayes.agent.store.shares import ShareFolder
 from blindbayes.agent.store.tables import Tables
 from blindbayes.disclosure.audit_log import AuditLog
@@ -110,7 +110,7 @@ class SiteFolder:
     people: People = field(init=False)
     decisions: Decisions = field(init=False)
     history: History = field(init=False)
-    bases: Bases = field(init=False)
+    increments: IncrementStore = field(init=False)
     runs: RunFolders = field(init=False)
     shares: ShareFolder = field(init=False)
     tables: Tables = field(init=False)
@@ -124,7 +124,7 @@ class SiteFolder:
         self.people = People(self.folder / "people.toml", self.audit)
         self.decisions = Decisions(self.folder / "refused", self.config, self.audit, self.approvals, self.people)
         self.history = History(self.audit)
-        self.bases = Bases(self.folder / "bases")
+        self.increments = IncrementStore(self.folder / "increments")
         self.runs = RunFolders(self.folder / "runs")
         self.shares = ShareFolder(self.folder / "shares", self.audit, self.history)
         self.tables = Tables(self.folder, self.config.rows)

@@ -38,8 +38,8 @@ class KeptTotal:
 
 
 @dataclass(frozen=True, slots=True)
-class Bases:
-    """The folder `bases/`: `<study>.<run>.counted` and `<study>.<run>.total`."""
+class IncrementStore:
+    """The folder `increments/`: `<study>.<run>.counted` and `<study>.<run>.total`."""
 
     folder: Path
 
@@ -82,7 +82,9 @@ class Bases:
     def _write(self, key: bytes, name: str, fields: dict[str, Any]) -> None:
         known = self._read(key, name)
         if known is None:
-            sealed = seal_fresh(derive_key(key, "bases", name.encode()), json.dumps(fields).encode(), associated=name.encode())
+            sealed = seal_fresh(
+                derive_key(key, "increments", name.encode()), json.dumps(fields).encode(), associated=name.encode()
+            )
             write_whole(make_private_folder(self.folder) / name, sealed, replace=False)
         elif json.dumps(known, sort_keys=True) != json.dumps(fields, sort_keys=True):  # a resumed run stores the same
             raise LocalProtocolError("what a run put in or revealed is stored already, and differs: it stays")
@@ -92,9 +94,9 @@ class Bases:
             return None
         try:
             raw = read_private(self.folder / name)
-            plain = unseal_fresh(derive_key(key, "bases", name.encode()), raw, associated=name.encode())
+            plain = unseal_fresh(derive_key(key, "increments", name.encode()), raw, associated=name.encode())
         except IntegrityError:
-            raise LocalProtocolError("a file in the site's folder bases/ is damaged, or not this site's") from None
+            raise LocalProtocolError("a file in the site's folder increments/ is damaged, or not this site's") from None
         return read_json_table(plain, "a base", max_bytes=1 << 30)
 
 

@@ -280,4 +280,4 @@ def leakage_of(ended: Outcomes) -> dict[str, Any]:
 
 
 def bytes_sent(ended: Outcomes) -> int:
-    return sum(seat["bytes_out"] for outcome in ended.values() for seat in outcome["seats"].values())
+    return sum(role["bytes_out"] for outcome in ended.values() for role in outcome["roles"].values())

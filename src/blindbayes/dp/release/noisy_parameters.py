@@ -15,7 +15,7 @@ from blindbayes.dp.release.cells import FINE
 from blindbayes.dp.release.constants import FIT_SIGNAL, MAX_GRID_POINTS
 from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics
 from blindbayes.errors import ConfigError
-from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, Words, words_term
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, WordTable, words_term
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     return Parameters(plan.codebook, sizes.log_prior, {name: terms[name] for name in plan.codebook.names})
 
 
-def _words(noisy: NoisyStatistics, feature: Text, alpha: float | None) -> Words:
+def _words(noisy: NoisyStatistics, feature: Text, alpha: float | None) -> WordTable:
     """Return a text's word table, shrunk to that of all classes together; `alpha` is None if nothing was released."""
     rows = noisy.sizes.rows
     if alpha is None:

@@ -15,7 +15,7 @@ import numpy as np
 from blindbayes._lazy import need
 from blindbayes.codebook import Categorical, Feature, Numeric
 from blindbayes.errors import ConfigError
-from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Words
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, WordTable
 
 _OPSET = 18
 _ML_OPSET = 3
@@ -36,9 +36,9 @@ def to_onnx(parameters: Parameters, *, label_kind: str = "text") -> Any:
     for at, feature in enumerate(codebook.features):
         kind = TensorProto.STRING if isinstance(feature, Categorical) else TensorProto.DOUBLE
         own = parameters.terms[feature.name]
-        wide = own.log_prob.shape[1] if isinstance(own, Words) else 1
+        wide = own.log_prob.shape[1] if isinstance(own, WordTable) else 1
         inputs.append(helper.make_tensor_value_info(feature.name, kind, ["rows", wide]))
-        if isinstance(own, Words):
+        if isinstance(own, WordTable):
             term = _words_term(graph, own, feature.name, at)
         else:
             source = graph.node("Reshape", [feature.name, graph.constant(f"flat_{at}", np.array([-1]))], f"input_{at}")
@@ -141,7 +141,7 @@ def _feature_term(
     return graph.node("Where", [wide, graph.constant(f"zero_{at}", np.array(0.0)), density], f"term_{at}")
 
 
-def _words_term(graph: _Graph, term: Words, source: str, at: int) -> str:
+def _words_term(graph: _Graph, term: WordTable, source: str, at: int) -> str:
     """Add the scores of each document's words, shaped (rows, classes); with `once` a word is present or not."""
     log, base = term.log_prob, np.zeros(len(term.log_prob))
     if term.once:
