@@ -24,6 +24,7 @@ from blindbayes.errors import ConfigError, DataError, IntegrityError, LocalProto
 from blindbayes.protocols.shared_inference import comparing, decoys, references
 from blindbayes.protocols.shared_inference import roles as shared_argmax
 from blindbayes.study.tasks.audits import caught
+from support.plain_model import to_integers
 from support.studies import make_columns_study
 
 BOOK = Codebook(
@@ -261,7 +262,7 @@ def test_made_up_scores_are_what_their_coins_say(bits, classes):
     for at in range(0, len(raw), 18):
         size, value = int.from_bytes(raw[at : at + 2], "big") % (bits - 2), int.from_bytes(raw[at + 2 : at + 18], "big")
         values.append((1 << size | (value >> 1) & ((1 << size) - 1)) * (1 if value & 1 else -1))
-    assert lm.to_integers(shares.reshape(-1, plan.limbs), bits) == values
+    assert to_integers(shares.reshape(-1, plan.limbs), bits) == values
     rows = [[0, *values[at : at + classes - 1]] for at in range(0, len(values), classes - 1)]
     assert found.tolist() == [row.index(max(row)) for row in rows]
 

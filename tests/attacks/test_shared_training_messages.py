@@ -28,6 +28,7 @@ from blindbayes.wire import decode
 from blindbayes.wire.transcript import Keep
 from support.drivers import run_by
 from support.hidden import Case
+from support.plain_model import to_integers
 from support.two_party import JOIN_MESSAGES, coins, count_pair, opened_count, transfer_pair
 
 
@@ -135,7 +136,7 @@ def test_empty_bins_do_not_show_the_helpers_share_of_the_prior(monkeypatch):
         case = Leaning(side)
         assert np.array_equal(run_in_memory(case.roles()).outputs["bank"], case.expected())
     first, second = (np.bincount(classes, minlength=2) for classes in seen)
-    alone = 1 if lm.to_integers(case.prior[0], case.plan.bits)[0] > 0 else 0
+    alone = 1 if to_integers(case.prior[0], case.plan.bits)[0] > 0 else 0
     assert first.tolist() == second.tolist()
     assert first[alone] >= len(seen[0]) - 60  # nobody gets the class of a row without any value
 

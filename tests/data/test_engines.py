@@ -223,7 +223,8 @@ def test_spark_by_every_door_is_refused_where_it_must_be_and_left_as_it_was(spar
     assert {name: count_table(door, SMALL) == expected for name, door in doors.items()} == dict.fromkeys(doors, True)
     with open_table(spark, table="visits") as source:  # a session
         told: list[tuple[int, int, str]] = []
-        assert count(source, SMALL, progress=lambda *step: told.append(step)) == expected
+        source.watch = lambda *step: told.append(step)
+        assert count(source, SMALL) == expected
         assert [step[2] for step in told] == ["y", "k", "x", ""]
         assert NaiveBayes(SMALL).fit(source).statistics_ == expected
         with pytest.raises(DataError, match="have no order"):

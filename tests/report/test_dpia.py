@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,7 +22,7 @@ from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import read_folder
 from blindbayes.report import dpia
 from blindbayes.report.cover_sheet import OFFICER, Cover
-from blindbayes.report.dpia import Question, annex, annex_page, find, read_documents, sources_of
+from blindbayes.report.dpia import Question, Section, Statement, annex, annex_page, find, read_documents
 from support.releases import DATA, release_of, released_sites
 
 FOLDERS = ("between sites", "simulation", "private simulation", "evaluation", "shares", "one table", "one private table")
@@ -64,6 +65,12 @@ def changed(value: Any) -> Any:
     if isinstance(value, int | float):
         return value * 2 + 1
     return 0.625 if value is None else f"changed {value}"
+
+
+def sources_of(sections: Sequence[Section]) -> Iterator[tuple[Section, Statement]]:
+    """Yield every statement with its section."""
+    for section in sections:
+        yield from ((section, answer) for answer in section.answers if isinstance(answer, Statement))
 
 
 def with_change(documents: dict[str, Any], source: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.crypto import limbs as lm
 from blindbayes.dp.distributed import column_noise
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.private_join import joined
@@ -16,7 +15,7 @@ from blindbayes.protocols.two_party.transfer import roles as transfer
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
 from blindbayes.statistics.parameters import estimate
 from blindbayes.study.tasks import guards
-from support.plain_model import plain_tables
+from support.plain_model import plain_tables, to_integers
 from support.two_party import coins
 
 
@@ -112,7 +111,7 @@ def connect(run, other, source):
 
 def to_scores(limbs, plan):
     """(rows, K - 1, limbs) to exact integers (rows, K - 1) as Python objects."""
-    flat = lm.to_integers(limbs.reshape(-1, plan.limbs), plan.bits)
+    flat = to_integers(limbs.reshape(-1, plan.limbs), plan.bits)
     return np.array(flat, dtype=object).reshape(limbs.shape[:-1])
 
 

@@ -11,6 +11,7 @@ from blindbayes.protocols.private_join.scores.roles import NONE, HelperInput, Jo
 from blindbayes.protocols.private_join.sums.roles import MIN_BOUND
 from blindbayes.protocols.shared_training import shared_model
 from blindbayes.statistics import MISSING
+from support.plain_model import to_integers
 from support.two_party import coins
 
 FEATURES = {
@@ -118,7 +119,7 @@ class Case:
         theirs = {name: codes[: self.overlap] for name, codes in self.codes[self.other].items()}
         more = shared_model.score(self.pick(self.other), theirs, self.plan, self.overlap)
         scores[self.shared] = lm.add(scores[self.shared], more)
-        flat = lm.to_integers(lm.cut(scores, self.plan.bits).reshape(-1, self.plan.limbs), self.plan.bits)
+        flat = to_integers(lm.cut(scores, self.plan.bits).reshape(-1, self.plan.limbs), self.plan.bits)
         found = np.array([[0, *row] for row in np.array(flat, dtype=object).reshape(count, self.plan.classes - 1)])
         classes = found.argmax(axis=1) if count else np.zeros(0, dtype=np.int64)
         return np.where(self.shared, classes, NONE) if self.hidden.scope == "shared" else classes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from blindbayes.crypto import limbs as lm
 from blindbayes.crypto.garbling import circuits as c
 from blindbayes.crypto.garbling.garbling import Plain
 from blindbayes.protocols.shared_training.shared_model.field_sums import entered, with_noise
@@ -25,10 +24,20 @@ def plain_tables(words, class_counts, layout, plan, noise=()):
     return add_denominators(from_outputs(outputs, layout, plan), class_counts, layout, plan), gates.and_count
 
 
+def to_integers(values, bits):
+    """Return signed integers of `bits` bits from (n, limbs)."""
+    half, modulus = 1 << (bits - 1), 1 << bits
+    integers = []
+    for row in values:
+        value = sum(int(limb) << (64 * place) for place, limb in enumerate(row)) % modulus
+        integers.append(value - modulus if value >= half else value)
+    return integers
+
+
 def to_floats(tables, plan):
     """Return tables in clear as plain numbers, (selectors, entries, K - 1)."""
     floats = {}
     for name, table in tables.items():
-        flat = lm.to_integers(table.reshape(-1, plan.limbs), plan.bits)
+        flat = to_integers(table.reshape(-1, plan.limbs), plan.bits)
         floats[name] = np.array([value / 2**plan.fraction for value in flat]).reshape(table.shape[:-1])
     return floats

@@ -50,16 +50,6 @@ def from_integers(values: Sequence[int], limbs: int) -> Limbs:
     return np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(len(values), limbs)
 
 
-def to_integers(values: Limbs, bits: int) -> list[int]:
-    """Return signed integers of `bits` bits from (n, limbs)."""
-    half, modulus = 1 << (bits - 1), 1 << bits
-    integers = []
-    for row in values:
-        value = sum(int(limb) << (64 * place) for place, limb in enumerate(row)) % modulus
-        integers.append(value - modulus if value >= half else value)
-    return integers
-
-
 def from_floats(values: npt.NDArray[np.float64], limbs: int) -> Limbs:
     """Reduce whole floats with |value| < 2^(64 limbs - 1), exactly: they are split by powers of two only."""
     size = np.abs(values)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.codebook import Codebook, Feature
-from blindbayes.data.counting import Progress, look_there
+from blindbayes.data.counting import look_there
 from blindbayes.data.encode import encode_column, encode_labels
 from blindbayes.data.sources import open_source
 from blindbayes.data.values import Misfit, Misfits
@@ -58,7 +58,6 @@ def check(
     *,
     extra_columns: str = "refuse",
     only: Collection[str] | None = None,
-    progress: Progress | None = None,
 ) -> CheckReport:
     """Count the misfits of every column, or of the columns in `only`."""
     opened = open_source(source)
@@ -71,7 +70,7 @@ def check(
             opened.require_columns(codebook, extra_columns=extra_columns)
         is_here = opened.is_local or only is not None
         if not is_here:
-            rows = look_there(opened, codebook, misfits, wrong, progress)
+            rows = look_there(opened, codebook, misfits, wrong)
         for columns in opened.batches(list(wanted), codebook) if is_here else ():
             rows += len(columns[next(iter(wanted))])
             for name, feature in wanted.items():
@@ -80,8 +79,8 @@ def check(
                         _look(columns[name], feature, codebook, misfits)
                 except DataError as problem:
                     wrong[name] = str(problem)
-            if progress is not None:
-                progress(rows, 0, "rows")
+            if opened.watch is not None:
+                opened.watch(rows, 0, "rows")
     finally:
         if opened is not source:
             opened.close()

@@ -32,22 +32,21 @@ def count(
     codebook: Codebook,
     *,
     extra_columns: str = "refuse",
-    progress: Progress | None = None,
     lenient: bool = False,
     bound: ContributionBound | None = None,
     split: Split | None = None,
 ) -> Statistics:
     """Return the exact statistics of a frame, path, URL or Ibis table, or raise with column and rule; see `count_table`."""
     opened = open_source(source)
-    progress = progress or opened.watch
     try:
         opened.require_columns(codebook, extra_columns=extra_columns)
         table = selected(opened, codebook, bound, split)
         if opened.is_local:
             wanted = [*codebook.names, codebook.target]
             coded = {*wanted}.difference(feature.name for feature in codebook.texts)
-            return count_batches(opened.batches(wanted, codebook, table, coded=coded), codebook, lenient, progress)
-        return _count_there(opened.rows(codebook) if table is None else table, codebook, lenient, progress)[0].require_bounds()
+            return count_batches(opened.batches(wanted, codebook, table, coded=coded), codebook, lenient, opened.watch)
+        there = opened.rows(codebook) if table is None else table
+        return _count_there(there, codebook, lenient, opened.watch)[0].require_bounds()
     finally:
         if opened is not source:
             opened.close()
@@ -89,9 +88,9 @@ def require_rows(rows: int, codebook: Codebook) -> None:
         raise DataError(f"more rows than the codebook's max_rows = {codebook.max_rows}; raise it in the codebook")
 
 
-def look_there(source: Source, codebook: Codebook, misfits: Misfits, wrong: dict[str, str], progress: Progress | None) -> int:
+def look_there(source: Source, codebook: Codebook, misfits: Misfits, wrong: dict[str, str]) -> int:
     """Return the number of rows of a database, and record misfits by column and errors of whole columns in `wrong`."""
-    return _count_there(source.rows(codebook), codebook, False, progress, misfits, wrong)[1]
+    return _count_there(source.rows(codebook), codebook, False, source.watch, misfits, wrong)[1]
 
 
 def _count_there(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Codebook
 from blindbayes.data.contribution_bound import ContributionBound, require_identifier, sample_rows, sample_table
-from blindbayes.data.counting import Progress, count, count_batches, selected
+from blindbayes.data.counting import count, count_batches, selected
 from blindbayes.data.encode import encode
 from blindbayes.data.files import BATCH
 from blindbayes.data.frames import eager, frame_columns
@@ -31,7 +31,6 @@ def count_table(
     extra_columns: str = "refuse",
     bound: ContributionBound | None = None,
     split: Split | None = None,
-    progress: Progress | None = None,
 ) -> Statistics:
     """Return the exact statistics of a frame, path, URL or Ibis table; `Statistics` of the codebook are returned unchanged.
 
@@ -52,11 +51,9 @@ def count_table(
             raise ConfigError("held_out needs the table: statistics do not record which rows they count")
         return source
     if is_source(source):
-        return count(
-            source, codebook, lenient=lenient, extra_columns=extra_columns, bound=bound, split=split, progress=progress
-        )
+        return count(source, codebook, lenient=lenient, extra_columns=extra_columns, bound=bound, split=split)
     batches = _frame_batches(source, codebook, extra_columns, bound, split)
-    return count_batches(batches, codebook, lenient, progress)
+    return count_batches(batches, codebook, lenient)
 
 
 def evaluate_table(

@@ -21,7 +21,7 @@ ACRO_VERSION = "1.0.2"
 _OUTPUTS = ("model.json", "cells.csv", "evaluation.json", "evaluation.md", "cross_validation.json", "statement.md")
 
 
-def acro_session(files: Mapping[str, bytes], version: str = ACRO_VERSION, timestamp: str = "") -> dict[str, bytes]:
+def acro_session(files: Mapping[str, bytes], version: str = ACRO_VERSION) -> dict[str, bytes]:
     """Return the files of an ACRO session, by name. Raises `ConfigError` for a release without `disclosure.json`."""
     if DISCLOSURE not in files:
         raise ConfigError(f"the folder holds no {DISCLOSURE}: name a release of blindbayes")
@@ -29,13 +29,13 @@ def acro_session(files: Mapping[str, bytes], version: str = ACRO_VERSION, timest
     if checked.get("format") != FORMAT:
         raise ConfigError(f"{DISCLOSURE} has another format than {FORMAT}: convert it with the version that wrote it")
     shown = {name: files[name] for name in (*_OUTPUTS, DISCLOSURE) if name in files}
-    results = {each["uid"]: _result(each, checked, list(shown), timestamp) for each in checked["outputs"]}
+    results = {each["uid"]: _result(each, checked, list(shown)) for each in checked["outputs"]}
     tool = {"@type": "SoftwareApplication", "name": "blindbayes", "version": __version__}
     session = {"version": version, "tool": tool, "results": results}
     return {"results.json": (json.dumps(session, indent=4) + "\n").encode(), **shown}
 
 
-def _result(output: Mapping[str, Any], checked: Mapping[str, Any], names: list[str], timestamp: str) -> dict[str, Any]:
+def _result(output: Mapping[str, Any], checked: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     checks = output["checks"]
     sdc = {"summary": {check["name"]: check["result"] for check in checks}, "risk_appetite": checked["risk_appetite"]}
     exception = output["exception"] or {}
@@ -50,7 +50,7 @@ def _result(output: Mapping[str, Any], checked: Mapping[str, Any], names: list[s
         "outcome": {},
         "command": "",
         "summary": f"{output['status']}; " + "; ".join(f"{check['name']}: {check['result']}" for check in checks),
-        "timestamp": timestamp,
+        "timestamp": "",
         "comments": comments,
         "exception": f"{exception['reason']}{granted}" if exception else "",
         "fair": {"five_safes": checked["five_safes"], "rules": checked["rules"]},

@@ -8,7 +8,7 @@ an empty field. Headings and questions say what the law asks; they claim nothing
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -537,11 +537,3 @@ def _group(epsilon: float, delta: float, unit: str) -> str:
         f"For {GROUP} units together (each {unit}: a family, or several records of one person) the factor is at most "
         f"{factor:.3g}{_but(chance)}."
     )
-
-
-def sources_of(sections: Sequence[Section]) -> Iterator[tuple[Section, Statement]]:
-    """Yield every statement with its section."""
-    for section in sections:
-        for answer in section.answers:
-            if isinstance(answer, Statement):
-                yield section, answer

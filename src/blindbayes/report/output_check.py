@@ -131,11 +131,11 @@ def risk_appetite(floor: int, quorum: int | None, epsilon: float, delta: float) 
 # -- checks of exact statistics --------------------------------------------------------------------------------------------
 
 
-def check_floor(statistics: Statistics, floor: int = FREQUENCY) -> OutputRule:
-    """Check that no cell counts 1 to floor - 1 rows."""
+def check_floor(statistics: Statistics) -> OutputRule:
+    """Check that no cell counts fewer rows than the floor, but 0."""
     layout = statistics.layout
     counts = [statistics.vector[layout.slice(group)] for group in layout.groups if group.kind in _COUNTS]
-    return check_counts(np.concatenate(counts), floor)
+    return check_counts(np.concatenate(counts))
 
 
 def check_counts(counts: npt.NDArray[np.int64], floor: int = FREQUENCY) -> OutputRule:

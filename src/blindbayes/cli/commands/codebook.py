@@ -261,8 +261,8 @@ def check(
     from blindbayes.data import check as check_data
 
     database = None if omop is None else _omop_report(data, codebook, omop)
-    with open_rows(data, codebook, omop, **reading) as source, progress_bar("checking") as progress:
-        report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse", progress=progress)
+    with open_rows(data, codebook, omop, **reading) as source, progress_bar("checking") as source.watch:
+        report = check_data(source, codebook, extra_columns="ignore" if ignore_extra else "refuse")
     if as_json:
         print_json(report.to_dict() | ({} if database is None else {"omop": database.to_dict()}))
     else:

@@ -86,9 +86,9 @@ def quick_sets() -> dict[str, tuple[str, ...]]:
     return dict([[each for each in native_sets().items() if each[0] != "avx512"][-1]])  # avx512 is used beside vaes only
 
 
-def is_current(library: Path = LIBRARY, chosen: Iterable[str] = ()) -> bool:
+def is_current(chosen: Iterable[str]) -> bool:
     """Return True if the library was built from today's sources, with the chosen instruction sets."""
-    content = library.read_bytes() if library.is_file() else b""
+    content = LIBRARY.read_bytes() if LIBRARY.is_file() else b""
     return digest().encode() in content and all(f"_{name}\0".encode() in content for name in chosen)
 
 
@@ -142,7 +142,7 @@ def main() -> None:
     options, extra = parser.parse_known_args()
     named = {name: sets()[name] for name in options.set} if options.set else None
     chosen = sets() if options.all else named or native_sets()
-    if is_current(chosen=chosen) and not (options.all or options.set or extra):
+    if is_current(chosen) and not (options.all or options.set or extra):
         return
     try:
         print("kernels:", ", ".join(build(extra=extra, chosen=chosen)))  # noqa: T201
