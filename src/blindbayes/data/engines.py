@@ -162,13 +162,13 @@ def text_key(text: Any) -> Any:
 
 @cache
 def _bytes_of(name: str) -> Any:
-    """Return an engine's function from a text, and an encoding if it needs one, to bytes."""
+    """Return the function of this name as an Ibis expression."""
 
     def convert_to(text: str, encoding: str) -> bytes:  # type: ignore[empty-body]
-        """Encode, in PostgreSQL."""
+        """PostgreSQL's function from a text and an encoding to bytes."""
 
     def encode(text: str) -> bytes:  # type: ignore[empty-body]
-        """Encode, in DuckDB."""
+        """DuckDB's function from a text to its bytes in UTF-8."""
 
     return ibis.udf.scalar.builtin({"convert_to": convert_to, "encode": encode}[name])
 

@@ -332,7 +332,7 @@ def _five_safes(annex: _Annex) -> None:
 
 
 def _checks(annex: _Annex, *names: str) -> bool:
-    """Add the checks of these names, of every output."""
+    """Add the result of every check with one of these names, for each output."""
     added = False
     for at, output in enumerate(annex.documents.get("disclosure.json", {}).get("outputs", [])):
         for number, check in enumerate(output["checks"]):
@@ -493,7 +493,7 @@ def _but(delta: float) -> str:
 
 
 def _bounded(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return a factor of odds and the chance at most of a larger one: `odds_bound` of the privacy statement."""
+    """Return by which factor odds change at most, and with which probability by more: `odds_bound` of the statement."""
     return (2 * _factor(epsilon), min(1.0, 3 * delta)) if delta else (_factor(epsilon), 0.0)
 
 

@@ -242,7 +242,7 @@ class NeighbouringTables:
 
 
 def worst_pairs(codebook: Codebook, rows: int = 12) -> list[NeighbouringTables]:
-    """Return worst-case neighbours: the last record of a class, one of two, one at the far end, swaps of class and value."""
+    """Return neighbouring tables: a class loses its last record, one of two, or the most distant; class and value swap."""
     labels = codebook.classes
     if len(labels) < 2:
         raise ConfigError("worst-case neighbours need two classes")

@@ -59,7 +59,7 @@ def table_of(parameters: Parameters, name: str) -> Floats:
 
 
 def informative(parameters: Parameters) -> list[str]:
-    """Return the features that are tables in which classes differ."""
+    """Return the histogram features whose probabilities differ between classes."""
     return [
         name
         for name, term in parameters.terms.items()

@@ -131,7 +131,10 @@ def overlap_noise(join: JoinSetup, party: str) -> OverlapNoise | None:
 
 
 def overlap_charge(join: JoinSetup, party: str) -> Charge | None:
-    """Return what a party pays for its estimates; None without. One identifier with all its rows is a record and a person."""
+    """Return what a party pays for its estimates of the overlap, or None without estimates.
+
+    One identifier with all its rows is a record and a person.
+    """
     law = overlap_noise(join, party)
     return None if law is None else Charge(Spend.for_release(law), UNIT, ("one record", "one person"), law.name)
 

@@ -116,7 +116,7 @@ class PreviousTotal(Protocol):
 
     @property
     def shares(self) -> int:
-        """The number of noise shares in it."""
+        """The number of noise shares in the opened total."""
 
     @property
     def runs(self) -> int:
