@@ -314,6 +314,14 @@ def test_the_map_lists_the_imports_of_every_package() -> None:
     }
 
 
+def test_no_package_imports_more_than_ten_others() -> None:
+    """Modules such as `errors` do not count; the command line and the papers bring everything together."""
+    more = {"agent": 11}  # only shrinks
+    for package, others in table().items():
+        if package not in ("cli", "papers"):
+            assert len([each for each in others if (SOURCE / each).is_dir()]) <= more.get(package, 10), package
+
+
 def test_packages_import_only_packages_above_them_in_the_map() -> None:
     order = list(table())
     for package, others in table().items():
