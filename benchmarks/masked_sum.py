@@ -14,10 +14,12 @@ the number of value x class cells of a contributor.
 from __future__ import annotations
 
 import json
+import math
 import resource
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from _measured import Options
@@ -25,11 +27,17 @@ from _measured import Options
 from blindbayes.crypto.coins import Coins
 from blindbayes.protocols import registry
 from blindbayes.protocols.memory import Fault, Vanish, local_runs, run_in_memory
+from blindbayes.protocols.secure_sum import graph
 from blindbayes.wire.transcript import Keep
 
 AZIMIAN = {"iris": (150, 123, 3), "dermatology": (366, 189, 6), "pima": (768, 1254, 2)}  # contributors, values, classes
 ADULT_CELLS = 250  # 102 values of categorical features + 6 x (sum, square) + class, times 2 classes, rounded up
 SENDS_VECTOR = 4
+
+
+def _graph(parties: int, quorum_size: int, corrupt: float, neighbours: int) -> graph.MaskGraph:
+    """Return a graph of the paper's degree in place of the planned one."""
+    return graph.best_threshold(parties, neighbours, math.ceil(corrupt * parties), parties - quorum_size)[1]
 
 
 def measure(
@@ -44,12 +52,14 @@ def measure(
     faults: list[Fault] = [Vanish(name, SENDS_VECTOR + at % 2) for at, name in enumerate(chosen)]
     early = {name for at, name in enumerate(chosen) if at % 2 == 0}
     vectors = {name: rng.integers(0, 2, words).astype(np.uint64) for name in names}
-    options = {"neighbours": neighbours, "publish": publish}
-    setting = registry.SumSetup(names, words, parties - dropped, options=options)
+    setting = registry.SumSetup(names, words, parties - dropped, options={"publish": publish})
     protocol = registry.load("masked_sum")
     runs = local_runs(protocol.roster(setting), coins=coins)
+    planned = graph.plan if neighbours is None else lambda *shape: _graph(*shape, neighbours)
     begun = time.perf_counter()
-    outcome = run_in_memory(registry.simulate_roles(protocol, runs, setting, vectors, coins), faults=faults, keep=Keep.COUNTS)
+    with mock.patch.object(graph, "plan", planned):
+        roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
+    outcome = run_in_memory(roles, faults=faults, keep=Keep.COUNTS)
     elapsed = time.perf_counter() - begun
     total = outcome.outputs["server"]
     expected = np.zeros(words, np.uint64)

@@ -18,10 +18,11 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.net.envelope import Sealed, unpack
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import receive_all
-from blindbayes.protocols.secure_sum import graph, keys, server
+from blindbayes.protocols.secure_sum import graph, server
 from blindbayes.study.file import Deadlines, Limits, StudyFile
 from blindbayes.testing.loopback import open_policy
 from support.hub import MemoryHub
+from support.masked import sparse
 from support.sites import BOOK, Office, bounded, make_rows
 
 FOUR = ("north", "south", "west", "east")
@@ -71,7 +72,7 @@ def test_a_sum_that_was_opened_without_a_sites_word_counts_there(tmp_path: Path,
 
     async def test() -> None:
         monkeypatch.setattr(server, "receive_all", one_less)
-        monkeypatch.setattr(keys, "plan", lambda parties, quorum, *_: graph.plan(parties, quorum, 0.0, 6))
+        monkeypatch.setattr(graph, "plan", lambda parties, quorum, *_: sparse(parties, quorum, 0.0, 6))
         hub = MemoryHub(hide)
         rows, policy = make_rows(tmp_path, sites) | {"lab": None}, open_policy(min_colluders=0, weaker_options=True)
         async with Office(tmp_path, (), rows=rows, policy=policy, hub=hub) as office:

@@ -11,6 +11,7 @@ from blindbayes.protocols import registry
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.secure_sum.keys import BOX_BYTES, CHECK_BYTES, SECRET_BYTES
 from blindbayes.wire.transcript import Keep
+from support.masked import degree
 
 NEIGHBOURS = 100
 
@@ -19,13 +20,15 @@ def peak_of(parties: int) -> int:
     """Return the most bytes that a run takes at once, with 100 neighbours for each party."""
     coins = Coins.seeded(bytes(32))
     names = tuple(f"p{at}" for at in range(parties))
-    setting = registry.SumSetup(names, 10, parties - parties // 20, options={"neighbours": NEIGHBOURS})
+    setting = registry.SumSetup(names, 10, parties - parties // 20)
     protocol = registry.load("masked_sum")
     runs = local_runs(protocol.roster(setting), coins=coins)
     vectors = {name: np.ones(10, np.uint64) for name in names}
     tracemalloc.start()
     try:
-        outcome = run_in_memory(registry.simulate_roles(protocol, runs, setting, vectors, coins), keep=Keep.COUNTS)
+        with degree(NEIGHBOURS):
+            roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
+        outcome = run_in_memory(roles, keep=Keep.COUNTS)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from blindbayes.protocols.core import Role, Send, receive_all
 from blindbayes.protocols.memory import local_runs, run_in_memory
 from blindbayes.protocols.secure_sum import graph, keys, messages
 from blindbayes.wire.transcript import Keep
+from support.masked import sparse
 from support.sums import SEED, names, random_vectors
 
 Sets = Sequence[frozenset[int]]  # what each contributor is told
@@ -83,12 +85,14 @@ def attack(
     colluders: frozenset[int],
     monkeypatch: pytest.MonkeyPatch,
     corrupt: float = 0.1,
-    **options: Any,
+    neighbours: int | None = None,
 ) -> tuple[frozenset[int], keys.MaskedSumSetup]:
     """Who gave shares, if the server names `told`; or what `told` says of a graph: sets, and whose boxes each is shown."""
     sites = names(parties)
     vectors = random_vectors(sites, 1)
-    setting = registry.SumSetup(sites, 1, quorum, options={"publish": False, **options}, corrupt=corrupt)
+    setting = registry.SumSetup(sites, 1, quorum, options={"publish": False}, corrupt=corrupt)
+    if neighbours is not None:
+        monkeypatch.setattr(graph, "plan", partial(sparse, neighbours=neighbours))
     protocol = registry.load("masked_sum")
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), coins=coins)

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.protocols import registry
 from blindbayes.protocols.memory import Fault, Outcome, local_runs
-from blindbayes.protocols.secure_sum import keys
+from blindbayes.protocols.secure_sum import graph, keys
 from support.sums import SEED, names, pooled, random_vectors, run_sum
 
 SENDS_VECTOR = 4  # the effect of a contributor that sends its masked vector
 SENDS_SHARES = 8  # and the one that sends its shares
+
+
+def sparse(parties: int, quorum: int, corrupt: float, neighbours: int) -> graph.MaskGraph:
+    """The graph with so many neighbours for each, at the lowest threshold that its bound allows."""
+    return graph.best_threshold(parties, neighbours, math.ceil(corrupt * parties), parties - quorum)[1]
+
+
+@contextmanager
+def degree(neighbours: int | None) -> Iterator[None]:
+    """Runs on graphs of this degree in place of the planned ones; None: as planned."""
+    fixed = graph.plan if neighbours is None else partial(sparse, neighbours=neighbours)
+    with mock.patch.object(graph, "plan", fixed):
+        yield
 
 
 def masked(parties: int, quorum: int | None, faults: list[Fault], **how: Any) -> tuple[dict[str, np.ndarray], Outcome]:

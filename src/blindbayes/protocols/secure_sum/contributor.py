@@ -125,7 +125,7 @@ def contributor(terms: MaskedSumSetup, vector: U64Array, coins: Coins) -> Role[T
     del dealt, answer, echoes, expected, with_us, given
 
     # 10. The total.
-    if not terms.options["publish"]:
+    if not terms.publish:
         return None
     published = yield from receive(SERVER, TotalPublished)
     if len(published.total) != setting.length:

@@ -96,7 +96,7 @@ def smallest_sum(parties: int, quorum_size: int, layout: MaskGraph, corrupt: int
 
 
 @lru_cache(maxsize=64)
-def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: int | None = None) -> MaskGraph:
+def plan(parties: int, quorum_size: int, corrupt_fraction: float) -> MaskGraph:
     """Return the smallest graph that meets both bounds against a deviating server (2^-40, 2^-20), or the complete one."""
     if parties > MAX_POINT:
         raise ConfigError(f"masked_sum takes at most {MAX_POINT} contributors")
@@ -106,31 +106,21 @@ def plan(parties: int, quorum_size: int, corrupt_fraction: float, neighbours: in
         raise ConfigError("masked_sum needs a quorum of more than half of the contributors")
     complete = MaskGraph(parties - 1, quorum_size, True, 0.0, 0.0)
     corrupt, lost = math.ceil(corrupt_fraction * parties), parties - quorum_size
-    if neighbours is not None and neighbours < parties - 1:
-        if neighbours % 2 or neighbours < 2:
-            raise ConfigError("the number of neighbours is even")
-        _, best = _best_threshold(parties, neighbours, corrupt, lost)
-        if best.privacy_failure > 2.0**-PRIVACY_BITS:
-            raise ConfigError(
-                f"{neighbours} neighbours are too few: privacy would fail with a chance of {best.privacy_failure:.2g}; "
-                "take more, or leave the number out"
-            )
-        return best
-    if neighbours is not None or parties <= 64:
+    if parties <= 64:
         return complete
     for count in range(8, min(parties - 1, _MAX_NEIGHBOURS), 2):
-        met, best = _best_threshold(parties, count, corrupt, lost)
+        met, best = best_threshold(parties, count, corrupt, lost)
         if met:
             return best
     if parties > 2 * _MAX_NEIGHBOURS:
         raise ConfigError(
             f"{parties} contributors with {lost} lost and {corrupt} corrupt need too many neighbours; "
-            "raise the quorum, or gamma"
+            "raise the quorum, or honest_fraction"
         )
     return complete
 
 
-def _best_threshold(parties: int, neighbours: int, corrupt: int, lost: int) -> tuple[bool, MaskGraph]:
+def best_threshold(parties: int, neighbours: int, corrupt: int, lost: int) -> tuple[bool, MaskGraph]:
     """Return the smallest threshold with privacy at 2^-40 (else the largest), and whether both bounds are met."""
 
     def at(threshold: int) -> MaskGraph:

@@ -23,7 +23,8 @@ from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, P
 from blindbayes.protocols import pair_keys
 from blindbayes.protocols.core import Run
 from blindbayes.protocols.registry import SumSetup, require_options
-from blindbayes.protocols.secure_sum.graph import MaskGraph, neighbours_of, plan
+from blindbayes.protocols.secure_sum import graph
+from blindbayes.protocols.secure_sum.graph import MaskGraph, neighbours_of
 from blindbayes.protocols.secure_sum.messages import KeysAdvertised
 from blindbayes.protocols.secure_sum.params import MaskedSumParams
 
@@ -34,7 +35,7 @@ BOX_BYTES = 2 * SHARE_BYTES + aead.TAG_BYTES
 CHECK_BYTES = 16
 BOX_NONCE, ECHO_NONCE, MASKED_NONCE = 0, 1, 2
 Bytes = npt.NDArray[np.uint8]
-OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams()) | {"neighbours": None}  # the last: no option of a study
+OPTIONS: dict[str, Any] = msgspec.structs.asdict(MaskedSumParams())
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,14 @@ class MaskedSumSetup:
 
     run: Run
     setting: SumSetup
-    options: dict[str, Any] = field(init=False)
+    publish: bool = field(init=False)
     plan: MaskGraph = field(init=False)
 
     def __post_init__(self) -> None:
-        options = require_options(self.setting, OPTIONS)
-        object.__setattr__(self, "options", options)
+        object.__setattr__(self, "publish", require_options(self.setting, OPTIONS)["publish"])
         if len(self.setting.contributors) < 2:
             raise ConfigError("masked_sum needs two contributors or more")
-        layout = plan(
-            len(self.setting.contributors),
-            self.setting.quorum_size,
-            self.setting.corrupt,
-            options["neighbours"],
-        )
+        layout = graph.plan(len(self.setting.contributors), self.setting.quorum_size, self.setting.corrupt)
         object.__setattr__(self, "plan", layout)
 
     @cached_property

@@ -128,7 +128,7 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     yield from open_value(setting.label, total)
 
     # 10. The total.
-    if terms.options["publish"]:
+    if terms.publish:
         for name in given:
             yield Send(name, TotalPublished(total))
     return Total(total, included)
