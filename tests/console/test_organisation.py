@@ -591,6 +591,36 @@ def test_two_subjects_approve_and_the_log_names_both(desk: Desk, study: StudyFil
     assert desk.events("revoked")[-1]["subject"] == "5f1c-ada"
 
 
+def test_everything_that_a_subject_does_is_logged_with_subject_and_issuer(desk: Desk, study: StudyFile) -> None:
+    other = desk.office.office.net.make_study(BOOK, title="kept by a subject").to_toml()
+    cookie, before, here = desk.sign_in(), len(desk.home.audit.entries()), f"/studies/{study.sha256}"
+    for path, fields in {
+        "/verify": {}, f"{here}/dry-run": {}, f"{here}/send": {}, "/studies": {"text": other}, f"{here}/refuse": {"why": "no"},
+    }.items():  # fmt: skip
+        assert desk.act(cookie, path, **fields).status in (200, 303), path
+    approve(desk, cookie, study)
+    entries = desk.home.audit.entries()[before:]
+    did = {"chains checked", "dry run", "invitation sent", "study kept", "study refused", "approval asked"}
+    assert {entry["event"] for entry in entries} == did
+    assert {(entry["subject"], entry["issuer"]) for entry in entries} == {("5f1c-ada", desk.provider.issuer)}
+
+
+def test_who_signs_out_is_out_and_has_to_enter_the_password_again(desk: Desk) -> None:
+    """The provider's own session goes on in the browser: without prompt=login the next person at it would be Ada."""
+    cookie = desk.sign_in()
+    assert desk.act(cookie, "/logout").headers["Location"] == "/login"
+    assert desk.get("/settings", cookie).headers["Location"] == "/login"
+    assert dict(parse_qsl(urlsplit(desk.begin()[0]).query))["prompt"] == "login"
+
+
+def test_the_way_back_leads_nowhere_else(desk: Desk) -> None:
+    """No parameter of the redirect names a page: an open redirect would let a link look like the console."""
+    address, cookie = desk.begin()
+    answer = desk.back(desk.provider.sign_in(address, "5f1c-ada"), cookie, next="//evil.example", to="https://evil.example")
+    assert session_of(answer)
+    assert "evil.example" not in answer.text + str(answer.headers)
+
+
 def test_two_sessions_of_one_subject_are_one_approver_under_any_name(desk: Desk, study: StudyFile) -> None:
     approve(desk, desk.sign_in(), study)
     desk.provider.set(users={**USERS, "5f1c-ada": {"name": "Grace", "roles": ["bb-steward"]}})
