@@ -18,7 +18,7 @@ from blindbayes.crypto.kernels import build
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 # Tens of seconds even when short: `make bench` runs them.
 LONG = {"chain_sum", "column_sites", "columns", "counting", "courier", "dp_accuracy", "large", "many_sites", "oblivious_sum"}
-LONG |= {"joined_sums", "private_accuracy", "slow_link"}
+LONG |= {"against", "arrays", "columns_audits", "columns_noise", "joined_sums", "private_accuracy", "slow_link"}
 ELSEWHERE = {"guard", "protocol_costs"}  # `make test` runs the one by itself, and test_protocol_costs the other
 MACHINE = subprocess.run(
     [sys.executable, "-c", "from _measured import machine; print(machine())"],
@@ -51,6 +51,13 @@ def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip()
+
+
+def test_benchmarks_that_take_long_find_what_they_import() -> None:
+    """So that a moved name shows on the day on which it moves."""
+    code = f"import importlib\nfor name in {sorted(LONG)}: importlib.import_module(name)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True, timeout=280, env=ASKED)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 PLANTED = """
