@@ -200,6 +200,28 @@ def test_survivors_that_do_not_fit_are_refused(flags: bytes) -> None:
     assert set(outcome.opened.values()) == {()}
 
 
+def test_a_neighbourhood_without_the_quorum_is_refused_on_a_sparse_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All neighbours survive, so no threshold is missed: only the count of all survivors shows that the sum is of few."""
+    monkeypatch.setattr(graph, "PRIVACY_BITS", 0)
+    graph.plan.cache_clear()
+    try:
+        roles, terms, _ = start(40, 30, options={"neighbours": 8}, corrupt=0.0)
+        near = {7, *graph.neighbours_of("0" * 64, "run", 40, terms.plan, 7)}
+        flags = graph.pack_bits([index in near for index in range(40)])
+        fault = Replace(
+            lambda entry: entry.kind is messages.SurvivorsNamed and entry.to == "site7",
+            lambda message: renamed(message, terms, flags),
+        )
+        outcome = run_in_memory(roles, faults=[fault], check=False)
+    finally:
+        graph.plan.cache_clear()
+    assert len(near) == 9
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert "the named survivors do not fit the study" in str(outcome.error)
+    assert (outcome.failed, outcome.error.party) == ("site7", "server")
+    assert set(outcome.opened.values()) == {()}
+
+
 def test_keys_that_the_server_made_up_are_refused() -> None:
     mine = AgreementKey.generate(Coins.seeded(bytes(32))).public
 

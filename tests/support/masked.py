@@ -49,10 +49,10 @@ def require_sum(vectors: dict[str, np.ndarray], outcome: Outcome, included: set[
         assert total.included == outcome.outputs["server"].included
 
 
-def start(parties: int, quorum: int) -> tuple[dict[str, Any], keys.MaskedSumSetup, dict[str, np.ndarray]]:
+def start(parties: int, quorum: int, **how: Any) -> tuple[dict[str, Any], keys.MaskedSumSetup, dict[str, np.ndarray]]:
     """The roles of a run, and the server's terms, with which a test can sign as the server."""
     vectors = random_vectors(names(parties), 3)
-    setting = registry.SumSetup(tuple(vectors), 3, quorum)
+    setting = registry.SumSetup(tuple(vectors), 3, quorum, **how)
     protocol = registry.load("masked_sum")
     coins = Coins.seeded(SEED)
     runs = local_runs(protocol.roster(setting), coins=coins)
