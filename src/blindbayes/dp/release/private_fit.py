@@ -63,6 +63,7 @@ MAX_RULES_SIGNAL = 10_000
 MAX_READ = 200_000
 """Rows of a source up to which they are read, or read again, for the model selection; larger ones are counted in place. Set
 by time: `benchmarks/guard.py`."""
+_RULE_COUNTS = Fraction(1, 100)  # class counts of a model of one rule: its answers do not follow from them
 MAX_RHO = 100.0
 _RHO_STEPS = 16  # of a bisection: a thousandth of epsilon
 SENSITIVITY = (
@@ -252,8 +253,10 @@ class FitPlan:
             tries_rules
             and signal < tuned.RULES_SIGNAL
             and (classes == 2 or signal < tuned.TABLE_SIGNAL * classes * len(self.declared.features))
-        ):  # what class counts and the calibration leave; noisy counts of undeclared rows are released once more
+        ):  # the calibration counts classes by answer, so class counts leave it most of their part; twice if rows are undeclared
             share = 1 - (3 if self.rows is None else 2) * tuned.STAGE_SHARE
+            if calibration is not None:
+                calibration = replace(calibration, epsilon=(2 * tuned.STAGE_SHARE - _RULE_COUNTS) * self.epsilon)
             return Stages(True, ModelSelection(share * self.epsilon, unit, self._sides, alone=True), calibration)
         low, high = tuned.MENDING_SHARES
         if tries_rules and high * tuned.RULES_SIGNAL <= signal < MAX_RULES_SIGNAL:
