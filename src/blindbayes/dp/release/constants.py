@@ -19,7 +19,8 @@ from fractions import Fraction
 # -- parts of epsilon ------------------------------------------------------------------------------------------------------
 
 STAGE_SHARE = Fraction(8, 100)
-"""Part for each small stage: class counts of undeclared rows, the first look, the calibration, a choice without rules."""
+"""Part for each small stage: class counts of undeclared rows, the first look, the calibration, a choice without rules. A model
+of one rule leaves two such parts to its calibration and class counts together."""
 MENDING_SHARES = (Fraction(30, 100), Fraction(50, 100))
 """Least and largest part for a choice among the rules that mend a model of tables: `RULES_SIGNAL` of signal, within these."""
 

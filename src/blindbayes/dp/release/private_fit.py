@@ -253,7 +253,7 @@ class FitPlan:
             tries_rules
             and signal < tuned.RULES_SIGNAL
             and (classes == 2 or signal < tuned.TABLE_SIGNAL * classes * len(self.declared.features))
-        ):  # the calibration counts classes by answer, so class counts leave it most of their part; twice if rows are undeclared
+        ):  # the calibration counts classes by answer; class counts of undeclared rows are released twice
             share = 1 - (3 if self.rows is None else 2) * tuned.STAGE_SHARE
             if calibration is not None:
                 calibration = replace(calibration, epsilon=(2 * tuned.STAGE_SHARE - _RULE_COUNTS) * self.epsilon)
