@@ -397,6 +397,12 @@ def test_what_csvw_says_of_a_group_a_default_a_percentage_and_an_encoded_name_is
     ]  # fmt: skip
 
 
+def test_a_table_schema_that_lists_example_files_is_still_the_schema(tmp_path: Path) -> None:
+    """As schema.data.gouv.fr publishes them."""
+    schema = {"fields": [{"name": "x", "type": "boolean"}, LABELLED], "resources": [{"path": "https://example.org/ok.csv"}]}
+    assert fields_of("frictionless", schema, tmp_path)[0] == ["x?: false|true"]
+
+
 def test_a_ddi_variable_of_no_stated_type_stays_out(tmp_path: Path) -> None:
     listed = "<catgry><catValu>1</catValu></catgry><catgry><catValu>2</catValu></catgry>"
     variables = {"y": listed, "remark": "<labl>Remark</labl>", "x": "<valrng><range min='0' max='9'/></valrng>"}

@@ -248,7 +248,8 @@ def read_csv(
             if any(cell.strip() for cell in row):
                 rows.append((line, dict(zip(header, (cell.strip() for cell in row), strict=False))))
     except csv.Error:
-        raise error(f"{what} is not valid CSV (line {reader.line_num}): is a quote missing?") from None
+        longest = f"a quote is missing, or a cell has more than {csv.field_size_limit():,} characters"
+        raise error(f"{what} is not valid CSV (line {reader.line_num}): {longest}") from None
     return rows
 
 

@@ -52,7 +52,7 @@ def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
 
 def _schema(document: Mapping[str, Any], file: File) -> Mapping[str, Any]:
     resources = [document] if "schema" in document else document.get("resources")
-    if resources is None:
+    if resources is None or "fields" in document:  # schemas of France list example files as resources
         return document
     tables = {}
     for position, resource in enumerate(_list(resources, file, "resources")):
