@@ -37,6 +37,7 @@ from blindbayes.errors import (
     LedgerError,
     LocalProtocolError,
     PrivacyError,
+    ProtocolError,
     RunStopped,
 )
 from blindbayes.net.courier import Courier, Repinned, require_latency
@@ -420,7 +421,7 @@ class Agent:
             return
         run.enter(RunState.FAILING)
         self.counters["runs_failed"] += 1
-        party, study = getattr(error, "party", None), run.study.sha256
+        party, study = error.party if isinstance(error, ProtocolError) else None, run.study.sha256
         log_event("run_failed", level=logging.WARNING, run=run.run_id, site=party, study=study, error=error)
         for role in run.roles.values():
             role.abort(error)

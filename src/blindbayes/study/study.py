@@ -21,13 +21,15 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data.contribution_bound import ContributionBound
 from blindbayes.dp.noise.randomised_response import LARGEST
 from blindbayes.errors import ConfigError
-from blindbayes.protocols.memory import Keep
+from blindbayes.protocols.memory import Fault, Keep
 from blindbayes.study.checks import require_study
 from blindbayes.study.fields import Estimation, Limits, Privacy
 from blindbayes.study.tasks import registry
 from blindbayes.study.tasks.traits import Partition, Support
 
 if TYPE_CHECKING:
+    from blindbayes.disclosure.policy import Policy
+    from blindbayes.naive_bayes.base import BaseNaiveBayes
     from blindbayes.study.tasks.evaluation import CrossValidationResult, EvaluationResult
     from blindbayes.study.tasks.result import JointResult, Result
     from blindbayes.study.tasks.task import StudyTask
@@ -120,12 +122,12 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         self,
         sources: Mapping[str, Any],
         *,
-        base: Any = None,
+        base: Result | None = None,
         removed: Mapping[str, Any] | None = None,
         ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
-        policies: Mapping[str, Any] | None = None,
+        policies: Mapping[str, Policy] | None = None,
         coins: Coins | None = None,
-        faults: Sequence[Any] = (),
+        faults: Sequence[Fault] = (),
         keep: Keep = Keep.HEADERS,
     ) -> Result | JointResult:
         """Run the study in this process.
@@ -191,10 +193,7 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     described: ClassVar[str] = "rows"
 
     def evaluate(
-        self,
-        model: Any,
-        sources: Mapping[str, Any],
-        **options: Any,
+        self, model: Result | BaseNaiveBayes | str | os.PathLike[str], sources: Mapping[str, Any], **options: Any
     ) -> EvaluationResult:
         """Evaluate a model on the held-out rows of all parties, in this process, by one more sum of the study's protocol.
 

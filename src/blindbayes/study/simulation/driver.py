@@ -59,7 +59,7 @@ def simulate(
 
 def evaluate(
     agreed: Study | Agreement,
-    model: Any,
+    model: Result | BaseNaiveBayes | str | os.PathLike[str] | None,
     sources: Mapping[str, Any],
     *,
     ledgers: Mapping[str, str | os.PathLike[str]] | None = None,

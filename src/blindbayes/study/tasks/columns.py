@@ -60,7 +60,7 @@ def line_up(tables: Mapping[str, ColumnSource], *, known: bool = True) -> Holdin
     return holdings_of(tables, rows if known else None)
 
 
-def require_learner(reveal_to: str, parties: Any) -> None:
+def require_learner(reveal_to: str, parties: Collection[str]) -> None:
     """Raise unless all parties, or one, learn the class."""
     if reveal_to != "all" and reveal_to not in parties:
         raise ConfigError(f"reveal_to is 'all' or a party of the study; {reveal_to!r} is not one")
