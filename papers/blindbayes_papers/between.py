@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from blindbayes import NaiveBayes, load
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.errors import ConfigError, ProtocolError
 from blindbayes.study.agreement import Holdings
@@ -31,6 +33,7 @@ BOOK = Codebook(
     ),
     max_rows=6000,
 )
+ROWS = 900
 PATIENT = Deadlines(step=120, join=60, run=900)
 
 
@@ -71,12 +74,13 @@ class Ran:
     protocol: str
     releases: Mapping[str, Path]
     opened: Mapping[str, tuple[str, ...]]
+    compared: str  # of the model with pooled training; empty without a model
 
     def __str__(self) -> str:
         """One line for people."""
         views = "; ".join(f"{seat}: {', '.join(labels) or 'nothing'}" for seat, labels in self.opened.items())
         first = next(iter(self.releases.values()))
-        return f"{self.protocol}: done at {', '.join(self.releases)}. Opened to {views}. See {first}"
+        return f"{self.protocol}: done at {', '.join(self.releases)}. Opened to {views}. {self.compared}See {first}"
 
 
 def run_between_sites(paper: str, out: Path, *, quick: bool = False) -> Iterator[Ran]:
@@ -109,7 +113,7 @@ def made_up(rows: int, seed: int = 5) -> list[dict[str, str]]:
     return table
 
 
-def write_tables(folder: Path, partition: str, rows: int = 900) -> dict[str, str | None]:
+def write_tables(folder: Path, partition: str, rows: int = ROWS) -> dict[str, str | None]:
     """Write each site's table; return the sources by site."""
     people, features = made_up(rows), BOOK.names
     folder.mkdir(parents=True)
@@ -145,4 +149,17 @@ def _run(sites: Loopback, case: Case) -> Ran:
         report = json.loads((folder / "leakage.json").read_text("utf-8"))
         for seat, view in report["parties"].items():
             opened[seat] = tuple(dict.fromkeys(view["opened"])) or opened.get(seat, ())
-    return Ran(case.protocol, releases, opened)
+    return Ran(case.protocol, releases, opened, _compared(releases))
+
+
+def _compared(releases: Mapping[str, Path]) -> str:
+    """Compare the models of a run with one of the rows of all sites."""
+    models = [load(path) for folder in releases.values() if (path := folder / "model.json").exists()]
+    if not models:
+        return ""
+    rows = pd.DataFrame(made_up(ROWS)).replace("", None)
+    features, pooled = rows[list(BOOK.names)], NaiveBayes(BOOK).fit(rows[list(BOOK.names)], rows[BOOK.target])
+    if all(getattr(model, "statistics_", None) == pooled.statistics_ for model in models):
+        return "Its model has the statistics of pooled training. "
+    same = min(float((model.predict(features) == pooled.predict(features)).mean()) for model in models)
+    return f"Its model classifies {same:.1%} of the rows as pooled training does. "

@@ -69,7 +69,8 @@ def _between_sites(paper: str, folder: Path, quick: bool, as_json: bool) -> None
 
     protocols = {}
     for ran in run_between_sites(paper, folder, quick=quick):
-        protocols[ran.protocol] = {"opened": ran.opened, "releases": {site: str(each) for site, each in ran.releases.items()}}
+        releases = {site: str(each) for site, each in ran.releases.items()}
+        protocols[ran.protocol] = {"opened": ran.opened, "model": ran.compared.strip(), "releases": releases}
         if not as_json:
             click.echo(str(ran))
     if as_json:

@@ -37,6 +37,7 @@ def require_result(ran: Ran) -> None:
         assert {"leakage.html", "statement.md", "checksums"} <= {path.name for path in folder.iterdir()}
     models = [load(folder / "model.json") for folder in ran.releases.values() if (folder / "model.json").exists()]
     assert bool(models) == (ran.protocol in EXACT | set(NEAR))
+    assert ("statistics of pooled training" in str(ran)) == (ran.protocol in EXACT and not noisy)
     for model in models:
         if ran.protocol in EXACT and not noisy:
             assert model.statistics_ == POOLED.statistics_
