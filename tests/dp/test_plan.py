@@ -69,6 +69,14 @@ def test_files_are_written(folder: Path) -> None:
         assert (out / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_made_up_table_has_no_more_rows_than_the_codebook_allows(tmp_path: Path) -> None:
+    """Below 2,000 rows it ended with an error about a class count."""
+    Codebook("class", ("a", "b"), CODEBOOK.features, max_rows=300).to_toml(tmp_path / "codebook.toml")
+    result = _run(tmp_path, "--synthetic", "--epsilon", "1", "--repetitions", "2", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["rows"] == 300
+
+
 def test_exactly_one_proxy_must_be_named(folder: Path) -> None:
     for arguments in ((), ("--synthetic", "--proxy", "x.csv")):
         with pytest.raises(ConfigError, match="choose one"):

@@ -19,8 +19,8 @@ import pytest
 
 from blindbayes.cli import root
 from blindbayes_papers import NEEDS, PAPERS
+from blindbayes_papers.between import BOOK
 from blindbayes_papers.quotations import quotations
-from blindbayes_papers.zafarani2020.audit import SMALL_BOOK
 
 ROOT = Path(__file__).parents[2]
 ILLUSTRATIONS = {57, 72, 87, 97}
@@ -105,7 +105,7 @@ def is_heavy(command: str) -> bool:
 @pytest.mark.parametrize("command", [pytest.param(each, marks=pytest.mark.slow) if is_heavy(each) else each for each in RUN])
 def test_commands_end_with_exit_code_0_without_network_and_data(command: str, tmp_path: Path) -> None:
     """`codebook.toml` is the reader's own: the only file that a command may ask for."""
-    SMALL_BOOK.to_toml(tmp_path / "codebook.toml")
+    BOOK.to_toml(tmp_path / "codebook.toml")
     program = Path(sys.executable).with_name("blindbayes")
     offline = {
         "HTTPS_PROXY": "http://127.0.0.1:9",

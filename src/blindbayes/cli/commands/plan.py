@@ -78,7 +78,7 @@ def command(codebook_path: str, private_path: str | None, out: Path | None, as_j
             plans = plan_fits(codebook, **settings)
             result = forecast(plans, table, coins=Coins.system(), repetitions=repetitions, progress=progress)
     else:
-        coins, rows = Coins.seeded(bytes(32)), expected_rows or codebook.expected_rows or 2000
+        coins, rows = Coins.seeded(bytes(32)), expected_rows or codebook.expected_rows or min(2000, codebook.max_rows)
         with progress_bar("plan") as progress:
             plans, table = plan_fits(codebook, **{**settings, "rows": rows}), synthetic_proxy(codebook, max(rows, 2000), coins)
             running: dict[str, Any] = {"coins": coins, "repetitions": repetitions, "progress": progress}
