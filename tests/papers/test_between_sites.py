@@ -95,3 +95,11 @@ def test_both_tables_of_the_papers_name_what_there_is(page: str) -> None:
     assert set(found) == set(PAPERS)
     for paper, cases in CASES.items():
         assert {case.protocol for case in cases} <= found[paper] <= set(protocols())
+
+
+def test_the_table_of_parties_that_deviate_has_every_protocol() -> None:
+    section = (ROOT / "papers" / "README.md").read_text("utf-8").split("## Parties that deviate", 1)[1]
+    named = {
+        name for line in section.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert {case.protocol for cases in CASES.values() for case in cases} <= named
