@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from blindbayes.agent.approvals.people import Person
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.store.folder import SiteFolder, sole_agent
 from blindbayes.cli.commands.site import command
@@ -54,7 +56,31 @@ def test_a_site_whose_agent_runs_is_not_succeeded(old: SiteFolder, tmp_path: Pat
     with sole_agent(old.folder):
         assert "running already" in typed("init", tmp_path / "new", "--name", "north", "--succeeds", old.folder, fails=True)
     SiteFolder.open(old.folder)
-    assert not (tmp_path / "new" / "site.toml").exists()
+    assert not (tmp_path / "new").exists()  # keys were left there, and the next attempt was refused because of them
+    typed("init", tmp_path / "new", "--name", "north", "--succeeds", old.folder)
+
+
+def test_people_pins_settings_and_secrets_go_along(old: SiteFolder, tmp_path: Path) -> None:
+    """Named people did not: the log knew of a steward, people.toml had none, and nobody could decide anything."""
+    south = Identity.generate("south").card
+    old.pin(south)
+    old.people.add(Person("Ada", "steward"))
+    for name, content in {"secrets/db": "canary", "data/more.csv": "class"}.items():
+        (old.folder / name).parent.mkdir()
+        (old.folder / name).write_text(content)
+    site = old.folder / "site.toml"
+    password = 'smtp = "mail:25"\nsmtp_password = "${file:secrets/db}"\nmail_from = "a@x.example"\nmail_to = ["b@x.example"]'
+    site.write_text(site.read_text().replace("min_free_mb = 256", "min_free_mb = 99") + f"\n[notify]\n{password}\n")
+    typed("init", tmp_path / "new", "--name", "north", "--succeeds", old.folder, "--listen", "127.0.0.1:7999", "--exact-sums")
+    new = SiteFolder.open(tmp_path / "new")
+    assert new.peers() == {"south": south}
+    assert new.people.require("approve", "Ada") == "Ada"
+    assert (new.config.min_free_mb, new.config.listen, new.config.policy.exact_sums) == (99, "127.0.0.1:7999", True)
+    assert new.config.rows == old.config.rows
+    assert (new.folder / "data" / "more.csv").read_text() == "class"
+    assert new.config.notify is not None
+    assert new.config.notify.smtp_password == "canary"
+    assert "canary" not in (new.folder / "site.toml").read_text()
 
 
 def test_a_second_site_for_one_table_is_refused(old: SiteFolder, tmp_path: Path) -> None:
@@ -64,3 +90,13 @@ def test_a_second_site_for_one_table_is_refused(old: SiteFolder, tmp_path: Path)
     assert not (tmp_path / "new").exists()
     (tmp_path / "others.csv").write_text("class,colour\n")
     typed("init", tmp_path / "new", "--name", "north", "--table", tmp_path / "others.csv")
+
+
+def test_root_is_refused_on_the_folder_of_another_account(old: SiteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card that root pinned could not be read by the agent of the account `blindbayes`."""
+    facts = list(old.folder.stat())
+    facts[4] = 7440
+    monkeypatch.setattr("blindbayes.agent.store.folder.os.geteuid", lambda: 0)
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: os.stat_result(facts))
+    with pytest.raises(ConfigError, match="sudo -u '#7440'"):
+        SiteFolder.open(old.folder)

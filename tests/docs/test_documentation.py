@@ -188,6 +188,43 @@ def test_the_two_companies_run_as_they_are_pasted(tmp_path: Path) -> None:
     assert f"{bin_count(4096)} of 6000 queries used" in said
 
 
+RENEWAL = """
+set -eu
+serve() {{ blindbayes site serve --config $1 > $1.log 2>&1 & echo $! > $1.pid; }}
+systemctl() {{
+  site=${{2#blindbayes@}}
+  if [ $1 = start ]; then serve $site; else kill $(cat $site.pid); wait $(cat $site.pid) || true; fi
+}}
+words() {{ sed -n '2s/^# //p' $1/card.toml; }}
+connected() {{
+  for i in $(seq 240); do blindbayes site status --config south 2>&1 | grep -q "north: connected" && return; sleep 0.5; done
+  cat *.log; exit 1
+}}
+blindbayes site init north --name north --listen 127.0.0.1:{0} --address 127.0.0.1:{0} --operator 127.0.0.1:{1}
+blindbayes site init south --name south --listen 127.0.0.1:{2} --address 127.0.0.1:{2} --operator 127.0.0.1:{3}
+blindbayes site pin south/card.toml --words "$(words south)" --config north
+blindbayes site pin north/card.toml --words "$(words north)" --config south
+trap 'kill $(cat *.pid)' EXIT
+serve north; serve south; connected
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_keys_and_identities_are_renewed_as_the_page_says(tmp_path: Path) -> None:
+    """The page had `rotate` beside a running agent, which refuses, and `pin` without `--replace`, which refuses too."""
+    parts = re.split(r"^## ", (DOCS / "how-to" / "operate.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    renew, replaced = (next(part for part in parts if part.startswith(name)) for name in ("Renew keys", "Replace an identity"))
+    (rotate, pin), (succeed,) = ([text for kind, text in BLOCK.findall(part) if kind == "sh"] for part in (renew, replaced))
+    ports = [free_port() for _ in range(4)]
+    script = ["export PATH=" + shlex.quote(str(Path(sys.executable).parent)) + ":$PATH", RENEWAL.format(*ports)]
+    for at_north in (rotate, succeed + "mv north old; mv north-new north; systemctl start blindbayes@north\n"):
+        script += [at_north, "cp north/card.toml north-card.toml", f"words north | ({pin.strip()})", "connected"]
+    done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.stdout.count("The running agent has reloaded it") == 2
+
+
 def test_the_site_builds_with_warnings_as_errors_and_is_searched_from_its_folder(
     tmp_path: Path, tool: Callable[[str], str]
 ) -> None:

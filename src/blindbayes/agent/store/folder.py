@@ -94,6 +94,15 @@ def ask_to_reload(folder: Path) -> bool:
     return False
 
 
+def _require_owner(folder: Path) -> None:
+    """Raise for root on another account's folder: the agent of that account could not read what root writes there."""
+    if os.geteuid() == 0 and folder.is_dir() and (owner := folder.stat().st_uid) != 0:
+        raise ConfigError(
+            f"the site's folder belongs to another account (number {owner}), whose agent could not read what root writes: run "
+            f"the command as that account, for example with sudo -u '#{owner}'"
+        )
+
+
 _LOCK_TRIES = 50
 _AT_START = ("listen", "proxy", "operator", "relay", "carrier", "courier", "tls", "ledger")  # read once
 
@@ -136,6 +145,7 @@ class SiteFolder:
         Without its log a site would forget what it revealed.
         """
         path = config_path / "site.toml" if config_path.is_dir() else config_path
+        _require_owner(path.parent)
         home = cls(path.parent.resolve(), SiteConfig.read(path))
         try:
             with home.audit.path.open("rb") as file:
@@ -164,24 +174,38 @@ class SiteFolder:
     ) -> tuple[SiteFolder, Identity]:
         """Make a site: keys, card, site.toml, and a ledger with its budget; or the ledger and log of a site it succeeds.
 
-        The site that it succeeds is a site no longer: its site.toml is renamed before this one has its own.
+        The site that it succeeds is a site no longer: its site.toml is renamed before this one has its own. Its people, pins,
+        tables and passwords go along, and the text of its site.toml, in which references to secrets stay references; what was
+        approved under the old identity does not.
         """
         require_name(name)
         RunLedger.require_budget(epsilon, delta)  # before keys are made: what is refused leaves nothing behind
-        make_private_folder(folder)
-        identity = Identity.create(folder, name, address=address, passphrase=passphrase)
-        home, facts = cls(folder.resolve(), config), {"identity": identity.card.identity.hex()}
-        if succeeds is None:
-            RunLedger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
-        else:
-            facts["succeeds"] = read_card(succeeds.folder / "card.toml").identity.hex()
-            with sole_agent(succeeds.folder), succeeds.audit.locked() as log, succeeds.ledger.locked() as spent:
-                write_whole(home.audit.path, log, replace=False)
-                write_whole(home.ledger.path, spent, replace=False)
-                (succeeds.folder / "site.toml").rename(succeeds.folder / "site.toml.succeeded")
-                sync(succeeds.folder)
-        home.audit.append("site made", site=name, fingerprint=identity.card.words, **facts)
-        write_whole(folder / "site.toml", config.to_toml(name), replace=False)  # makes the folder a site
+        with contextlib.ExitStack() as locks:
+            if succeeds is not None:
+                locks.enter_context(sole_agent(succeeds.folder))
+            make_private_folder(folder)
+            identity = Identity.create(folder, name, address=address, passphrase=passphrase)
+            home, facts = cls(folder.resolve(), config), {"identity": identity.card.identity.hex()}
+            if succeeds is None:
+                RunLedger.create(home.ledger.path, epsilon=epsilon, delta=delta, owner=name)
+            else:
+                facts["succeeds"] = read_card(succeeds.folder / "card.toml").identity.hex()
+                with succeeds.audit.locked() as log, succeeds.ledger.locked() as spent:
+                    write_whole(home.audit.path, log, replace=False)
+                    write_whole(home.ledger.path, spent, replace=False)
+                    if succeeds.people.path.exists():
+                        write_whole(home.people.path, succeeds.people.path.read_bytes(), replace=False)
+                    for card in succeeds.peers().values():
+                        pin(home.folder, card)
+                    (succeeds.folder / "site.toml").rename(succeeds.folder / "site.toml.succeeded")
+                    sync(succeeds.folder)
+            home.audit.append("site made", site=name, fingerprint=identity.card.words, **facts)
+            text = config.to_toml(name) if succeeds is None else (succeeds.folder / "site.toml.succeeded").read_bytes()
+            write_whole(folder / "site.toml", text, replace=False)  # makes the folder a site
+            if succeeds is not None:
+                for place in ("data", "secrets"):  # the settings name files in them
+                    if (succeeds.folder / place).is_dir():
+                        shutil.move(succeeds.folder / place, home.folder / place)
         return home, identity
 
     def reload(self) -> list[str]:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from blindbayes.agent.approvals.people import account
 from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.config import Rows, SiteConfig
+from blindbayes.agent.site_file import change_settings, version_of
 from blindbayes.agent.store.folder import SiteFolder, ask_to_reload, sole_agent
 from blindbayes.cli import print_json
 from blindbayes.cli.options import AS, CONFIG, FILE, HOME, JSON, NEW_FOLDER, PASSPHRASE, print_result, read_passphrase
@@ -70,9 +72,9 @@ def command() -> None:
 def init(folder: Path, name: str, table: str | None, succeeds: Path | None, as_json: bool, **given: Any) -> None:
     """Make keys, a card for the other sites, a ledger and site.toml in FOLDER.
 
-    With --succeeds the new identity takes over ledger and audit log, and the table unless --table is given: the budget spent
-    and the set of sites that the table is bound to stay the same. The old folder can no longer be used; the other sites pin
-    the new card under the same name (`site pin --replace`).
+    With --succeeds the new identity takes over ledger, audit log, people, pins, and what no option gives of settings, address
+    and table: the budget spent and the set of sites that the table is bound to stay the same. Stop the old agent first; its
+    folder can no longer be used. The other sites pin the new card under the same name (`site pin --replace`).
 
     Example:
       blindbayes site init north --name north --listen 0.0.0.0:7440 --address north.example:7440 --table visits.parquet
@@ -80,21 +82,29 @@ def init(folder: Path, name: str, table: str | None, succeeds: Path | None, as_j
     if given["address"]:
         require_port(given["address"], "--address")
     old = None if succeeds is None else SiteFolder.open(succeeds)
-    rows = None if old is None else old.config.rows
-    if table is not None:
-        rows = Rows(_source(table))
-    if rows is not None and old is None:
-        _require_only_reader(folder, rows)
+    rows = None if table is None else Rows(_source(table))
+    if old is None:
+        if rows is not None:
+            _require_only_reader(folder, rows)
+        policy = Policy(exact_sums=given["exact_sums"])
+        config = SiteConfig(listen=given["listen"], operator=given["operator"], rows=rows, policy=policy)
+    else:
+        config = old.config
+        given["address"] = given["address"] or read_card(old.folder / "card.toml").address
     home, identity = SiteFolder.create(
         folder,
         name,
-        config=SiteConfig(
-            listen=given["listen"], operator=given["operator"], rows=rows, policy=Policy(exact_sums=given["exact_sums"])
-        ),
+        config=config,
         passphrase=read_passphrase(given["passphrase_file"]),
         succeeds=old,
         **{each: given[each] for each in ("address", "epsilon", "delta")},
     )
+    if old is not None:
+        typed = click.get_current_context().get_parameter_source
+        changes = {name: given[name] for name in ("listen", "operator") if typed(name) is not ParameterSource.DEFAULT}
+        changes |= {} if rows is None else {"rows": {"source": rows.source}}
+        changes |= {"policy.exact_sums": True} if given["exact_sums"] else {}
+        change_settings(home.folder, changes, version_of(home.folder))
     facts = {"site": name, "folder": str(home.folder), "card": str(home.folder / "card.toml"), "words": identity.card.words}
     lines = [
         f"Made site {name} in {folder}.",
@@ -331,7 +341,7 @@ def status(home: SiteFolder, as_json: bool) -> None:
     if not all(state["peers"].values()):
         lines.append(
             "  not connected: not running, not reachable, or with another certificate than the pinned one. The agent's "
-            "log then says wrong_certificate; if the site renewed its keys, pin its new card with --replace and restart"
+            "log then says wrong_certificate; if the site renewed its keys, pin its new card with --replace"
         )
     for each in state["proposed"]:
         lines.append(f"  {each['by']} proposes study {each['study']}, which is not approved here")
