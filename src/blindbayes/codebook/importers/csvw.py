@@ -135,7 +135,8 @@ def _column(column: Any, position: int, inherited: Mapping[str, Any], keys: set[
     if facts.get("separator"):
         return excluded(name, "a cell holds several values", **shared)
     if facts.get("default"):
-        return excluded(name, "an empty cell stands for a value (default): write it into the table first", **shared)
+        why = "an empty cell stands for a value (default): write it into the table first"
+        return Column(name, **{**made, "kind": "excluded"}, why=why, **shared)
     if made:
         return Column(name, **made, **shared)
     if base in _WHOLE or base in _REAL:
