@@ -118,12 +118,13 @@ def random_numbers(config: pytest.Config, name: str) -> contextlib.AbstractConte
 
 @pytest.fixture(scope="session")
 def dataset() -> Callable[[str], Path]:
-    """Path of a paper's dataset by name."""
+    """Path of a paper's dataset by name: in BLINDBAYES_DATA, or a small one that the papers' package contains."""
+    packaged = Path(__file__).parents[1] / "papers" / "blindbayes_papers" / "data"
 
     def find(name: str) -> Path:
-        folder = os.environ.get("BLINDBAYES_DATA")
-        if folder and (path := Path(folder) / f"{name}.csv").is_file():
-            return path
+        for folder in (os.environ.get("BLINDBAYES_DATA"), packaged):
+            if folder and (path := Path(folder) / f"{name}.csv").is_file():
+                return path
         programs.refuse(f"dataset {name} is not in BLINDBAYES_DATA")
         raise AssertionError
 
