@@ -108,7 +108,7 @@ def test_agents_open_the_pooled_evaluation_of_rows_that_never_trained(tmp_path: 
             assert [entry["run"] for entry in computed] == [training_run, begun.run_id]
             assert computed[0]["rows"] == computed[1]["rows"]
             assert computed[0]["codebook"] == BOOK.sha256 != computed[1]["codebook"]
-            assert computed[1]["fewest"] == len(NAMES)
+            assert computed[1]["quorum"] == len(NAMES)
 
             with pytest.raises(PrivacyError, match="used up"):
                 office.agents["south"].evaluate(study.sha256)

@@ -35,7 +35,7 @@ def old(tmp_path: Path) -> SiteFolder:
 def test_a_new_identity_takes_over_ledger_log_and_table(old: SiteFolder, tmp_path: Path) -> None:
     own, entries = Identity.load(old.folder).card.identity.hex(), old.audit.entries()
     head = old.ledger.head
-    facts: dict[str, Any] = {"run": "1" * 32, "study": "2" * 64, "exact": True, "table": "visits", "rows": "d", "fewest": 3}
+    facts: dict[str, Any] = {"run": "1" * 32, "study": "2" * 64, "exact": True, "table": "visits", "rows": "d", "quorum": 3}
     old.audit.append("computing", **facts, contributors=[own, "b" * 64, "c" * 64])
     typed("init", tmp_path / "new", "--name", "north", "--succeeds", old.folder)
     new = SiteFolder.open(tmp_path / "new")

@@ -328,7 +328,7 @@ def test_after_a_restore_a_sum_that_may_have_come_to_nothing_binds_no_table(tmp_
     parties = (Party("a", made.card.identity.hex()), Party("b", "b" * 64), Party("c", "c" * 64))
     study = make_study_file(title="t", parties=parties, codebook=BOOK, hosts={"server": "a"}, limits=Limits(quorum=3))
     sites, about = [party.identity for party in parties], {"run": "ab" * 16, "study": study.sha256}
-    home.audit.append("computing", **about, exact=True, table="rows", rows="d0", fewest=3, contributors=sites, moments=True)
+    home.audit.append("computing", **about, exact=True, table="rows", rows="d0", quorum=3, contributors=sites)
     home.audit.append("vector left", **about)
     if end is not None:
         home.audit.append("ended", **about, state="done" if end == "done" else "failed")

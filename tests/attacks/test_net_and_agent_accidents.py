@@ -163,9 +163,7 @@ def test_settling_takes_only_what_the_run_can_have_opened(tmp_path: Path) -> Non
             ids = {name: site.identity.card.identity.hex() for name, site in office.net.sites.items()}
             facts: dict[str, Any] = {"run": "ab" * 16, "study": "cd" * 32}
             state = {"codebook": "b", "data": "d", "table": "rows", "rows": "e"}
-            home.audit.append(
-                "computing", **facts, **state, exact=True, fewest=3, contributors=list(ids.values()), moments=True
-            )
+            home.audit.append("computing", **facts, **state, exact=True, quorum=3, contributors=list(ids.values()))
             assert [each.quorum_size for each in home.history.exact_sums()] == [
                 3
             ]  # under way: it may open anything that it allows
@@ -291,7 +289,7 @@ def test_a_forged_memory_of_a_site_does_not_stop_it(tmp_path: Path) -> None:
     async def test() -> None:
         async with Office(tmp_path, FOUR[:3]) as office:
             book = office.agents["north"].peer_heads
-            heads = json.dumps({"audit": "ab" * 32, "audit_number": 99, "ledger": "99:" + "cd" * 32}).encode()
+            heads = json.dumps({"audit": "ab" * 32, "audit_number": 99, "held": [], "ledger": "99:" + "cd" * 32}).encode()
             for forged in (b"x", msgspec.msgpack.encode(["north", heads, bytes(32), bytes(64)])):
                 book.check_own_heads("south", forged)
 

@@ -38,7 +38,7 @@ def test_an_increment_is_charged_only_where_a_stay_of_a_record_costs_more(tmp_pa
     """Two charges cover a line of changes, however long; without a previous run each costs one."""
     known = records(tmp_path)
     first, runs = "11" * 16, ["22" * 16, "33" * 16, "44" * 16]
-    facts = {"fewest": 3, "contributors": list(exact_sum().exact_sum.contributors), "moments": True}
+    facts = {"quorum": 3, "contributors": list(exact_sum().exact_sum.contributors)}
     for run, since in zip([first, *runs], [None, first, *runs[:2]], strict=True):
         charge(columns(run_id=run, charge=PRICE, since=since), known)
         known.history.audit.append("computing", run=run, study=exact_sum().study, exact=False, since=since, **facts)

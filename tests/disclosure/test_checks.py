@@ -70,5 +70,5 @@ def test_a_refused_run_is_neither_charged_nor_written_down(tmp_path: Path) -> No
 def test_the_log_records_what_later_checks_read() -> None:
     assert facts_of(columns(answers=3))["answers"] == 3
     exact = facts_of(exact_sum(base="cd" * 16, since="ef" * 16))
-    assert {"table", "rows", "data", "codebook", "contributors", "fewest", "since", "base"} <= exact.keys()
+    assert {"table", "rows", "data", "codebook", "contributors", "quorum", "since", "base"} <= exact.keys()
     assert "rows" not in facts_of(replace(exact_sum(), vector=replace(exact_sum().exact_sum, exact=False)))

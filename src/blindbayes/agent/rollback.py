@@ -68,7 +68,7 @@ class PeerLogHeads:
         if site == self._identity.name:
             return
         try:
-            shown, earlier = _read(heads), _read_earlier(heads)
+            shown, earlier = _read(heads)
         except (BlindbayesError, KeyError, TypeError, ValueError):
             raise PeerProtocolError("does not show the heads of its logs", party=site) from None
         for name, before, now in self._older(site, shown, earlier):
@@ -90,9 +90,7 @@ class PeerLogHeads:
             proof=proof.hex(),
         )
 
-    def _older(
-        self, site: str, shown: dict[str, tuple[int, str]], earlier: dict[int, str] | None
-    ) -> list[tuple[str, int, int]]:
+    def _older(self, site: str, shown: dict[str, tuple[int, str]], earlier: dict[int, str]) -> list[tuple[str, int, int]]:
         """Return the logs that were further before: (name, number before, number now), the newest first.
 
         Within runs under way heads may overtake each other, so only other hashes count there. A site that came back and wrote
@@ -100,9 +98,9 @@ class PeerLogHeads:
         """
         older = []
         for entry, is_over in self._home.history.witnessed(site):
-            before = _read(entry["heads"].encode())
+            before, _ = _read(entry["heads"].encode())
             number, head = before["audit log"]
-            if earlier is not None and number < shown["audit log"][0] and _read_earlier(entry["heads"].encode()) is not None:
+            if number < shown["audit log"][0]:
                 covers = len(earlier) < _SHOWN or number >= min(earlier)
                 if covers and earlier.get(number) != head[:16]:
                     older.append(("audit log", number, shown["audit log"][0]))
@@ -114,10 +112,10 @@ class PeerLogHeads:
 
     def seen(self, site: str) -> bytes:
         """Return the newest heads that another site showed, with its signature; empty before the first."""
-        shown = [entry for entry, _ in self._home.history.witnessed(site) if "role" in entry]
+        shown = [entry for entry, _ in self._home.history.witnessed(site)]
         if site == self._identity.name or not shown:
             return b""
-        last = max(shown, key=lambda entry: _read(entry["heads"].encode())["audit log"][0])
+        last = max(shown, key=lambda entry: _read(entry["heads"].encode())[0]["audit log"][0])
         exchange, proof = bytes.fromhex(last["exchange"]), bytes.fromhex(last["proof"])
         return msgspec.msgpack.encode(_Seen(last["role"], last["heads"].encode(), exchange, proof))
 
@@ -128,7 +126,7 @@ class PeerLogHeads:
         try:
             shown = typed.decode(seen, _Seen)
             require_heads_proof(self._identity.card.identity, shown.exchange, shown.role, shown.heads, shown.proof)
-            heads = _read(shown.heads)
+            heads, _ = _read(shown.heads)
         except (msgspec.MsgspecError, IntegrityError, BlindbayesError, KeyError, TypeError, ValueError):
             return  # this site did not sign it: no reason to stop
         for name, hash_at in (("audit log", self._home.audit.hash_at), ("ledger", self._home.ledger.hash_at)):
@@ -141,19 +139,12 @@ class PeerLogHeads:
                 )
 
 
-def _read_earlier(heads: bytes) -> dict[int, str] | None:
-    """Return the heads that a site showed before, by number; None if its release does not show them."""
-    shown = read_json_table(heads, "heads", max_bytes=_MAX_BYTES).get("held")
-    if shown is None:
-        return None
-    pairs = [str(each).partition(":") for each in shown]
-    return {int(number): head for number, _, head in pairs}
-
-
-def _read(heads: bytes) -> dict[str, tuple[int, str]]:
-    """Return the number and the hash of each log's head."""
+def _read(heads: bytes) -> tuple[dict[str, tuple[int, str]], dict[int, str]]:
+    """Return the number and the hash of each log's head, and the audit log's earlier heads by number."""
     shown: dict[str, Any] = read_json_table(heads, "heads", max_bytes=_MAX_BYTES)
-    number, head = shown.get("audit_number", 0), str(shown["audit"])[:64]
+    number, head = shown["audit_number"], str(shown["audit"])[:64]
     if type(number) is not int or not 0 <= number < 2**53:
         raise ValueError("number")
-    return {"audit log": (number, head), "ledger": parse_head(shown["ledger"])}
+    pairs = [str(each).partition(":") for each in shown["held"]]
+    earlier = {int(number): head for number, _, head in pairs}
+    return {"audit log": (number, head), "ledger": parse_head(shown["ledger"])}, earlier

@@ -446,8 +446,7 @@ def facts_of(request: RunRequest) -> dict[str, str | int | bool | list[str] | No
         "withdrawn": request.withdrawn,
         "codebook": vector.codebook,
         "data": vector.statistics,
-        "fewest": vector.quorum_size,
-        "moments": True,
+        "quorum": vector.quorum_size,
         "waits_for_all": vector.waits_for_all,
         "contributors": list(vector.contributors),
     }

@@ -147,9 +147,9 @@ class History:
             if event in events:
                 return frozenset(events[event]["included"])
         first, ended = events["computing"], events.get("ended") or events.get("burned")
-        if ended is not None and first.get("moments") and "vector left" not in events:
+        if ended is not None and "vector left" not in events:
             return frozenset()
-        needs_all = first["fewest"] == len(first["contributors"])
+        needs_all = first["quorum"] == len(first["contributors"])
         return frozenset(first["contributors"]) if needs_all and ended and ended.get("state") == "done" else None
 
     def unsettled(self) -> list[tuple[dict[str, Any], ExactSum]]:
@@ -166,7 +166,7 @@ class History:
 
     def releases(self, study: str, identity: str) -> list[dict[str, Any]]:
         """Return the entries with which runs began that revealed, or may have revealed, this site's data."""
-        begun = ((entry, self.included(entry["run"])) for entry in self._computed(study) if "fewest" in entry)
+        begun = ((entry, self.included(entry["run"])) for entry in self._computed(study) if "quorum" in entry)
         return [entry for entry, included in begun if included is None or identity in included]
 
     def previous(self, releases: list[dict[str, Any]]) -> list[int | None]:
@@ -263,8 +263,8 @@ def _exact_sum(events: dict[str, dict[str, Any]]) -> ExactSum | None:
             return ExactSum(*facts, included, **more) if included else None
     end = events.get("ended") or events.get("burned")
     has_failed = end is not None and end.get("state") != "done"
-    if has_failed and first.get("moments") and ("vector left" not in events or first.get("waits_for_all")):
+    if has_failed and ("vector left" not in events or first.get("waits_for_all")):
         return None
-    contributors, quorum_size = frozenset(first["contributors"]), first["fewest"]
+    contributors, quorum_size = frozenset(first["contributors"]), first["quorum"]
     is_done = end is not None and not has_failed
     return ExactSum(*facts, contributors, None if quorum_size == len(contributors) else quorum_size, is_done, **more)

@@ -339,8 +339,7 @@ class Decisions:
         """Return this site's decision about a study, as its parties may learn it."""
         entries = [each for each in self.audit.where("study", study.sha256) if each["event"] in _STATES]
         last: dict[str, Any] = entries[-1] if entries else {}
-        shared = last.get("shared", last.get("event") == "study refused")  # older refusals were sent with their reason
-        reason = str(last.get("why") or "")[:MAX_SHARED_REASON] if shared else ""
+        reason = str(last.get("why") or "")[:MAX_SHARED_REASON] if last.get("shared") else ""
         state = _STATES[last["event"]] if entries else "waiting"
         roster = str(last.get("roster") or study.sha256) if state == "approved" else study.roster.sha256
         used = self.approvals.used(study.sha256)

@@ -2,7 +2,7 @@
 
 Before the first message that depends on this site's vector leaves, the run has opened nothing of it. Once the set of survivors
 is confirmed, the run opens the sum over that set, or nothing. Both are in the audit log before the message can leave. The
-protocol's SPEC.md lists these messages under `[moments]`; if it does not, every message counts.
+protocol's SPEC.md lists these messages under `[commit_points]`; if it does not, every message counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEFT, CONFIRMED = "vector left", "survivors confirmed"
 
 def names_of(protocol: str) -> dict[str, str]:
     """Return the messages at the commit points of a protocol, by name."""
-    messages = registry.spec(protocol).get("moments", {}) if protocol in registry.known() else {}
+    messages = registry.spec(protocol).get("commit_points", {}) if protocol in registry.known() else {}
     return {name: str(kind) for name, kind in messages.items()}
 
 

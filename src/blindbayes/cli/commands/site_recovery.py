@@ -115,7 +115,7 @@ def unsettled(home: SiteFolder, as_json: bool) -> None:
             "time": first["time"],
             "study": first["study"],
             "sites": sorted(names.get(site, site[:16]) for site in sum_.sites),
-            "at_least": first["fewest"],
+            "at_least": first["quorum"],
         }
         for first, sum_ in home.history.unsettled()
     ]
@@ -153,8 +153,8 @@ def settle(run: str, nothing: bool, included: str | None, reason: str, who: str 
     chosen = [name.strip() for name in (included or "").split(",") if name.strip()]
     if unknown := [name for name in chosen if identities.get(name) not in past.sites]:
         raise ConfigError(f"{unknown[0]!r} was not a contributor of that run")
-    if chosen and len(chosen) < first["fewest"]:
-        raise ConfigError(f"the run's quorum was {first['fewest']}: it cannot have opened a sum of fewer sites")
+    if chosen and len(chosen) < first["quorum"]:
+        raise ConfigError(f"the run's quorum was {first['quorum']}: it cannot have opened a sum of fewer sites")
     home.audit.append(
         "settled", run=run, study=first["study"], included=[identities[name] for name in chosen], why=why, who=who
     )
