@@ -7,11 +7,12 @@ from importlib.resources import files
 
 import pytest
 
-from blindbayes.report.theme import theme_css
+from blindbayes.report.theme import render
 
-SHEETS = theme_css() + (files("blindbayes.console") / "static" / "console.css").read_text()
+SHEETS = render("theme.css") + (files("blindbayes.console") / "static" / "console.css").read_text()
 LIGHT, DARK = (
-    dict(re.findall(r"--([a-z-]+):(#[0-9a-f]+)", text)) for text in re.findall(r":root{([^}]*--mark:[^}]*)}", theme_css())
+    dict(re.findall(r"--([a-z-]+):(#[0-9a-f]+)", text))
+    for text in re.findall(r":root{([^}]*--mark:[^}]*)}", render("theme.css"))
 )
 # by ground: what stands on it, as words
 ON = {

@@ -337,7 +337,7 @@ class Agent:
             if study.host(name) == self.name:
                 run.roles[name] = RoleRunner(name, run, self._services)
         self.notices.decline_known(study)
-        tasks = {name: asyncio.create_task(role.drive()) for name, role in run.roles.items()}
+        tasks = {name: asyncio.create_task(role.driver.drive()) for name, role in run.roles.items()}
         try:
             finished = dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
         finally:
@@ -374,7 +374,7 @@ class Agent:
         else:
             log_event("run_failed", level=logging.WARNING, run=run.run_id, study=run.study.sha256, error=run.error, **spent)
         for role in run.roles.values():
-            role.retire()
+            role.journal.erase()  # the result is written
         self._erase_journals(run)
 
     def _erase_journals(self, run: AgentRun) -> None:

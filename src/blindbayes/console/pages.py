@@ -37,7 +37,7 @@ from blindbayes.report.checksums import CHECKSUMS, verify_files
 from blindbayes.report.dpia import annex_page, read_documents
 from blindbayes.report.leakage import describe_label
 from blindbayes.report.prose import to_html
-from blindbayes.report.theme import templates, theme_css
+from blindbayes.report.theme import render, templates
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _DOWNLOADS = ("html", "json", "md", "toml", "svg", "pmml", "onnx")  # not csv: classes.csv holds keys of this site's rows
@@ -378,7 +378,7 @@ async def static_file(request: Request) -> Response:
     """Return a style sheet, script or icon of the package."""
     name = request.path_params["name"]
     if name == "theme.css":
-        return Response(theme_css(), media_type="text/css")
+        return Response(render("theme.css"), media_type="text/css")
     place = files("blindbayes.console") / "static" / name
     if not re.fullmatch(r"[a-z]+\.(css|js|svg)", name) or not place.is_file():
         return Response("no such file", 404, media_type="text/plain")

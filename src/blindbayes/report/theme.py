@@ -34,7 +34,3 @@ def templates(*packages: str) -> Environment:
 def render(name: str, **facts: Any) -> str:
     """Render one of the reports' own templates."""
     return templates().get_template(name).render(**facts)
-
-
-def theme_css() -> str:
-    return render("theme.css")

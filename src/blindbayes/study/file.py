@@ -243,6 +243,11 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"{name!r} is not a party of this study")
         return party
 
+    @property
+    def identities(self) -> dict[str, bytes]:
+        """The public key of every party."""
+        return {party.name: bytes.fromhex(party.identity) for party in self.members}
+
     def identity(self, role: str) -> bytes:
         """Return the public key of the party that runs a role."""
         return bytes.fromhex(self.party(self.host(role)).identity)

@@ -25,7 +25,7 @@ def check_release(files: Mapping[str, bytes], keys: Mapping[str, bytes]) -> tupl
     study = study_of(files)
     named = NamedParties(
         study.roster.sha256,
-        {party.name: bytes.fromhex(party.identity) for party in study.members},
+        study.identities,
         {role: study.host(role) for role in study.roles},
         study.contributors,
         study.setting.quorum_size if isinstance(study.task, SumTask) else len(study.contributors),

@@ -16,7 +16,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
 from blindbayes.io.chain import rehearsal
 from blindbayes.io.files import make_private_folder, write_whole
-from blindbayes.net.driver import Finished, RoleDriver, RoleHooks
+from blindbayes.net.driver import RoleDriver, RoleHooks
 from blindbayes.net.envelope import EnvelopePair
 from blindbayes.net.identity import Identity
 from blindbayes.net.journal import Begun, Journal, Secrets, code_version
@@ -198,10 +198,6 @@ class RoleRunner(RoleHooks):
         begun = Begun(roster, run_id, self.name, Coins.fresh_seed(), data, code_version())
         return Journal.create(path, begun, key, quota=quota, secrets=secrets)
 
-    async def drive(self) -> Finished:
-        """Run the role to its end."""
-        return await self.driver.drive()
-
     def abort(self, error: BlindbayesError) -> None:
         """Inform the other sites that this one gave up."""
         named = error.party if isinstance(error, ProtocolError) else None
@@ -217,10 +213,6 @@ class RoleRunner(RoleHooks):
         """Only answer peers that ask how far this role came: it has ended well."""
         for link in self.links.values():
             link.rest()
-
-    def retire(self) -> None:
-        """Destroy the journal: the result is written."""
-        self.journal.erase()
 
     async def close(self) -> None:
         """Stop all links. The journal remains."""

@@ -259,8 +259,7 @@ def _sign_by_all(ended: Outcomes, sites: Loopback, study: StudyFile, folder: Pat
         (folder / COMMON_SIGNATURES).write_bytes(signatures)
     files = read_folder(folder)
     verify_files(files)
-    identities = {party.name: bytes.fromhex(party.identity) for party in study.members}
-    return verified_signatures(files, read_manifest(files), identities)
+    return verified_signatures(files, read_manifest(files), study.identities)
 
 
 def done(ended: Outcomes) -> Outcomes:

@@ -213,7 +213,7 @@ def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
     files = read_folder(folder)
     verify_files(files)
     study, manifest = study_of(files), read_manifest(files)
-    run, identities = manifest.facts["run"], _identities(study)
+    run, identities = manifest.facts["run"], study.identities
     identity = Identity.load(home.folder, passphrase=read_passphrase(passphrase_file))
     if identity.signing.public.hex() != study.party(identity.name).identity:
         raise ConfigError(f"the study names another key for {identity.name} than this site's; nothing was signed")
@@ -229,10 +229,6 @@ def sign(folder: str, home: SiteFolder, passphrase_file: Path | None) -> None:
         click.echo(
             f"Next: send it to {', '.join(missing)} to sign in the same way; `blindbayes report verify {folder}` checks."
         )
-
-
-def _identities(study: StudyFile) -> dict[str, bytes]:
-    return {party.name: bytes.fromhex(party.identity) for party in study.members}
 
 
 @command.command("verify")
