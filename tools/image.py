@@ -2,8 +2,8 @@
 
     python3 tools/image.py out/image     # image.tar (podman load), rootfs.tar (its file system), config.json (its settings)
 
-It needs no privileges: buildah works in a user namespace (/etc/subuid). The base is a Debian that mmdebstrap makes from
-Debian's own archive, by its signatures. It and the steps of the build are kept: to renew them,
+It needs no privileges: unless root calls it, buildah works in a user namespace (/etc/subuid). The base is a Debian that
+mmdebstrap makes from Debian's own archive, by its signatures. It and the steps of the build are kept: to renew them,
 `buildah unshare rm -rf out/image`.
 """
 
@@ -72,7 +72,8 @@ def build(base: Path, out: Path, work: Path, certificates: str | None) -> None:
     (out / "config.json").write_text(json.dumps(described["Docker"]["config"], indent=1) + "\n", encoding="utf-8")
     container = output(*buildah, "from", "--pull-never", "localhost/blindbayes")
     pack = f'tar -C "$({" ".join(buildah)} mount {container})" --numeric-owner -cf "$1" .'
-    run(*buildah, "unshare", "sh", "-ec", pack, "pack", str(out / "rootfs.tar"))
+    owner = () if os.geteuid() == 0 else (*buildah, "unshare")  # who is root may mount as it is
+    run(*owner, "sh", "-ec", pack, "pack", str(out / "rootfs.tar"))
     run(*buildah, "rm", container)
     (out / "image.tar").unlink(missing_ok=True)
     run(*buildah, "push", "localhost/blindbayes", f"docker-archive:{out / 'image.tar'}:blindbayes:latest")
