@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,18 @@ def visits(people: int = 300, seed: int = 1) -> pd.DataFrame:
 
 def parts(fraction: float = 0.3, key: bytes = KEY) -> tuple[Split, Split]:
     return Split(fraction, False, key), Split(fraction, True, key)
+
+
+@pytest.mark.parametrize("features", [1, 2, 7, 900])
+def test_a_row_is_split_by_the_hash_of_its_text_however_many_columns_it_has(features: int) -> None:
+    book = Codebook("y", ("a", "b"), tuple(Categorical(f"f{at}", ("u", "v")) for at in range(features)), max_rows=100)
+    generator = np.random.default_rng(2)
+    frame = pd.DataFrame({name: generator.choice(["u", "v"], 40) for name in [*book.names]}).assign(y="a")
+    frame["y"] = generator.choice(["a", "b"], 40)
+    split = Split(0.4, True, KEY)
+    texts = ["\x1f".join([KEY.hex(), "row:" + "\x1f".join(row)]) for row in frame.itertuples(index=False)]
+    hashes = [int(hashlib.md5(text.encode()).hexdigest()[:8], 16) for text in texts]
+    assert list(split_rows(frame, book, split)) == [at for at, each in enumerate(hashes) if each < round(0.4 * 16**8)]
 
 
 @pytest.mark.parametrize("odd", [None, 4.5, float("nan"), "many", True, Decimal("1.50")])

@@ -87,6 +87,9 @@ def person_keys(table: Any, parts: tuple[IdPart, ...]) -> tuple[Any, Any]:
     return key, present
 
 
+_GROUP = 50  # PostgreSQL: at most 100 arguments
+
+
 def row_text(table: Any, names: Sequence[str]) -> Any:
     """Return the columns of each row of an Ibis table as one text.
 
@@ -97,7 +100,15 @@ def row_text(table: Any, names: Sequence[str]) -> Any:
 
 
 def joined_texts(texts: Sequence[Any]) -> Any:
-    return reduce(lambda left, right: left + "\x1f" + right, texts)
+    """Return texts, none of them null, joined by a separator.
+
+    Engines limit the depth of an expression and the arguments of a function, which hundreds of columns would pass: groups are
+    joined, then the groups.
+    """
+    while len(texts) > 1:
+        groups = [texts[low : low + _GROUP] for low in range(0, len(texts), _GROUP)]
+        texts = [ibis.literal("\x1f").join(group) if len(group) > 1 else group[0] for group in groups]
+    return texts[0]
 
 
 def salted_hash(text: Any) -> Any:
