@@ -20,7 +20,7 @@ from blindbayes.agent.notices import Notices
 from blindbayes.agent.notify import Notifier, Waiting
 from blindbayes.agent.offers import USED_UP, Answers, ApprovalUsedUp, Offers
 from blindbayes.agent.rollback import PeerLogHeads
-from blindbayes.agent.runs.context import Work, name_to_add_to, work_of
+from blindbayes.agent.runs.context import FolderSite, Work, name_to_add_to, work_of
 from blindbayes.agent.runs.folders import EVALUATION, NAME, VALIDATION, read_run_id
 from blindbayes.agent.runs.role_runner import RoleRunner, SiteServices
 from blindbayes.agent.runs.run import AgentRun, EarlierRunOpen, NotNow, Unwritten
@@ -144,6 +144,23 @@ class Agent:
         return {"policy": changed, "pins": sorted(peers) if is_new else None, "after_restart": later}
 
     # -- beginning -----------------------------------------------------------------------------------------------------
+
+    async def prepare(self, sha256: str, model: str | None = None, *, evaluates: bool = False) -> None:
+        """Read what a run needs in a thread: the study's file, and for an evaluation the model. The event loop goes on.
+
+        A run is then started without reading either again. What is wrong with them is found there.
+        """
+
+        def read() -> None:
+            if (approved := self.home.approvals.find(sha256)) is None or not evaluates:
+                return
+            study, trained = approved[0], self.trained(approved[0])
+            if model is not None or trained:
+                name = read_run_id(trained[-1] if model is None else model, study.task).name
+                FolderSite(self.home, self.identity, study).trained(name)
+
+        with contextlib.suppress(BlindbayesError):
+            await asyncio.to_thread(read)
 
     def begin(self, sha256: str, base: str | None = None) -> AgentRun:
         """Start a run of an approved study; with a base, one that adds to that run's result. Raises what policy raises."""

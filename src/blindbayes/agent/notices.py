@@ -271,7 +271,9 @@ class Notices:
                 agent.counters["notices_refused"] += 1
                 return
             content = open_notice(agent.identity, card, notice)
-            if isinstance(content, Standing):
+            if isinstance(content, Standing) and agent.home.approvals.has_unread():
+                self._begin(self._read_and_take(site, card, content))
+            elif isinstance(content, Standing):
                 self._take_standing(site, card, content)
             elif isinstance(content, Heard):
                 self._take_heard(site, content)
@@ -290,6 +292,13 @@ class Notices:
         self._agent.counters["notices_refused"] += 1
         if self._agent.router.courier.vouches(site):  # elsewhere anyone may have written that name
             log_event("notice_refused", level=logging.WARNING, site=site, error=error)
+
+    async def _read_and_take(self, site: str, card: Card, standing: Standing) -> None:
+        try:
+            await asyncio.to_thread(known_studies, self._agent.home)  # parsing a long file takes seconds
+            self._take_standing(site, card, standing)
+        except (BlindbayesError, OSError) as error:
+            self._refused(site, error)
 
     def _take_standing(self, site: str, card: Card, standing: Standing) -> None:
         agent = self._agent

@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ _MAX_ANSWERS = 64  # answers to one site that are under way
 _ANSWER_SECONDS = 1.0
 _MAX_PROPOSED = 16  # per site: one that asks for much hides its own requests, not those of others
 _MAX_REFUSED = 1024
+_MAX_READING = 8  # further offers come again
 _HASH = re.compile("[0-9a-f]{64}")
 
 USED_UP = "the approved number of runs of this study is used up"
@@ -225,18 +226,46 @@ class Offers:
         self.proposed_studies: dict[str, str] = {}  # hash of a study that staff here have not approved -> site
         self.predictions: dict[str, dict[str, str]] = {}  # run -> a classification that only another site asked for
         self._refused: set[str] = set()
+        self._reading: dict[str, asyncio.Task[None]] = {}  # run -> what is read for it
 
-    def consider(self, site: str, offer: Offer) -> None:
-        """Start the run that is offered, if every check passes."""
+    def consider(self, site: str, offer: Offer, *, is_read: bool = False) -> None:
+        """Start the run that is offered, if every check passes.
+
+        Files that were not read yet are read in a thread first, so that the event loop serves everybody else meanwhile.
+        """
         try:
+            if offer.run_id in self._reading:
+                return
+            if not is_read and self._agent.home.approvals.has_unread():
+                self._read(site, offer, asyncio.to_thread(self._agent.home.approvals.all))
+                return
             asked = self._find(site, offer)
             if asked is None:
                 self._note_proposal(site, offer)
             elif self._is_allowed(asked):
+                run = run_of(self._agent.home, asked.study, offer.run_id)
+                if run.kind == "evaluation" and run.model and not is_read:
+                    self._read(site, offer, self._agent.prepare(asked.study.sha256, run.model, evaluates=True))
+                    return
                 self._launch(asked)
         except (BlindbayesError, OSError) as error:  # such as an audit log that cannot be written: then nothing runs
             self._agent.counters["offers_refused"] += 1
             log_event("offer_refused", level=logging.ERROR, run=offer.run_id, site=site, error=error)
+
+    def _read(self, site: str, offer: Offer, reading: Coroutine[Any, Any, object]) -> None:
+        """Consider an offer again when what it needs was read."""
+
+        async def read() -> None:
+            try:
+                await reading
+            finally:
+                del self._reading[offer.run_id]
+            self.consider(site, offer, is_read=True)
+
+        if len(self._reading) >= _MAX_READING:
+            reading.close()
+            return
+        self._reading[offer.run_id] = asyncio.get_running_loop().create_task(read())
 
     def _find(self, site: str, offer: Offer) -> Asked | None:
         home = self._agent.home

@@ -22,6 +22,7 @@ from blindbayes.study.file import StudyFile
 
 async def begin(context: Context, study: str, base: str | None = None) -> dict[str, Any]:
     """Start a run of an approved study; with `base`, add to the result of that earlier run"""
+    await context.agent.prepare(study)
     if base is not None:
         await context.agent.until_written(study, base)
     return _begun(context, context.agent.begin(study, base))
@@ -29,8 +30,10 @@ async def begin(context: Context, study: str, base: str | None = None) -> dict[s
 
 async def evaluate(context: Context, study: str, model: str | None = None, folds: bool = False) -> dict[str, Any]:
     """Evaluate a model of an approved study (by default the newest) on all sites' held-out rows; with folds, cross-validate"""
+    await context.agent.prepare(study)
     if not folds:
         await context.agent.until_written(study, model)
+        await context.agent.prepare(study, model, evaluates=True)
     return _begun(context, context.agent.evaluate(study, model, folds=folds))
 
 

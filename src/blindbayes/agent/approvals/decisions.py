@@ -38,7 +38,7 @@ class Approvals:
 
     folder: Path
     audit: AuditLog
-    _read: dict[str, tuple[int, StudyFile]] = field(default_factory=dict, repr=False)  # by hash, with mtime
+    _read: dict[str, tuple[int, StudyFile | None]] = field(default_factory=dict, repr=False)  # by hash, with mtime
 
     def approve(
         self,
@@ -165,13 +165,19 @@ class Approvals:
                 return None
             changed = path.stat().st_mtime_ns
             if self._read.get(sha256, (None,))[0] != changed:
-                study = StudyFile.from_toml(path)
-                study.require_changes()
-                self._read[sha256] = (changed, study)
-            study = self._read[sha256][1]
-        except (BlindbayesError, OSError, ValueError):
+                self._read[sha256] = (changed, _parse(path))
+        except OSError:
             return None
-        return study if study.sha256 == sha256 else None
+        study = self._read[sha256][1]
+        return study if study is not None and study.sha256 == sha256 else None
+
+    def has_unread(self) -> bool:
+        """Return True if a file was added or changed since it was read: parsing a long one takes seconds."""
+        files = (path for path in self.folder.glob("*.toml") if _is_hash(path.stem))
+        try:
+            return any(self._read.get(path.stem, (None,))[0] != path.stat().st_mtime_ns for path in files)
+        except OSError:  # just removed
+            return True
 
     def all(self) -> list[StudyFile]:
         return [study for study, _ in self._all()]
@@ -179,6 +185,16 @@ class Approvals:
     def _all(self) -> list[tuple[StudyFile, int]]:
         approved = (self.find(path.stem) for path in sorted(self.folder.glob("*.toml")))
         return [each for each in approved if each is not None]
+
+
+def _parse(path: Path) -> StudyFile | None:
+    """Return the study of a file, or None for one that is damaged."""
+    try:
+        study = StudyFile.from_toml(path)
+        study.require_changes()
+    except (BlindbayesError, ValueError):
+        return None
+    return study
 
 
 def _is_hash(text: str) -> bool:

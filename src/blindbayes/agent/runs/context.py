@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # estimators import scikit-learn, which commands that fit not
     from blindbayes.naive_bayes.base import BaseNaiveBayes
 
 _T = TypeVar("_T")
+_MODELS = 4  # of earlier runs, kept in memory
 
 
 class FolderSite:
@@ -137,11 +138,17 @@ class FolderSite:
         require_evaluation(self.study.study)
         sha256, task = self.study.sha256, self.study.task
         run = self.home.history.named(sha256, name)
+        if run is not None and (known := self.home.models.get((sha256, run))) is not None:
+            model: BaseNaiveBayes = known
+            return model
         book = task.counting if isinstance(task, SumTask) else self.study.book
         total = None if run is None else self.home.increments.total(self.key, sha256, run, book)
         if total is None or not isinstance(task, SumTask):
             raise ConfigError("this site learned no total of the run whose model is to be evaluated: name another run")
-        return task.model_of(total)
+        model = task.model_of(total)
+        if run is not None:
+            self.home.models = dict([*self.home.models.items(), ((sha256, run), model)][-_MODELS:])
+        return model
 
     def keep_total(self, result: PreviousTotal) -> None:
         self.home.increments.keep_total(self.key, self.study.sha256, self.run_id, result)

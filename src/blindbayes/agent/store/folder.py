@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -124,6 +125,7 @@ class SiteFolder:
     shares: ShareFolder = field(init=False)
     tables: Tables = field(init=False)
     promised: dict[tuple[str, str], Callable[[], None]] = field(init=False, repr=False, default_factory=dict)  # not paid yet
+    models: dict[tuple[str, str], Any] = field(init=False, repr=False, default_factory=dict)  # of totals, read last
     deciding: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
