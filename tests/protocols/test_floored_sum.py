@@ -16,7 +16,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.prg import KEY_BYTES, expand
 from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
-from blindbayes.protocols import memory
+from blindbayes.protocols import memory, registry
 from blindbayes.protocols.floored_sum import messages, roles
 from blindbayes.protocols.floored_sum.roles import FlooredSetup, role
 from blindbayes.protocols.formula import value_of
@@ -88,6 +88,41 @@ def test_rounds_and_messages_are_those_of_the_specification(at: int) -> None:
     facts = {"questions": sent.count(messages.BitsFound) // 2, "openings": sent.count(messages.MasksGiven), "n": 3}
     spec = read_spec("floored_sum").table
     assert (outcome.cost.rounds, outcome.cost.messages) == (value_of(spec["rounds"], facts), value_of(spec["messages"], facts))
+
+
+def test_at_250_cells_the_floor_takes_at_most_five_times_the_bytes_of_the_plain_sum() -> None:
+    """Beside CPU time, which `benchmarks/floored_sum.py` measures."""
+    features = tuple(Categorical(f"f{at}", tuple("abcdefgh"), optional=at % 3 == 0) for at in range(15))
+    layout = Layout(Codebook("y", ("a", "b"), (*features, Numeric("z", 0, 100, optional=True)), max_rows=10_000))
+    assert 230 <= layout.word_count <= 270
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, 900)
+    total = np.zeros(layout.size, dtype=np.int64)
+    for group in layout.groups:
+        if group.kind == "class_count":
+            total[layout.slice(group)] = np.bincount(labels, minlength=2)
+        elif group.kind == "count" and group.feature is not None:
+            values = np.minimum(generator.geometric(0.4, len(labels)) - 1, 7)  # rare values: small cells
+            total[layout.slice(group)] = np.bincount(labels * 8 + values, minlength=16)
+        elif group.kind == "n":
+            total[layout.slice(group)] = np.bincount(labels, minlength=2)
+    words = total.view(np.uint64)
+    one, two = (generator.integers(0, 2**63, layout.size, dtype=np.uint64) for _ in range(2))
+    vectors, coins = dict(zip(NAMES, (one, two, words - one - two), strict=True)), Coins.seeded(bytes(32))
+    setting, plain = SumSetup(NAMES, layout.word_count), registry.load("masked_sum")
+
+    def of(roles: Any) -> int:
+        outcome = memory.run_in_memory(roles, check=False)
+        assert outcome.error is None
+        return outcome.cost.bytes
+
+    runs = memory.local_runs((*NAMES, "server"), coins=coins.derive("identities"))
+    sums = of(registry.simulate_roles(plain, runs, setting, vectors, coins))
+    for floor in (5, 10):
+        made = FlooredSetup.make(setting, layout, floor, "server")
+        runs = memory.local_runs((*NAMES, "server"), coins=coins.derive("identities"))
+        sent = of({name: role(runs[name], made, vectors.get(name), coins.derive(name)) for name in (*NAMES, "server")})
+        assert sums < sent <= 5 * sums
 
 
 def test_too_few_rows_end_the_run_with_nothing_opened() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,31 @@ def test_a_release_becomes_a_session_that_acro_loads(tmp_path: Path) -> None:
         "noisy": ("pass", "table and model", False),
     }
     assert session(tmp_path / "noisy", tmp_path / "later", "--acro-version", "1.1.0")["version"] == "1.1.0"
+
+
+LOADER = """
+import json, sys
+from acro.record import load_records
+from acro.version import __version__
+read = load_records(sys.argv[1]).results
+print(json.dumps([__version__, {uid: [each.status, each.output_type, each.exception] for uid, each in read.items()}]))
+"""
+
+
+@pytest.mark.slow
+def test_the_loader_of_acro_reads_a_session(tmp_path: Path) -> None:
+    """Needs a Python that has acro, which is not among our requirements: it pins old versions of pandas and statsmodels."""
+    python = os.environ.get("BLINDBAYES_ACRO")
+    if not python:
+        pytest.skip("set BLINDBAYES_ACRO to a Python with acro from PyPI")
+    RowStudy(DATA.codebook).simulate(DATA.tables).save(tmp_path / "release")
+    ours = session(tmp_path / "release", tmp_path / "acro")
+    command = [python, "-c", LOADER, str(tmp_path / "acro")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    version, read = json.loads(done.stdout.splitlines()[-1])
+    assert version == ACRO_VERSION
+    assert read == {uid: [each["status"], each["type"], each["exception"]] for uid, each in ours["results"].items()}
+    assert [status for status, _, _ in read.values()] == ["fail"]
 
 
 def test_other_folders_are_refused() -> None:
