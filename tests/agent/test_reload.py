@@ -7,9 +7,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from blindbayes.agent import preview
 from blindbayes.agent.config import SiteConfig
+from blindbayes.cli.commands.site import command
 from blindbayes.errors import ConfigError
 from blindbayes.net.grpc_courier import GrpcCourier
 from blindbayes.net.identity import Identity, pin, pinned
@@ -108,7 +110,20 @@ def test_what_a_study_costs_and_leaves_is_said_before_it_is_approved(tmp_path: P
             cost = preview.cost(north.home, study)
             assert (cost["epsilon"], cost["left"], cost["left_after"], cost["fits"]) == (3.0, 10.0, 7.0, True)
             assert not preview.cost(north.home, study, runs=4)["fits"]
-            assert preview.again(north.home, study) == []
+            assert (cost["covered"], cost["warnings"]) == (3, [])
+            (warning,) = preview.cost(north.home, study, runs=4)["warnings"]
+            assert "covers 3 runs of this study, and you approve 4" in warning
+            folder, path = north.home.folder, tmp_path / "study.toml"
+            path.write_text(study.to_toml())
+            words = ["approve", str(path), "--config", str(folder), "--runs"]
+            said = await asyncio.to_thread(CliRunner().invoke, command, [*words, "4"])
+            assert said.output.index("Warning: beyond the budget") < said.output.index("Approved")
+            assert "Warning" not in (await asyncio.to_thread(CliRunner().invoke, command, [*words, "3"])).output
+            other = office.net.make_study(BOOK, title="Other", privacy=Privacy(epsilon=4.0))
+            (warning,) = preview.cost(north.home, other)["warnings"]  # 9 are promised to the first study
+            assert "may take epsilon 9 of the 10" in warning
+            assert not preview.cost(north.home, office.net.make_study(BOOK, title="Exact")).get("warnings")
+            assert preview.again(north.home, office.net.make_study(BOOK, title="New", privacy=Privacy(epsilon=1.0))) == []
             office.net.approve(study, runs=2)
             assert (await office.run(study))["north"].state == "done"
             assert preview.cost(north.home, study)["left"] == 7.0

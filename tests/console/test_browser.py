@@ -144,10 +144,15 @@ def test_a_budget_that_does_not_pay_is_seen_before_and_refused_after(tmp_path: P
         ada = person(office, "north")
         ada.see(f"/studies/{study.sha256}")
         ada.says("4 would be left after one more run")
+        ada.page.get_by_text("Approve more runs", exact=True).click()
+        ada.says("The remaining budget covers 1 run")
         ada.press("Start a run")
         ada.page.get_by_role("link", name="See the release").wait_for()
         ada.see(f"/studies/{study.sha256}")
         ada.says("The remaining budget does not cover a run")
+        ada.says("it would be refused")  # beside the button that starts a run
+        ada.page.get_by_text("Approve more runs", exact=True).click()
+        ada.says("The remaining budget covers no run")  # beside the button that approves
         ada.press("Start a run")
         ada.page.locator(".tag", has_text="failed").first.wait_for()
         ada.see("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +75,9 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
     }
 
 
+_MOST = 1000  # runs that one form can approve
+
+
 def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]:
     """Return what runs of a study would cost this site's ledger at most, and what would be left."""
     opens = study.task.disclosure
@@ -83,8 +87,41 @@ def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]
         after = home.ledger.after(opens.epsilon, opens.delta, runs)
     except (ConfigError, LedgerError) as error:
         return facts | {"problem": str(error)}
-    fits = after.spent_epsilon <= float(after.epsilon) and after.spent_delta <= float(after.delta)
-    return facts | {"budget": float(before.epsilon), "left": before.left, "left_after": after.left, "fits": fits}
+    covered = _covered(home, opens.epsilon, opens.delta)
+    return facts | {
+        "budget": float(before.epsilon),
+        "left": before.left,
+        "left_after": after.left,
+        "fits": after.fits,
+        "covered": covered,
+        "warnings": _beyond(home, study, runs, before.left, covered),
+    }
+
+
+def _covered(home: SiteFolder, epsilon: float, delta: float) -> int | None:
+    """Return how many runs of this cost the remaining budget covers, at most `_MOST`; None if they cost nothing."""
+    if not epsilon and not delta:
+        return None
+    return bisect.bisect_left(range(1, _MOST + 1), 1, key=lambda runs: not home.ledger.after(epsilon, delta, runs).fits)
+
+
+def _beyond(home: SiteFolder, study: StudyFile, runs: int, left: float, covered: int | None) -> list[str]:
+    """Return what the person who approves `runs` further runs should know of the budget first."""
+    if covered is None:
+        return []
+    if runs > covered:
+        return [
+            f"beyond the budget: the epsilon {left:g} that is left covers {covered} run{'s' * (covered != 1)} of this study, "
+            f"and you approve {runs}; a run beyond it is refused when it starts"
+        ]
+    others = [each for each in home.approvals.all() if each.sha256 != study.sha256]
+    promised = sum(home.approvals.runs_left(each.sha256) * each.task.disclosure.epsilon for each in others)
+    if promised and promised + runs * study.task.disclosure.epsilon > left:
+        return [
+            f"beyond the budget together with other studies: their approved runs may take epsilon {promised:g} of the {left:g} "
+            "that is left; the last runs to start are refused"
+        ]
+    return []
 
 
 def again(home: SiteFolder, study: StudyFile) -> list[str]:

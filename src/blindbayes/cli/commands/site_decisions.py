@@ -89,7 +89,10 @@ def _cost_lines(cost: dict[str, Any]) -> list[str]:
     if not cost["epsilon"]:
         return []
     left = f"; {cost['left_after']:g} of {cost['budget']:g} left after {cost['runs']} run(s)" if "left" in cost else ""
-    return [f"costs at most epsilon {cost['epsilon']:g} per run{left}"]
+    return [
+        f"costs at most epsilon {cost['epsilon']:g} per run{left}",
+        *(f"Warning: {each}." for each in cost.get("warnings", ())),
+    ]
 
 
 def find_study(home: SiteFolder, text: str) -> StudyFile:

@@ -90,6 +90,11 @@ class Balance:
         """Epsilon that is left, by the composition declared."""
         return max(0.0, float(self.epsilon) - self.spent_epsilon)
 
+    @property
+    def fits(self) -> bool:
+        """True if no more is spent than the budget."""
+        return self.spent_epsilon <= float(self.epsilon) and self.spent_delta <= float(self.delta)
+
     def __str__(self) -> str:
         """For privacy statements: all releases so far, and the ceiling."""
         return (
