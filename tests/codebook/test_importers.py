@@ -735,6 +735,21 @@ def test_a_file_that_crashes_the_library_is_refused(tmp_path: Path, monkeypatch:
         import_codebook("spss", tmp_path / "a.sav")
 
 
+def test_a_column_without_a_format_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library has None for what a damaged or foreign file leaves out."""
+    (tmp_path / "pyreadstat.py").write_text(
+        "from types import SimpleNamespace as S\n"
+        "facts = S(column_names=['x', 'y'], column_names_to_labels={'x': None}, variable_value_labels={'y': {1: 'a'}},\n"
+        "          original_variable_types={'x': None}, readstat_variable_types={'x': None}, variable_measure={'y': None},\n"
+        "          missing_ranges={})\n"
+        "read_sav = lambda *_, **__: (None, facts)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "a.sav").write_bytes(b"$FL2")
+    book = import_codebook("spss", tmp_path / "a.sav", {"target": "y", "bounds": {"x": (0, 9)}}).codebook
+    assert [line(feature) for feature in book.features] == ["x?: 0..9 by 0.001"]
+
+
 def test_a_file_that_is_none_of_spss_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyreadstat", reason="the spss extra is not installed")
     (tmp_path / "a.sav").write_bytes(b"$FL2@(#) nothing")

@@ -25,9 +25,9 @@ def columns(path: Path) -> list[dict[str, Any]]:
             "name": name,
             "label": facts.column_names_to_labels.get(name) or "",
             "labels": list(facts.variable_value_labels.get(name, {}).items()),
-            "format": facts.original_variable_types.get(name, ""),
-            "type": facts.readstat_variable_types.get(name, ""),
-            "measure": facts.variable_measure.get(name, ""),
+            "format": facts.original_variable_types.get(name) or "",
+            "type": facts.readstat_variable_types.get(name) or "",
+            "measure": facts.variable_measure.get(name) or "",
             "missing": [[_end(span["lo"]), _end(span["hi"])] for span in facts.missing_ranges.get(name, ())],
         }
         for name in facts.column_names
