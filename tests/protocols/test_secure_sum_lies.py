@@ -15,7 +15,7 @@ from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError, Proto
 from blindbayes.protocols.memory import Drop, Duplicate, Outcome, Replace, Swap, Tamper, Vanish, run_in_memory
 from blindbayes.protocols.secure_sum import graph, keys, messages
 from blindbayes.wire.transcript import Keep, SentMessage
-from support.masked import SENDS_VECTOR, masked, require_sum, start
+from support.masked import SENDS_VECTOR, degree, masked, require_sum, start
 
 CLEAN_VECTORS, CLEAN = masked(3, 2, [], keep=Keep.FRAMES)
 UNSEEN = (messages.MaskedVectorSent, messages.TotalPublished)  # any content is possible: see SPEC, lying contributor and server
@@ -203,18 +203,15 @@ def test_survivors_that_do_not_fit_are_refused(flags: bytes) -> None:
 def test_a_neighbourhood_without_the_quorum_is_refused_on_a_sparse_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """All neighbours survive, so no threshold is missed: only the count of all survivors shows that the sum is of few."""
     monkeypatch.setattr(graph, "PRIVACY_BITS", 0)
-    graph.plan.cache_clear()
-    try:
-        roles, terms, _ = start(40, 30, options={"neighbours": 8}, corrupt=0.0)
-        near = {7, *graph.neighbours_of("0" * 64, "run", 40, terms.plan, 7)}
-        flags = graph.pack_bits([index in near for index in range(40)])
-        fault = Replace(
-            lambda entry: entry.kind is messages.SurvivorsNamed and entry.to == "site7",
-            lambda message: renamed(message, terms, flags),
-        )
-        outcome = run_in_memory(roles, faults=[fault], check=False)
-    finally:
-        graph.plan.cache_clear()
+    with degree(8):
+        roles, terms, _ = start(40, 30, corrupt=0.0)
+    near = {7, *graph.neighbours_of("0" * 64, "run", 40, terms.plan, 7)}
+    flags = graph.pack_bits([index in near for index in range(40)])
+    fault = Replace(
+        lambda entry: entry.kind is messages.SurvivorsNamed and entry.to == "site7",
+        lambda message: renamed(message, terms, flags),
+    )
+    outcome = run_in_memory(roles, faults=[fault], check=False)
     assert len(near) == 9
     assert isinstance(outcome.error, PeerProtocolError)
     assert "the named survivors do not fit the study" in str(outcome.error)
