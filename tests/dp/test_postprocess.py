@@ -20,6 +20,15 @@ def test_class_sizes_drowned_in_noise_are_even_and_sum_to_the_declared_rows() ->
     assert sizes.rows.max() < 2 * sizes.rows.min()
 
 
+def test_a_wrong_declaration_of_rows_does_not_distort_the_shares() -> None:
+    """Declared as 1,000, a table of 8,000 rows had the shares 0.92 and 0.08 in place of 0.8 and 0.2."""
+    sizes = post.class_sizes(np.array([6430.0, 1590.0]), 50.0, 1000).rows
+    assert sizes / sizes.sum() == pytest.approx([0.8, 0.2], abs=0.01)
+    assert sizes.sum() == pytest.approx(8020, rel=0.01)
+    close = post.class_sizes(np.array([760.0, 260.0]), 50.0, 1000).rows  # within the noise: the declaration helps
+    assert abs(close.sum() - 1000) < abs(1020 - 1000)
+
+
 def test_class_sizes_are_positive_whatever_the_noise() -> None:
     generator = np.random.default_rng(1)
     for _ in range(200):

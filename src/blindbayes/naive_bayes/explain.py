@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from blindbayes._lazy import need
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.intervals import COVERAGE, NoiseInterval, between
@@ -84,8 +85,7 @@ class Explanation:
 
     def to_frame(self) -> Any:
         """Return a pandas frame by row and part: what the part adds to the score of each class, and the sum as a last part."""
-        import pandas as pd
-
+        pd = need("pandas")
         rows, parts = len(self.terms), (*self.parts, "(sum)")
         terms = np.concatenate([self.terms, self.terms.sum(axis=1, keepdims=True)], axis=1)
         columns = dict(zip(self.classes, terms.reshape(-1, len(self.classes)).T, strict=True))

@@ -120,7 +120,8 @@ class AnswerTable(CalibrationTable):
 
     def calibrated(self, model: Parameters, rows: CodedRows, coins: Coins, earlier: NoisyStatistics) -> Parameters:
         noisy = self.release(self.counts(model, rows), coins)
-        counts = self.estimate(model, noisy, earlier.class_counts, earlier.class_deviation, earlier.plan.planned_rows)
+        total = float(earlier.sizes.rows.sum())
+        counts = self.estimate(model, noisy, earlier.class_counts, earlier.class_deviation, total)
         return self.explain(model, counts)
 
     def counts(self, model: Parameters, rows: CodedRows) -> Integers:
@@ -145,7 +146,7 @@ class AnswerTable(CalibrationTable):
         """Return the posterior mean of the counts, given the noisy ones and noisy class counts (`sizes`).
 
         Before the tables are seen an answer has the odds of `SPLIT_PROBABILITY` against each other class, answers are alike in
-        number, and the declared rows err by `DECLARED_ERROR`: a Dirichlet prior by its mean and variance. Noise is taken as
+        number, and `rows` err by `DECLARED_ERROR`: a Dirichlet prior by its mean and variance. Noise is taken as
         normal, counts are positive.
         """
         answers = self.answers(model)

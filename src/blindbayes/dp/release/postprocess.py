@@ -64,13 +64,17 @@ def positive_mean(mean: Floats, deviation: Floats | float) -> Floats:
 
 
 def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSizes:
-    """Return the posterior mean of the class sizes from noisy counts; `rows` is the declared size."""
+    """Return the posterior mean of the class sizes from noisy counts; `rows` is the declared size.
+
+    A declaration that the counts contradict by more than its usual error and their noise is believed that much less: it would
+    take the same number of rows from every class, and so distort their shares.
+    """
     classes = len(counts)
     deviation = max(deviation, 1e-6)
     total, noise = float(counts.sum()), deviation * math.sqrt(classes)
     if rows is not None:
-        belief = DECLARED_ERROR * rows
-        total = (total * belief**2 + rows * noise**2) / (belief**2 + noise**2)
+        error = max((DECLARED_ERROR * rows) ** 2, (total - rows) ** 2 - noise**2)
+        total = (total * error + rows * noise**2) / (error + noise**2)
     total = max(total, 1.0)
     if classes == 1:
         return ClassSizes(np.array([total]), deviation)
