@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 import pytest
+import xlsxwriter
 from click.testing import CliRunner, Result
 from playwright.sync_api import sync_playwright
 
@@ -232,6 +233,20 @@ def test_a_row_with_a_cell_too_many_is_named_by_its_line() -> None:
     message = refused("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out", "model.json")
     assert "line 11 of 'penguins.csv' has 9 cells, and the table has 8 columns" in message
     assert "extra" not in message
+
+
+def test_titles_above_the_header_are_named() -> None:
+    with xlsxwriter.Workbook("report.xlsx") as book:
+        for name in ("Cover", "Data 2024"):
+            sheet = book.add_worksheet(name)
+            for at, row in enumerate((["Quarterly extract"], [], ["age", "job", "left"], [33, "cook", "no"])):
+                sheet.write_row(at, 0, row)
+    for sheet in ("Cover", "Data 2024"):
+        message = refused("codebook", "draft", "report.xlsx", "--target", "left", "--sheet", sheet)
+        assert "titles above the header" in message
+        assert "'Data 2024'" in message
+    Path("report.csv").write_text("Quarterly extract\n\nage,job,left\n33,cook,no\n")
+    assert "titles above the header" in refused("codebook", "draft", "report.csv", "--target", "left")
 
 
 def test_messages_about_a_table_name_the_option() -> None:

@@ -145,5 +145,23 @@ def test_sql_classifies_with_a_private_model_markers_and_another_value() -> None
     assert np.allclose(shares, model.predict_proba(cells), rtol=1e-9)
     assert "`it's`" in (spark := to_sql(model.parameters_, "a.b", dialect="spark"))
     assert r"'v\\'" in spark
-    with pytest.raises(ConfigError, match=r"named by letters.*Make a view"):
+    with pytest.raises(ConfigError, match=r"named by letters.*as the engine quotes it"):
         to_sql(model.parameters_, "visits; DROP TABLE visits")
+
+
+@pytest.mark.parametrize("name", ["visits", "main.visits", '"Visits 2024"', 'main."Kunden (neu)"'])
+def test_sql_names_a_table_as_its_engine_quotes_it(name: str) -> None:
+    model = NaiveBayes(Codebook("y", ("a", "b"), (Numeric("x", 0, 9, bins=3),))).fit(pa.table({"x": [1, 8], "y": ["a", "b"]}))
+    with pytest.importorskip("duckdb").connect() as base:
+        base.execute(f"CREATE TABLE {name} AS SELECT * FROM (VALUES (1), (9)) AS t(x)")
+        assert [row[0] for row in base.execute(f"SELECT predicted FROM ({to_sql(model.parameters_, name)})").fetchall()] == [
+            "a",
+            "b",
+        ]
+
+
+@pytest.mark.parametrize("name", ["Visits 2024", 'a"; DROP TABLE b; --', '"a" "b"', "a.b.c.d", '""', ""])
+def test_sql_takes_no_other_name_of_a_table(name: str) -> None:
+    model = NaiveBayes(Codebook("y", ("a", "b"), (Numeric("x", 0, 9, bins=3),))).fit(pa.table({"x": [1, 8], "y": ["a", "b"]}))
+    with pytest.raises(ConfigError, match="as the engine quotes it"):
+        to_sql(model.parameters_, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,15 @@ def test_an_explanation_shows_the_class_share_as_the_prior_and_what_moves_the_sc
 def replace_classes(book: Codebook) -> Codebook:
     """Two of the three classes: rows of the third are left out."""
     return Codebook("y", ("a", "b"), book.features, expected_rows=320)
+
+
+def test_a_release_of_noise_alone_is_said_to_be_so() -> None:
+    """Labels 0 and 1 in a table whose codebook lists no and yes: every row is left out, and no row is an error."""
+    frame, y = table()
+    other = Codebook("y", ("no", "yes"), BOOK.features, expected_rows=400)
+    with pytest.warns(UserWarning, match="no larger than their noise.*codebook check") as caught:
+        PrivateNaiveBayes(other, epsilon=1.0).fit(frame, y)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        PrivateNaiveBayes(other, epsilon=1.0).fit(frame, np.where(y, "yes", "no"))

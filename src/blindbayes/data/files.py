@@ -209,8 +209,9 @@ def _refuse_width(file: str, dialect: Dialect, width: int) -> None:
         for row in reader:
             if row and len(row) != width:
                 raise DataError(
-                    f"line {start} of {Path(file).name!r} has {len(row)} cells, and the table has {width} columns; quote a "
-                    "cell that contains the delimiter, or name another one: delimiter=';' (--delimiter ';' on the command line)"
+                    f"line {start} of {Path(file).name!r} has {len(row)} cells, and the table has {width} columns; delete "
+                    "titles above the header, quote a cell that contains the delimiter, or name another one: delimiter=';' "
+                    "(--delimiter ';' on the command line)"
                 )
             start = reader.line_num + 1
 
@@ -389,5 +390,11 @@ def excel_table(path: str, sheet: str | None, names: tuple[str, ...] | None) -> 
         if not rows:
             raise DataError(f"{path!r} is empty; a table has a header row")
         names, rows = tuple(str(cell) for cell in rows[0]), rows[1:]
+        if names.count("") > 1:  # one may be the index of a frame
+            sheets = ", ".join(map(repr, book.sheet_names))
+            raise DataError(
+                f"{path!r}: the first row of a sheet is its header, and has {names.count('')} empty cells here: delete the "
+                f"titles above the header and columns without a name, or choose another sheet (--sheet): {sheets}"
+            )
     cells = [[(written_text(row[i]) or None) if i < len(row) else None for row in rows] for i in range(len(names))]
     return pa.table({name: pa.array(column, pa.string()) for name, column in zip(names, cells, strict=True)})

@@ -147,7 +147,7 @@ class NaiveBayes(BaseNaiveBayes):
         if self.codebook is not None and not isinstance(self.codebook, Codebook):
             raise ConfigError("codebook must be a Codebook; read one with Codebook.from_toml")
         if self.numeric not in ("gaussian", "histogram"):
-            raise ConfigError("numeric is gaussian or histogram")
+            raise ConfigError("numeric must be 'gaussian' or 'histogram'")
         declared = self.codebook
         if self.numeric == "histogram":
             if declared is None:

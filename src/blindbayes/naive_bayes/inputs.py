@@ -257,7 +257,7 @@ def native_labels(classes: tuple[str, ...], kind: str) -> npt.NDArray[Any]:
     return np.array(classes, dtype=str)
 
 
-def _caller() -> int:
+def caller() -> int:
     """Return the `stacklevel` of a warning, issued where this is called, that names the line outside of estimators."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("blindbayes", "sklearn"):
@@ -273,7 +273,7 @@ def infer(columns: Mapping[str, Any], labels: pa.Array, classes: Any) -> Codeboo
         # A number leaves no list of its values in the model; a text does.
         if isinstance(feature, Categorical) and (why := looks_personal(column, feature.name)):
             text = f"column {feature.name!r}: {why}; all of them will stand in the model: drop the column, or pass a codebook"
-            warnings.warn(text, UserWarning, stacklevel=_caller())
+            warnings.warn(text, UserWarning, stacklevel=caller())
     target = _TARGET
     while target in {str(name).casefold() for name in columns}:
         target += "_"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,11 +30,12 @@ from blindbayes.dp.noise.mechanisms import Priced
 from blindbayes.dp.release.forecast import noisy_accuracy, score_price
 from blindbayes.dp.release.intervals import noise_interval
 from blindbayes.dp.release.private_fit import MAX_READ, FitPlan, Rows, plan_fit, plan_for_rho
-from blindbayes.dp.release.release_plan import require_small_delta
+from blindbayes.dp.release.release_plan import NoisyStatistics, require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.explain import Explanation
 from blindbayes.naive_bayes.inputs import (
+    caller,
     first_name,
     is_loose,
     labels_apart,
@@ -50,6 +53,9 @@ _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
     "choose settings by `private_forecast` (Python) or `blindbayes plan` (command line)"
 )
+
+
+_NOISE_ALONE = 3.0  # standard deviations
 
 
 class PrivateNaiveBayes(BaseNaiveBayes):
@@ -174,6 +180,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         outcome = plan.fit(statistics, rows, Coins.system(), self.alpha)
         statement = plan.statement(outcome.stages, balance, self.tuning_note, self._bounded(X))
         self.privacy_ = {**plan.describe(), "statement": statement.to_dict(), **outcome.facts()}
+        _warn_of_noise(outcome.noisy)
         return self._publish(outcome.parameters, outcome.noisy.statistics)
 
     def _count(self, X: Any, y: Any, plan: FitPlan) -> tuple[Statistics, Rows]:
@@ -319,6 +326,17 @@ class PrivateNaiveBayes(BaseNaiveBayes):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "ledger": None if self.ledger is None else os.fspath(self.ledger)}
+
+
+def _warn_of_noise(noisy: NoisyStatistics) -> None:
+    """Warn, by the noisy counts alone, if the release may hold nothing but noise."""
+    rows, noise = float(noisy.class_counts.sum()), noisy.class_deviation * math.sqrt(len(noisy.class_counts))
+    if rows < _NOISE_ALONE * noise:
+        text = (
+            "the noisy counts are no larger than their noise: the table is too small for this epsilon, or hardly a row has a "
+            "class that the codebook lists; `blindbayes codebook check CODEBOOK --data TABLE` counts rows that do not fit"
+        )
+        warnings.warn(text, UserWarning, stacklevel=caller())
 
 
 def _is_scored() -> bool:

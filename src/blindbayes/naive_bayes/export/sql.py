@@ -19,7 +19,8 @@ from blindbayes.errors import ConfigError
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term
 
 Dialect = Literal["standard", "spark"]
-_TABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}", re.ASCII)
+_PART = r"(?:[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]+\"|`[^`\n]+`)"
+_TABLE = re.compile(rf"{_PART}(?:\.{_PART}){{0,2}}")
 _SPAN = 700  # e to this power is still a float; some engines refuse to round the reciprocal to 0
 
 
@@ -32,8 +33,8 @@ def to_sql(parameters: Parameters, table: str, *, dialect: Dialect = "standard")
     codebook.require_one_value("SQL")
     if not _TABLE.fullmatch(table):
         raise ConfigError(
-            "the table is named by letters, digits and underscores, with dots between: analysis.visits. Make a view "
-            "with such a name of a table with another"
+            "the table is named by letters, digits and underscores, with dots between, or as the engine quotes it: "
+            'analysis.visits, or analysis."Visits 2024"'
         )
     quote = _Quote(dialect)
     scores = {at: f"bb_score_{at}" for at, prior in enumerate(parameters.log_prior) if math.isfinite(prior)}
