@@ -75,7 +75,7 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
     }
 
 
-_MOST = 1000  # runs that one form can approve
+_MAX_RUNS = 1000  # runs that one form can approve
 
 
 def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]:
@@ -99,10 +99,10 @@ def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]
 
 
 def _covered(home: SiteFolder, epsilon: float, delta: float) -> int | None:
-    """Return how many runs of this cost the remaining budget covers, at most `_MOST`; None if they cost nothing."""
+    """Return how many runs of this cost the remaining budget covers, at most `_MAX_RUNS`; None if they cost nothing."""
     if not epsilon and not delta:
         return None
-    return bisect.bisect_left(range(1, _MOST + 1), 1, key=lambda runs: not home.ledger.after(epsilon, delta, runs).fits)
+    return bisect.bisect_left(range(1, _MAX_RUNS + 1), 1, key=lambda runs: not home.ledger.after(epsilon, delta, runs).fits)
 
 
 def _beyond(home: SiteFolder, study: StudyFile, runs: int, left: float, covered: int | None) -> list[str]:
