@@ -265,8 +265,8 @@ def mail(
     tables = {}
     for at, (site, share) in enumerate(zip(sites, np.linspace(1.5, 0.5, len(sites)) / len(sites), strict=True)):
         labels = (generator.random(round(rows * share)) < spam[at % 3]).astype(np.int64)
-        usual = generator.random(len(labels)) < 0.85
-        campaign = np.where(usual, (2 * at + generator.integers(0, 2, len(labels))) % 6, generator.integers(0, 6, len(labels)))
+        common = generator.random(len(labels)) < 0.85
+        campaign = np.where(common, (2 * at + generator.integers(0, 2, len(labels))) % 6, generator.integers(0, 6, len(labels)))
         document = np.repeat(np.arange(len(labels)), generator.integers(8, 40, len(labels)))
         points = generator.random(len(document))
         chosen = np.where(labels[document] == 1, *(np.searchsorted(edges[label], points) for label in (1, 0)))

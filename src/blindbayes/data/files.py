@@ -130,9 +130,9 @@ def _settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
     decoded = replace(dialect, encoding=encoding)
     if dialect.names is not None:
         return dialect.names, replace(decoded, delimiter=dialect.delimiter or ",")
-    usual = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
+    expected = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ","
     headers = {mark: _header(text, mark, dialect.quote) for mark in ([dialect.delimiter] if dialect.delimiter else _DELIMITERS)}
-    delimiter = max(headers, key=lambda mark: (len(headers[mark]), mark == usual))
+    delimiter = max(headers, key=lambda mark: (len(headers[mark]), mark == expected))
     if not headers[delimiter]:
         raise DataError(f"{path!r} is empty; a table has a header row")
     return headers[delimiter], replace(decoded, delimiter=delimiter)

@@ -25,7 +25,7 @@ class Outbox:
         self._window = window
         self._sent = account
         self._digests: list[bytes] = [self._sent.digest]
-        self._kept: deque[tuple[int, str, bytes]] = deque()
+        self._pending: deque[tuple[int, str, bytes]] = deque()
         self._bytes = 0
         self._cursor = 0  # next message to send in this session
         self._part = 0
@@ -42,7 +42,7 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        return not self._kept
+        return not self._pending
 
     def digest(self, count: int) -> bytes:
         """Return the running digest of the first `count` messages."""
@@ -50,35 +50,35 @@ class Outbox:
 
     def fits(self, size: int) -> bool:
         """Return True if a message of this size fits the window. A single message may be larger."""
-        return not self._kept or self._bytes + size <= self._window
+        return not self._pending or self._bytes + size <= self._window
 
     def add(self, step: str, payload: bytes) -> None:
         index = self._sent.count
         self._sent.add(step, payload)
         self._digests.append(self._sent.digest)
         if index >= self.acked:
-            self._kept.append((index, step, payload))
+            self._pending.append((index, step, payload))
             self._bytes += len(payload)
 
     def acknowledge(self, have: int) -> None:
         """Drop the first `have` messages: the peer has them on disk."""
         self.acked = max(self.acked, have)
-        while self._kept and self._kept[0][0] < have:
-            self._bytes -= len(self._kept.popleft()[2])
+        while self._pending and self._pending[0][0] < have:
+            self._bytes -= len(self._pending.popleft()[2])
         if have > self._cursor:
             self._cursor, self._part = have, 0
 
     def rewind(self, have: int, part: int = 0) -> None:
         """Continue after the first `have` messages and some parts of the next: in a new session, or when frames were lost."""
         self.acknowledge(have)
-        known = have < self._sent.count and 0 <= part < _parts(self._kept[have - self._kept[0][0]][2])
+        known = have < self._sent.count and 0 <= part < _parts(self._pending[have - self._pending[0][0]][2])
         self._cursor, self._part = have, part if known else 0
 
     def next_part(self) -> MessagePart | None:
         """Return the next part to send in this session, or None."""
-        if not self._kept or self._cursor > self._kept[-1][0]:
+        if not self._pending or self._cursor > self._pending[-1][0]:
             return None
-        index, step, payload = self._kept[self._cursor - self._kept[0][0]]
+        index, step, payload = self._pending[self._cursor - self._pending[0][0]]
         parts = _parts(payload)
         part, self._part = self._part, self._part + 1
         if self._part == parts:

@@ -117,7 +117,7 @@ class _Driver:
         if keep is Keep.FRAMES:
             self.transcript.deliveries = {name: [] for name in roles}
         self.cost = Cost(parties={name: party.cost for name, party in self.parties.items()})
-        self.held: dict[tuple[str, str], list[tuple[bytes, int]]] = {}  # swapped messages by link
+        self.delayed: dict[tuple[str, str], list[tuple[bytes, int]]] = {}  # swapped messages by link
         self.dropped: set[tuple[str, str]] = set()
         self.outputs: dict[str, Any] = {}
         self.error: BlindbayesError | None = None
@@ -220,16 +220,16 @@ class _Driver:
             )
         link = (party.name, effect.to)
         if hold:
-            self.held.setdefault(link, []).extend((each, entry.depth) for each in frames)
+            self.delayed.setdefault(link, []).extend((each, entry.depth) for each in frames)
             return
         for each in frames:
             self._arrive(party.name, effect.to, each, entry.depth)
-        for each, depth in self.held.pop(link, ()):
+        for each, depth in self.delayed.pop(link, ()):
             self._arrive(party.name, effect.to, each, depth)
 
     def _release_held(self) -> bool:
         """Deliver late messages when nothing else happens; return True if there were any."""
-        late, self.held = self.held, {}
+        late, self.delayed = self.delayed, {}
         for (sender, to), frames in late.items():
             for frame, depth in frames:
                 self._arrive(sender, to, frame, depth)

@@ -233,13 +233,13 @@ class Evaluation:
         """The answer to "is it any good?", in one sentence."""
         if not self.rows:
             return "No rows were held out: nothing is known about how good the model is."
-        usual = float(self.base_rate.max())
+        largest = float(self.base_rate.max())
         low, high = (self.intervals or {}).get("accuracy", (self.accuracy, self.accuracy))
-        gain = "better than" if low > usual else "no better than" if high <= usual else "perhaps better than"
+        gain = "better than" if low > largest else "no better than" if high <= largest else "perhaps better than"
         noise = f" (without noise {low:.1%} to {high:.1%})" if self.intervals else ""
         return (
             f"Right on {self.accuracy:.1%}{noise} of {self.rows:,} held-out rows, {gain} always answering the most frequent "
-            f"class ({usual:.1%})."
+            f"class ({largest:.1%})."
         )
 
     @property

@@ -370,13 +370,13 @@ def impute(table: FlooredTable) -> Statistics:
     for feature in book.features:
         own = {at: _imputed_cells(margin, table.floor) for (at, name), margin in table.margins.items() if name == feature.name}
         known = [cells for at, cells in own.items() if len(table.margins[at, feature.name].cells) > 1]
-        usual = [sum(column) for column in zip(*known, strict=True)] if known else None
+        sums = [sum(column) for column in zip(*known, strict=True)] if known else None
         opened = [(*table.moments[at, feature.name], own.get(at, [table.rows[at]])[0]) for at in _opened(table, feature.name)]
         for label, rows in enumerate(labels):
             at = table.group_of(label)
             cells = own.get(at, [table.rows[at]])
-            if usual is not None and at in own and len(table.margins[at, feature.name].cells) == 1:
-                cells = usual
+            if sums is not None and at in own and len(table.margins[at, feature.name].cells) == 1:
+                cells = sums
             cells = _apportion(rows, cells)
             if layout.find("count", feature.name) is not None:
                 put("count", feature.name, label, cells[: layout.require("count", feature.name).columns])

@@ -99,8 +99,8 @@ class Draft(NamedTuple):
         if self.kind != "rows":
             yield "parties", more._with(holds=more._all_held(more.parties[0].name), columns__labelled=(more.parties[0].name,))
         if "protocol" in self.given:
-            usual = KINDS[self.kind].__struct_defaults__[0]
-            yield "protocol", self._replace(given={**self.given, "protocol": usual})
+            default = KINDS[self.kind].__struct_defaults__[0]
+            yield "protocol", self._replace(given={**self.given, "protocol": default})
 
     def _with(self, **settings: Any) -> Draft:
         return self._replace(given={**self.given, **settings})

@@ -199,8 +199,8 @@ def _changed(file: StudyFile) -> tuple[Changed, ...]:
             if value != default:
                 effect = line_of(f"study.{section}.{field.name}")
                 if (section, field.name) == ("limits", "quorum") and isinstance(file.task, SumTask):
-                    usual = _default_quorum(file)
-                    effect = _compared(coalition_of(file), coalition_of(file, (), usual)) or effect
+                    quorum = _default_quorum(file)
+                    effect = _compared(coalition_of(file), coalition_of(file, (), quorum)) or effect
                 changed.append(Changed(f"{section}.{field.name}", value, default, effect))
     for field in msgspec.structs.fields(study):
         if field.name in _PLAIN and (value := getattr(study, field.name)) != field.default:

@@ -156,8 +156,8 @@ def _next_command(data: str, out: str, left_out: Collection[str], reading: Mappi
     """Return the command that trains on the same table, read in the same way."""
     words = ["blindbayes", "train", data, "--codebook", out]
     words += ["--ignore-extra"] if left_out else []
-    usual = {"delimiter": None, "decimal": ".", "thousands": "", "encoding": None, "quote": '"', "sheet": None}
-    for name, default in usual.items():
+    defaults = {"delimiter": None, "decimal": ".", "thousands": "", "encoding": None, "quote": '"', "sheet": None}
+    for name, default in defaults.items():
         words += [f"--{name}", reading[name]] if reading[name] != default else []
     words += ["--map", reading["map_path"]] if reading["map_path"] is not None else []
     return shlex.join([*words, "--out", "model.json"])

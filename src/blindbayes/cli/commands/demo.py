@@ -155,7 +155,7 @@ def _write_index(
     """Write the page that opens the story, above the folders of the releases."""
     sites = [name.removesuffix(" alone") for name, _, _ in lines if name.endswith(" alone")]
     gains = [{"site": site, "rows": rows, "alone": score} for site, (_, rows, score) in zip(sites, lines, strict=False)]
-    usual = int(good.base_rate.argmax())
+    largest = int(good.base_rate.argmax())
     page = render(
         "demo.html",
         title=f"Three {story.who}, {story.title}",
@@ -169,8 +169,8 @@ def _write_index(
         wire=_wire(facts["leakage"]),
         bytes=facts["bytes"],
         evaluation=good,
-        usual=good.classes[usual],
-        base=float(good.base_rate[usual]),
+        usual=good.classes[largest],
+        base=float(good.base_rate[largest]),
         plot=Markup(evaluation_plot(good)),  # noqa: S704 - it escapes every text
         sites=sites,
         first=sites[0],

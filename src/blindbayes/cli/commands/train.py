@@ -219,9 +219,9 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if summary["ignored"]:
         lines.append(f"ignored columns: {', '.join(summary['ignored'])}")
     if summary.get("accuracy") is not None:
-        usual = max(summary["classes"].values()) / summary["rows"]
+        largest = max(summary["classes"].values()) / summary["rows"]
         lines.append(
-            f"accuracy by {_FOLDS}-fold cross-validation: {summary['accuracy']:.3f} (always the largest class: {usual:.3f})"
+            f"accuracy by {_FOLDS}-fold cross-validation: {summary['accuracy']:.3f} (always the largest class: {largest:.3f})"
         )
     return lines
 

@@ -108,7 +108,7 @@ def _column(field: Any, position: int, schema: Mapping[str, Any], keys: set[str]
 def _categories(field: Mapping[str, Any], rules: Mapping[str, Any], kind: str, file: File, where: str) -> dict[str, Any]:
     listed = field.get("categories", rules.get("enum"))
     if listed is None and kind == "boolean":
-        spellings = [_list(field.get(key, [usual]), file, f"{where}, {key}") for key, usual in _TRUTH.items()]
+        spellings = [_list(field.get(key, [default]), file, f"{where}, {key}") for key, default in _TRUTH.items()]
         return categories((text, "") for each in spellings for text in _texts(each[:1], file, where))
     if listed is None:
         return {}

@@ -33,11 +33,11 @@ class CheckedTable:
         self._size = min(size, source.block_rows) if training else size  # in a classification all have one size
         self._key = b""
         self._marks: list[tuple[bytes, bytes]] = []  # per block: of the columns, of the labels
-        self._kept: list[CodedRows] | None = None  # in the narrowest integers
+        self._cached: list[CodedRows] | None = None  # in the narrowest integers
 
     def digest(self, key: bytes) -> bytes:
         """Return the keyed digest of all codes. From now on what is read must have it."""
-        self._key, self._marks, self._kept = key, [], None
+        self._key, self._marks, self._cached = key, [], None
         marks: list[tuple[bytes, bytes]] = []
         cached: list[CodedRows] = []
         space = KEPT_BYTES
@@ -48,13 +48,13 @@ class CheckedTable:
                 cached.append(block)
             else:
                 cached.clear()
-        self._marks, self._kept = marks, cached if space >= 0 else None
+        self._marks, self._cached = marks, cached if space >= 0 else None
         return self._hash([b"table", self.rows.to_bytes(8, "big"), *(mark for pair in marks for mark in pair)])
 
     def blocks(self) -> Iterator[CodedRows]:
         """Yield codes with labels, in blocks that are full except the last."""
-        if self._kept is not None:
-            yield from map(_wide, self._kept)
+        if self._cached is not None:
+            yield from map(_wide, self._cached)
             return
         read = 0
         for at, block in enumerate(self._read(self.source)):
@@ -69,8 +69,8 @@ class CheckedTable:
     def labels(self) -> Iterator[npt.NDArray[np.int64]]:
         """Yield the class column alone, without reading the others."""
         alone = replace(self.source, features=())
-        if self._kept is not None:
-            yield from (_wide(block).known_labels for block in self._kept)
+        if self._cached is not None:
+            yield from (_wide(block).known_labels for block in self._cached)
             return
         read = 0
         for at, block in enumerate(self._read(alone)):

@@ -132,8 +132,8 @@ def _draft(
 ) -> registry.SumSetup:
     """Return the setting of a sum before its length is known."""
     quorum, private = study.limits.quorum, study.is_private
-    if quorum is None and (usual := study.task_class.default_quorum(len(names))) is not None:
-        quorum = max(usual, _min_agreeing(study, len(names)))
+    if quorum is None and (default := study.task_class.default_quorum(len(names))) is not None:
+        quorum = max(default, _min_agreeing(study, len(names)))
     setting = registry.SumSetup(names, 1, quorum, private, 1, study.options, founders, steps)
     if private:  # a sparse graph is planned for as many colluders as honest_fraction allows
         corrupt = dishonest(len(names), study.privacy.honest_fraction) / len(names)
