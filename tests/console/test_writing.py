@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from blindbayes.agent.approvals.people import Person
-from blindbayes.agent.writing import WrittenDraft, compose, is_wordy, make_study, read_codebook
+from blindbayes.agent.writing import WrittenDraft, compose, edited_codebook, is_wordy, make_study, read_codebook
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.data.infer import draft_codebook
@@ -195,6 +195,14 @@ def test_a_draft_from_the_table_is_confirmed_before_a_study_is_made_of_it(office
     assert office.ask("north", "GET", f"/api/write/{key}").status == 404  # it is a study now
     log = office.office.net.sites["north"].home.audit
     assert [len(log.where("event", event)) for event in ("codebook drafted", "study written")] == [1, 1]
+
+
+def test_the_value_other_of_a_draft_can_be_removed_like_any_value() -> None:
+    """A draft from the table lists `other` for rare values; without it in the list the form refused the column."""
+    book = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "other"), other="other"),))
+    for listed, other in (("red\nblue\ngreen", None), ("red\nother", "other")):
+        made = read_codebook(edited_codebook(book.to_toml(), {"column__0__keep": "yes", "column__0__values": listed}))
+        assert made.features == (Categorical("colour", tuple(listed.split()), other=other),)
 
 
 def test_a_codebook_is_changed_as_a_table_of_its_columns(office: Consoles) -> None:

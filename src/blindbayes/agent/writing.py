@@ -165,7 +165,8 @@ def edited_codebook(text: str, fields: Mapping[str, str]) -> str:
 
 def _edited(feature: Feature, stem: str, fields: Mapping[str, str]) -> Feature:
     if isinstance(feature, Categorical) and stem + "values" in fields:
-        return msgspec.structs.replace(feature, values=_lines(fields[stem + "values"]))
+        values = _lines(fields[stem + "values"])
+        return msgspec.structs.replace(feature, values=values, other=feature.other if feature.other in values else None)
     if isinstance(feature, Numeric) and stem + "low" in fields:
         low, high = (typed_number(fields.get(stem + end, ""), f"{feature.name}, {end}") for end in ("low", "high"))
         return msgspec.structs.replace(feature, low=low, high=high)
