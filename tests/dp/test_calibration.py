@@ -94,6 +94,12 @@ def test_an_answer_table_changes_no_answer_and_says_how_often_each_is_right(miss
         assert sure[present & (before == 0)].mean() == pytest.approx(0.6, abs=0.02)
 
 
+def test_a_declared_number_of_rows_is_believed_until_an_answer_table_contradicts_it() -> None:
+    table = AnswerTable(Fraction(1, 100), 1)  # noise of 283 in the sum of four cells
+    assert table.total(np.array([[200, 100], [100, 100]]), 100) == pytest.approx(100, abs=2)
+    assert table.total(np.array([[4000, 2000], [1000, 1000]]), 100) == pytest.approx(8000, rel=0.01)
+
+
 @pytest.mark.parametrize("lean_to", [None, 1])
 def test_an_answer_table_counts_every_row_of_a_model_that_is_in_two_minds(lean_to: int | None) -> None:
     """Classes are tied, and other features add noise in the last bit."""

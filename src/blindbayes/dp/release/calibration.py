@@ -120,9 +120,19 @@ class AnswerTable(CalibrationTable):
 
     def calibrated(self, model: Parameters, rows: CodedRows, coins: Coins, earlier: NoisyStatistics) -> Parameters:
         noisy = self.release(self.counts(model, rows), coins)
-        total = float(earlier.sizes.rows.sum())
+        total = self.total(noisy, earlier.plan.planned_rows)
         counts = self.estimate(model, noisy, earlier.class_counts, earlier.class_deviation, total)
         return self.explain(model, counts)
+
+    def total(self, noisy: Integers, declared: int) -> float:
+        """Return the likely number of rows: as declared, unless the table contradicts that beyond two deviations of its noise.
+
+        Class counts of a model of one rule have far more noise than its table, and say nothing about it.
+        """
+        noise = noisy.size * laplace_variance(float(self.scale))
+        away = float(noisy.sum()) - declared
+        error = max((DECLARED_ERROR * declared) ** 2, away**2 - 4 * noise)
+        return max(1.0, declared + away * error / (error + noise))
 
     def counts(self, model: Parameters, rows: CodedRows) -> Integers:
         """Return the exact rows by answer and class: (answers that the model can give, classes)."""
