@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from blindbayes import Categorical, Codebook, Estimation
-from blindbayes.agent.store.increments import Bases
+from blindbayes.agent.store.increments import IncrementStore
 from blindbayes.agent.store.tables import Tables
 from blindbayes.study.file import StudyFile
 from support.consoles import NAMES, Consoles
@@ -89,7 +89,7 @@ def test_no_file_is_parsed_and_no_row_read_on_the_event_loop(tmp_path: Path, mon
 
         monkeypatch.setattr(owner, name, watched)
 
-    slow = ((StudyFile, "from_toml"), (Bases, "total"), (Tables, "count"), (Tables, "evaluate"), (Tables, "digest"))
+    slow = ((StudyFile, "from_toml"), (IncrementStore, "total"), (Tables, "count"), (Tables, "evaluate"), (Tables, "digest"))
     for owner, name in slow:
         watch(owner, name)
     most_work(tmp_path / "narrow", 4)
