@@ -163,6 +163,7 @@ def test_a_site_that_asks_for_much_hides_no_other_sites_wish(tmp_path: Path) -> 
             study = split.study(office.net, deadlines=HURRY)
             office.net.approve(study)
             hospital = office.agents["hospital"]
+            assert hospital.home.approvals.all() == [study]  # read once, so that an offer is answered at once
             for at in range(100):
                 run_id = prediction_run(study.sha256, "ab" * 16, f"batch {at}")
                 hospital.router.frame_arrived(

@@ -156,6 +156,7 @@ def test_offers_leave_nothing_on_the_screen_that_a_terminal_obeys(tmp_path: Path
             study = office.net.make_study(BOOK)
             office.net.approve(study)
             south, north = office.net.sites["south"], office.agents["north"]
+            assert north.home.approvals.all() == [study]  # read once, so that an offer is answered at once
             for run_id in ("\x1b[2J" * 8, "../" * 10):
                 pair = EnvelopePair(
                     study.sha256, run_id, "south", "north", north.identity.card.identity, south.identity.signing
