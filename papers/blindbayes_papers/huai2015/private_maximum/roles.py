@@ -6,14 +6,15 @@ with chance 2^-252), else uniform: it shows whether, never how many or who. So t
 maximum.
 
 No dealer and no range: the scheme is the one in ristretto255, and the miner only tests for zero, so no logarithm is taken. All
-must answer. A contributor can lie upwards (more noise for all) or downwards (its own rows are then protected less).
+must answer. A contributor can lie upwards (more noise for all) or downwards (its own rows are then protected less). A miner
+that shows 0 for a 1 is named by the party that has it; one that shows different digits to different parties reads nothing.
 Everybody learns the maximum; it is exact, so it is no private release of the sizes themselves.
 """
 
 from __future__ import annotations
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.errors import ConfigError, LocalProtocolError
+from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError
 from blindbayes.protocols.core import Role, Run, Send, open_value, receive, receive_all, send_all
 from blindbayes.protocols.registry import SumSetup
 from blindbayes_papers.huai2015.oblivious_sum.contributor import enrol
@@ -31,6 +32,11 @@ def _terms(run: Run, contributors: tuple[str, ...], bits: int) -> ObliviousSumSe
     return ObliviousSumSetup(run, SumSetup(contributors, 1, bound=1, options={"scheme": "ristretto"}), LABEL)
 
 
+def label_of(terms: ObliviousSumSetup, roster: bytes, bit: int, maximum: int) -> bytes:
+    """The label of a digit. It holds the digits shown before: parties that were shown others have masks that do not cancel."""
+    return terms.label(roster, f"digit {bit} after {maximum}")
+
+
 def contributor(run: Run, contributors: tuple[str, ...], number: int, bits: int, coins: Coins) -> Role[int]:
     """Takes part with a number of at most `bits` binary digits; returns the maximum."""
     terms = _terms(run, contributors, bits)
@@ -42,9 +48,11 @@ def contributor(run: Run, contributors: tuple[str, ...], number: int, bits: int,
     for bit in reversed(range(bits)):
         is_candidate = number >> (bit + 1) == maximum >> (bit + 1)
         plaintext = scheme.random_plaintext(coins) if is_candidate and number >> bit & 1 else 0
-        label = terms.label(session.digest, f"digit {bit}")
+        label = label_of(terms, session.digest, bit, maximum)
         yield Send(MINER, BitSent(scheme.encrypt([plaintext], session.zero_key, label)[0]))  # 2
         shown = yield from receive(MINER, BitShown)  # 3
+        if plaintext and not shown.bit:  # a sum with our uniform number in it is zero with chance 2^-252
+            raise PeerProtocolError("it showed 0 for a digit that this party has as 1", party=MINER)
         maximum |= shown.bit << bit
     yield from open_value(LABEL, maximum)
     return maximum
@@ -60,7 +68,7 @@ def miner(run: Run, contributors: tuple[str, ...], bits: int, coins: Coins) -> R
         sent = yield from receive_all(names, BitSent)  # 2
         for name, message in sent.items():
             scheme.require_elements([message.element], 1, party=name)
-        mask = scheme.masks(key, terms.label(roster, f"digit {bit}"), 1)
+        mask = scheme.masks(key, label_of(terms, roster, bit, maximum), 1)
         is_one = not scheme.is_zero(scheme.multiply([*([message.element] for message in sent.values()), mask]))[0]
         maximum |= is_one << bit
         yield from send_all(names, BitShown(is_one))  # 3
