@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from blindbayes.disclosure.charges import RunLedger
 from blindbayes.disclosure.history import History
+from support.forked import IMPORTED, ForkedLoopback
 from system.kills import Killer
 from system.world import Operation, World, drawn, smaller
 
@@ -73,6 +77,20 @@ def test_a_lost_charge_and_a_wrong_model_are_found(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(World, "_possible", lambda *_: [b"another"])
     with pytest.raises(AssertionError, match="not that of the sites' rows"):
         lived(tmp_path / "wrong", 1, [["run", "exact", "north"], ["wait"]])
+
+
+def test_a_forked_agent_is_a_process_that_can_be_killed_and_stopped(tmp_path: Path) -> None:
+    assert all(map(find_spec, IMPORTED))
+    site = ForkedLoopback(tmp_path / "net", {"north": None}).sites["north"]
+    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
+        site.start(timeout=300)
+        process = site.process
+        assert process is not None
+        assert process.pid != os.getpid()
+        assert site.operator.call("GET", "/runs")["runs"] == []
+        process.send_signal(number)
+        assert process.wait(300) == code
+        site.stop()
 
 
 def kill(folder: Path, seed: int, kills: int) -> Killer:

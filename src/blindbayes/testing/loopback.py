@@ -127,6 +127,8 @@ class LoopbackSite:
 class Loopback:
     """Sites that have pinned each other. As a context manager it starts and stops their processes."""
 
+    site_type = LoopbackSite
+
     def __init__(
         self,
         folder: Path,
@@ -152,7 +154,7 @@ class Loopback:
             )
             shown = address if reached is None else reached[name]
             home, identity = SiteFolder.create(folder / name, name, config=config, address=shown)
-            self.sites[name] = LoopbackSite(home, identity)
+            self.sites[name] = self.site_type(home, identity)
         for site in self.sites.values():
             for other in self.sites.values():
                 if other is not site:
@@ -248,7 +250,7 @@ def _follow(site: LoopbackSite, run_id: str) -> dict[str, Any]:
             time.sleep(0.05)
 
 
-def _main(folder: str) -> None:
+def run_agent(folder: str) -> None:
     """Run the agent of one folder in this process; print one line when it is ready."""
     import asyncio
 
@@ -265,4 +267,4 @@ def _main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    run_agent(sys.argv[1])
