@@ -34,6 +34,7 @@ BOOK = Codebook(
     max_rows=6000,
 )
 ROWS = 900
+NO_SITES = "It is about one table and has no protocol between sites: `blindbayes train-smooth` runs it."
 PATIENT = Deadlines(step=120, join=60, run=900)
 
 
@@ -87,7 +88,7 @@ def run_between_sites(paper: str, out: Path, *, quick: bool = False) -> Iterator
     """Run every protocol of a paper, site folders and releases under `out`; `quick` leaves out those that take minutes."""
     out = out.resolve()  # a path in site.toml counts from the site's folder
     if paper not in CASES:
-        raise ConfigError(f"{paper} is about one table and has no protocol between sites: `blindbayes train-smooth` runs it")
+        raise ConfigError(f"{paper}: {NO_SITES}")
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: choose another folder")
     for partition in ("rows", "columns", "keyed"):

@@ -55,7 +55,7 @@ def command(paper: str | None, every: bool, out: Path | None, quick: bool, betwe
     for name in sorted(PAPERS) if paper is None else (paper,):
         folder = parent / name if paper is None or out is None else out
         if between_sites:
-            _between_sites(name, folder / "sites" if out is None else folder, quick, as_json)
+            _between_sites(name, folder / "sites" if out is None else folder, quick, as_json, every)
             continue
         page = reproduce(name, folder, quick=quick)
         if as_json:
@@ -64,14 +64,17 @@ def command(paper: str | None, every: bool, out: Path | None, quick: bool, betwe
             click.echo(f"{PAPERS[name]} Written to {page}")
 
 
-def _between_sites(paper: str, folder: Path, quick: bool, as_json: bool) -> None:
-    from blindbayes_papers.between import run_between_sites
+def _between_sites(paper: str, folder: Path, quick: bool, as_json: bool, every: bool) -> None:
+    from blindbayes_papers.between import CASES, NO_SITES, run_between_sites
 
-    protocols = {}
+    if every and paper not in CASES:
+        click.echo(f"{paper}: {NO_SITES}", err=as_json)
+        return
+    runs = []
     for ran in run_between_sites(paper, folder, quick=quick):
         releases = {site: str(each) for site, each in ran.releases.items()}
-        protocols[ran.protocol] = {"opened": ran.opened, "model": ran.compared.strip(), "releases": releases}
+        runs.append({"protocol": ran.protocol, "opened": ran.opened, "model": ran.compared.strip(), "releases": releases})
         if not as_json:
             click.echo(str(ran))
     if as_json:
-        print_json({"paper": paper, "protocols": protocols})
+        print_json({"paper": paper, "runs": runs})

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from blindbayes import NaiveBayes, load
 from blindbayes.errors import ConfigError
 from blindbayes.report.spec import protocols, read_spec
-from blindbayes_papers import PAPERS
+from blindbayes_papers import PAPERS, between
 from blindbayes_papers.between import BOOK, CASES, SITES, Ran, made_up, run_between_sites
+from blindbayes_papers.command import command
 from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 
 ROWS = pd.DataFrame(made_up(900)).replace("", None)
@@ -81,6 +83,21 @@ def test_the_paper_about_one_table_runs_as_a_process_of_its_own(tmp_path: Path) 
     assert model.privacy_["mechanism"] == SmoothNaiveBayes(BOOK, epsilon=1.0).mechanism
     answers = model.predict(ROWS[list(BOOK.names)])
     assert (answers == POOLED.predict(ROWS[list(BOOK.names)])).mean() > 0.9
+
+
+def test_all_papers_between_sites_pass_over_the_paper_about_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an error after the runs of the other four; and of two runs of one protocol JSON had the second alone."""
+
+    def ran(paper: str, out: Path, *, quick: bool) -> list[Ran]:
+        return [Ran(case.protocol, {"north": out}, {}, "") for case in CASES[paper]]
+
+    monkeypatch.setattr(between, "run_between_sites", ran)
+    result = CliRunner().invoke(command, ["--all", "--between-sites", "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.stderr == f"zafarani2020: {between.NO_SITES}\n"
+    lines = result.stdout.replace("}\n{", "}\0{").split("\0")
+    found = {each["paper"]: [run["protocol"] for run in each["runs"]] for each in map(json.loads, lines)}
+    assert found == {paper: [case.protocol for case in cases] for paper, cases in CASES.items()}
 
 
 @pytest.mark.parametrize("page", ["README.md", "papers/README.md"])
