@@ -12,7 +12,9 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import Report
 from blindbayes.dp.noise.exact_events import budget_floor
+from blindbayes.errors import ConfigError
 from blindbayes_papers.zafarani2020.audit import ENOUGH_DRAWS, PER_PARAMETER, audit_per_parameter
+from blindbayes_papers.zafarani2020.smooth import NO_GAMMA
 
 
 @click.command("audit-smooth")
@@ -21,7 +23,7 @@ from blindbayes_papers.zafarani2020.audit import ENOUGH_DRAWS, PER_PARAMETER, au
 @click.option(
     "--allocation", type=(int, int), metavar="NUMERIC CATEGORICAL", default=(2, 1), help="Weights in the budget [2 1]."
 )
-@click.option("--gamma", type=float, default=2.0, show_default=True, help="Of smooth: the exponent of its noise.")
+@click.option("--gamma", type=float, help="Of smooth: the exponent of its noise [2].")
 @click.option("--codebook", type=click.Path(dir_okay=False), help="Of global: enumerate the sensitivity of this codebook too.")
 @click.option("--draws", type=click.IntRange(min=600), help="Samples per list or table [smooth 6000, global 150000].")
 @JSON
@@ -29,7 +31,7 @@ def command(
     mechanism: Literal["smooth", "global"],
     epsilon: str,
     allocation: tuple[int, int],
-    gamma: float,
+    gamma: float | None,
     codebook: str | None,
     draws: int | None,
     as_json: bool,
@@ -43,10 +45,12 @@ def command(
       blindbayes audit-smooth --mechanism smooth --gamma 4 --allocation 3 1
       blindbayes audit-smooth --mechanism global --codebook codebook.toml
     """
+    if gamma is not None and mechanism == "global":
+        raise ConfigError(NO_GAMMA)
+    gamma = 2.0 if gamma is None else gamma
     claimed, book = budget_floor(epsilon), None if codebook is None else Codebook.from_toml(codebook)
-    report = Report(
-        f"{mechanism} at epsilon {float(claimed):g}, allocation {allocation[0]} to {allocation[1]}, gamma {gamma:g}"
-    )
+    noise = f", gamma {gamma:g}" if mechanism == "smooth" else ""
+    report = Report(f"{mechanism} at epsilon {float(claimed):g}, allocation {allocation[0]} to {allocation[1]}{noise}")
     report.checks += audit_per_parameter(
         mechanism,
         Coins.system(),

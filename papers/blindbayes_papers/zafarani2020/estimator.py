@@ -21,7 +21,7 @@ from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes.inputs import require_alone
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
 from blindbayes_papers.zafarani2020 import heavy_tails
-from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
+from blindbayes_papers.zafarani2020.smooth import NO_GAMMA, ParameterPlan, plan_parameters
 
 
 class SmoothNaiveBayes(PrivateNaiveBayes):
@@ -95,7 +95,7 @@ class SmoothNaiveBayes(PrivateNaiveBayes):
         if self.epsilon is None:
             raise ConfigError("these mechanisms are priced in epsilon: pass one")
         if self.gamma is not None and self.mechanism == "global":
-            raise ConfigError("gamma is the exponent of the noise of smooth; global has none")
+            raise ConfigError(NO_GAMMA)
         weights = (2, 1) if self.allocation is None else tuple(self.allocation)
         if len(weights) != 2 or not all(type(weight) is int and weight >= 1 for weight in weights):
             raise ConfigError("allocation is two whole numbers: the weight of a numeric feature and of a categorical one")

@@ -30,10 +30,16 @@ def admissible(coins: Coins, gamma: Number, scale: Number, size: int) -> Integer
 
     Rounding to the grid and holding the value within limits are functions of the exact noise alone.
     """
-    exponent, exact = positive(gamma, "gamma"), positive(scale, "scale")
-    if exponent < 2 or exponent.numerator > _MAX_POWER or exponent.denominator > _MAX_POWER:
-        raise ConfigError(f"gamma must be at least 2, a fraction of integers up to {_MAX_POWER}")
+    exponent, exact = require_gamma(gamma), positive(scale, "scale")
     return np.array([_one(coins, exponent, exact) for _ in range(size)], dtype=np.int64)
+
+
+def require_gamma(gamma: Number) -> Fraction:
+    """Return gamma exactly; raise unless there is a sampler for it."""
+    exact = positive(gamma, "gamma")
+    if exact < 2 or exact.numerator > _MAX_POWER or exact.denominator > _MAX_POWER:
+        raise ConfigError(f"gamma must be at least 2, a fraction of integers up to {_MAX_POWER}")
+    return exact
 
 
 def _one(coins: Coins, gamma: Fraction, scale: Fraction) -> int:

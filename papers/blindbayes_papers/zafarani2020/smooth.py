@@ -42,7 +42,7 @@ from blindbayes.codebook import Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import ADJACENCY, BlockKind
 from blindbayes.dp.noise import samplers
-from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling, positive
+from blindbayes.dp.noise.exact_events import Number, budget_floor, cost_ceiling
 from blindbayes.dp.noise.mechanisms import PrivacyCost, make
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import MISSING, CodedRows, Layout, count_block
@@ -51,6 +51,7 @@ from blindbayes_papers.zafarani2020 import heavy_tails
 from blindbayes_papers.zafarani2020.query import Query
 
 Codes = npt.NDArray[np.int64]
+NO_GAMMA = "gamma is the exponent of the noise of smooth; global has none"
 GRID = 1 << 40
 """Grid points per half range on which means and variances lie before noise."""
 ROUNDING = 4 / GRID
@@ -127,6 +128,7 @@ class ParameterPlan:
             raise PrivacyError("a codebook inferred from the training data leaks them: declare one (Codebook.from_toml)")
         if min(self.allocation) < 1 or self.rows_per_unit < 1:
             raise ConfigError("allocation and rows_per_unit must be at least one")
+        heavy_tails.require_gamma(self.gamma)  # here, before a ledger pays
 
     @property
     def name(self) -> str:
@@ -298,4 +300,4 @@ def plan_parameters(
     """The plan of a per-parameter release."""
     codebook.require_one_value(f"the mechanism {mechanism}")
     exact = budget_floor(epsilon)
-    return ParameterPlan(codebook, exact, mechanism, allocation, positive(gamma, "gamma"), rows_per_unit)
+    return ParameterPlan(codebook, exact, mechanism, allocation, heavy_tails.require_gamma(gamma), rows_per_unit)

@@ -66,6 +66,17 @@ def test_the_ledger_pays_before_the_noise_and_an_absurd_epsilon_is_refused_first
         SmoothNaiveBayes(BOOK, epsilon=9.0, mechanism=mechanism, ledger=ledger.path).fit(ROWS, LABELS)
 
 
+@pytest.mark.parametrize("gamma", [1.5, 100.0, 2.0000001])
+def test_a_gamma_without_a_sampler_is_refused_before_the_ledger_pays(gamma: float, tmp_path: Path) -> None:
+    """It was refused by the sampler, when the budget was spent; and not at all without a Gaussian feature."""
+    ledger = Ledger.create(tmp_path / "ledger.jsonl", epsilon=10)
+    for book in (BOOK, BOOK.with_features(BOOK.features[:1])):
+        rows = [row[: len(book.features)] for row in ROWS]
+        with pytest.raises(ConfigError, match="gamma must be at least 2"):
+            SmoothNaiveBayes(book, epsilon=1.0, gamma=gamma, ledger=ledger.path).fit(rows, LABELS)
+    assert ledger.balance().spent_epsilon == 0
+
+
 def test_the_statement_of_smooth_does_not_deny_its_floating_point() -> None:
     """Means and their sensitivity are floats; the statement said that there were none."""
     smooth, joint = (kind(BOOK, epsilon=1.0).fit(ROWS, LABELS).statement_ for kind in (SmoothNaiveBayes, PrivateNaiveBayes))

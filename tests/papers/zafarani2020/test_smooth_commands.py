@@ -40,6 +40,12 @@ def test_the_examples_of_the_help_end_with_a_verdict(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["verdict"] == "not refuted"
 
 
+def test_gamma_is_refused_for_global_whose_noise_has_none() -> None:
+    done = blindbayes("audit-smooth", "--mechanism", "global", "--gamma", 3)
+    assert done.returncode == 2
+    assert "gamma is the exponent of the noise of smooth" in done.stderr
+
+
 def test_plan_knows_smooth_and_global(tmp_path: Path) -> None:
     book = Codebook("y", ("a", "b"), (Categorical("v", ("0", "1", "2")), Numeric("u", 0, 9, 0.5)), max_rows=5000)
     book.to_toml(tmp_path / "codebook.toml")
