@@ -16,8 +16,10 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from blindbayes import Categorical, Codebook, ConfigError, NaiveBayes, Numeric, PrivacyError, PrivateNaiveBayes, load
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.naive_bayes.inputs import infer, labels_apart, plain_labels, split_columns
 from blindbayes.testing import Coins
+from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 
 BOOK = Codebook("y", ("0", "1"), (Categorical("k", ("u", "v")), Numeric("x", -9, 9, 0.1)), max_rows=10**6)
 
@@ -70,6 +72,29 @@ def test_copies_keep_every_parameter(tmp_path: Path) -> None:
         assert other.predict_joint_log_proba(frame).tobytes() == model.predict_joint_log_proba(frame).tobytes()
         assert other.statement_ == model.statement_
         assert other.privacy_ == model.privacy_
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"priors": [0.5]},
+        {"priors": [0.5, 0.6]},
+        {"priors": {"0": 1.0}},
+        {"class_weight": "equal"},
+        {"class_weight": {"2": 1.0}},
+        {"class_weight": {"0": 0.0, "1": 0.0}},
+        {"alpha": 0},
+        {"alpha": float("nan")},
+    ],
+    ids=str,
+)
+def test_settings_that_no_model_can_have_are_refused_before_the_ledger_pays(settings: dict[str, Any], tmp_path: Path) -> None:
+    """They were refused when the model was put together: the budget was spent and nothing came of it."""
+    ledger = Ledger.create(tmp_path / "ledger.jsonl", epsilon=10)
+    for kind in (PrivateNaiveBayes, SmoothNaiveBayes):
+        with pytest.raises(ConfigError):
+            kind(BOOK, epsilon=1.0, ledger=ledger.path, **settings).fit(*table(20))
+    assert ledger.balance().spent_epsilon == 0
 
 
 def test_neither_estimator_has_parameters_of_the_other() -> None:

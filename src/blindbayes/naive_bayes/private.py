@@ -35,6 +35,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes.base import BaseNaiveBayes
 from blindbayes.naive_bayes.explain import Explanation
 from blindbayes.naive_bayes.inputs import (
+    by_label,
     caller,
     first_name,
     is_loose,
@@ -47,7 +48,7 @@ from blindbayes.naive_bayes.inputs import (
 from blindbayes.naive_bayes.model_file import ModelRecord
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.statistics.intervals import NoiseInterval
-from blindbayes.statistics.parameters import FloatArray, Parameters
+from blindbayes.statistics.parameters import FloatArray, Parameters, require_alpha
 
 _EXACT_SCORE = (
     "an exact score is a function of private rows: under a ledger set score_epsilon, leave scoring and sample_weight out, or "
@@ -257,12 +258,21 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         return ContributionBound(self._unit_rows, Coins.system().bytes(32))
 
     def _charge(self, release: Priced, codebook: Codebook) -> str | None:
-        """Charge the ledger, if there is one, and return its balance as text."""
+        """Charge the ledger, if there is one, and return its balance as text; refuse first what would fail after it."""
+        self._require_settings(codebook)
         if self.ledger is None:
             return None
         ledger = Ledger(self.ledger)
         ledger.charge(release, purpose="PrivateNaiveBayes.fit", codebook=codebook.sha256)
         return str(ledger.balance())
+
+    def _require_settings(self, codebook: Codebook) -> None:
+        """Refuse an alpha, priors or class weights that no model of this codebook can have."""
+        require_alpha(self.alpha)
+        classes = len(codebook.classes)
+        Parameters(codebook, np.full(classes, -math.log(classes)), {}).weighed(
+            by_label(self.priors), by_label(self.class_weight)
+        )
 
     # -- what differs after the fit ------------------------------------------------------------------------------------
 

@@ -181,6 +181,12 @@ def _density(term: Gaussian, feature: Numeric, codes: npt.NDArray[np.int64]) -> 
     return scores
 
 
+def require_alpha(alpha: object) -> None:
+    """Raise unless it can be a smoothing count."""
+    if not (isinstance(alpha, Real) and math.isfinite(alpha) and float(alpha) > 0):
+        raise ConfigError("alpha must be a positive number")
+
+
 def estimate(
     statistics: Statistics, *, alpha: float = 1.0, var_smoothing: float = 1e-9, divisor: Literal["n", "n-1"] = "n"
 ) -> Parameters:
@@ -188,8 +194,7 @@ def estimate(
 
     `divisor` "n-1" takes the unbiased variance (of a single value: 0), as some papers print it.
     """
-    if not (isinstance(alpha, Real) and math.isfinite(alpha) and alpha > 0):
-        raise ConfigError("alpha must be a positive number")
+    require_alpha(alpha)
     if not (isinstance(var_smoothing, Real) and math.isfinite(var_smoothing) and var_smoothing >= 0):
         raise ConfigError("var_smoothing must be a number that is not negative")
     codebook = statistics.codebook

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +13,14 @@ from blindbayes.dp.release import postprocess
 from blindbayes.dp.release.cells import FINE
 from blindbayes.dp.release.constants import FIT_SIGNAL, MAX_GRID_POINTS
 from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics
-from blindbayes.errors import ConfigError
-from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, WordTable, words_term
+from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, WordTable, require_alpha, words_term
 
 Floats = npt.NDArray[np.float64]
 
 
 def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
     """Return the model of a release. `alpha` / 2 is the smallest count that a cell is given."""
-    if not (isinstance(alpha, Real) and math.isfinite(alpha) and alpha > 0):
-        raise ConfigError("alpha must be a positive number")
+    require_alpha(alpha)
     plan, sizes = noisy.plan, noisy.sizes
     classes = len(plan.codebook.classes)
     terms: dict[str, Term] = {}
