@@ -81,7 +81,7 @@ _MAX_RUNS = 1000  # runs that one form can approve
 def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]:
     """Return what runs of a study would cost this site's ledger at most, and what would be left."""
     opens = study.task.disclosure
-    facts: dict[str, Any] = {"runs": runs, "epsilon": opens.epsilon, "delta": opens.delta}
+    facts: dict[str, Any] = {"runs": runs, "epsilon": opens.epsilon, "delta": opens.delta, "covered": None, "warnings": []}
     try:
         before = home.ledger.balance()
         after = home.ledger.after(opens.epsilon, opens.delta, runs)
