@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from blindbayes.cli.commands.codebook import command
 from blindbayes.codebook import Categorical, Codebook, Feature, IdPart, IdRecipe, Numeric, Origin, Text
-from blindbayes.codebook.importers import EXPORTS, Choose, Imported, OpenQuestions, import_codebook
+from blindbayes.codebook.importers import EXPORTS, Choose, Imported, OpenQuestions, import_codebook, questions
+from blindbayes.codebook.importers import sdmx as sdmx_lists
 from blindbayes.errors import ConfigError
 
 FOLDER = Path(__file__).parent / "dictionaries"
@@ -903,3 +904,32 @@ def test_long_lists_take_linear_time(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="more than 1,000 missing values"):  # a table's list holds for every column
         Codebook.from_csvw(tmp_path / "longer.json", "y")
     assert again(book, "csvw", tmp_path).sha256 == book.sha256
+
+
+def test_references_to_many_code_lists_are_resolved_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted, not timed: how often a list is compared with a reference."""
+    compared = []
+    monkeypatch.setattr(sdmx_lists, "_parts_of", lambda ref, inner=sdmx_lists._parts_of: compared.append(ref) or inner(ref))
+    many, lists, parts = 500, "", ""
+    for at in range(many):
+        agency, id_, version = ("A", f"L{at}", "1.0") if at % 2 else ("A", "L", f"{at}.0")  # of one id, and of several
+        lists += f'<Codelist id="{id_}" agencyID="{agency}" version="{version}"><Code id="1"/><Code id="2"/></Codelist>'
+        parts += dimension(f"d{at}", f"<Enumeration>urn=x={agency}:{id_}({version})</Enumeration>")
+    book = import_codebook("sdmx", sdmx(lists, parts).encode(), {"target": "d0"}).codebook
+    assert (len(book.features), len(compared) < 10 * many) == (many - 1, True)
+
+
+@pytest.mark.parametrize("kind", ["<valrng><range min='0' max='1'/></valrng>", "<varFormat type='numeric'/>"])
+def test_a_dictionary_of_too_many_features_is_refused_before_any_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "_feature", None)
+    monkeypatch.setattr(questions, "_open", None)
+    variables = "".join(f"<var name='v{at}'>{kind}</var>" for at in range(10_002))
+    with pytest.raises(ConfigError, match="more than 10,000 features"):
+        import_codebook("ddi", f"<codeBook><dataDscr>{variables}</dataDscr></codeBook>".encode(), {"target": "v0"})
+
+
+def test_checkbox_columns_are_named_as_redcap_names_them() -> None:
+    """Minus and full stop become an underscore, capitals small letters, and everything else is dropped."""
+    row = 'race,f,,checkbox,Race,"1, a | -1, b | A.b, c | C d/e, d",,,,,,,,,,,,\ny,f,,yesno,Y,,,,,,,,,,,,,\n'
+    book = import_codebook("redcap", (HEAD + row).encode(), {"target": "y"}).codebook
+    assert [feature.name for feature in book.features] == ["race___1", "race____1", "race___a_b", "race___cde"]

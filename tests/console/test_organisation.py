@@ -402,6 +402,8 @@ def test_a_parameter_that_is_given_twice_and_an_error_sign_nobody_in(desk: Desk)
         ({"authorization_endpoint": "javascript:alert(1)"}, "discovery"),
         ({"jwks_uri": "file:///etc/passwd"}, "discovery"),
         ({"authorization_endpoint": "https://a.example/\r\nSet-Cookie: x=y"}, "discovery"),
+        ({"token_endpoint": "https://id..example/token"}, "discovery"),
+        ({"jwks_uri": f"https://{'a' * 64}.example/jwks"}, "discovery"),
         ({"code_challenge_methods_supported": ["plain"]}, "discovery"),
     ],
 )
@@ -583,8 +585,11 @@ def test_two_subjects_approve_and_the_log_names_both(desk: Desk, study: StudyFil
     entry = desk.events("approval asked")[-1]
     assert (entry["subject"], entry["issuer"]) == ("5f1c-ada", desk.provider.issuer)
     assert not is_approved(desk, study)
-    assert approve(desk, desk.sign_in("77aa-grace"), study).status == 303
+    grace = desk.sign_in("77aa-grace")
+    assert approve(desk, grace, study).status == 303
     assert is_approved(desk, study)
+    page = desk.get(f"/studies/{study.sha256}", grace)  # of a site without a ledger
+    assert (page.status, "Start a run" in page.text) == (200, True)
     entry = desk.events("approved")[-1]
     assert (entry["subjects"], entry["issuer"]) == (["5f1c-ada", "77aa-grace"], desk.provider.issuer)
     desk.act(desk.sign_in(), f"/studies/{study.sha256}/revoke", why="second thoughts")

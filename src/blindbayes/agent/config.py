@@ -215,6 +215,7 @@ def require_endpoint(url: str, what: str) -> str:
     try:
         parts = urlsplit(url)
         host = "" if parts.port == 0 else parts.hostname or ""
+        host.encode("idna")  # as the resolver does: an empty label, or one of more than 63 characters
     except ValueError:
         raise ConfigError(f"{what} is not an address") from None
     plain = parts.scheme == "http" and host in _LOOPBACK

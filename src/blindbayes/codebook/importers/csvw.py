@@ -41,7 +41,7 @@ _DATES = ("date", "dateTime", "datetime", "dateTimeStamp", "time", "duration", "
 _INHERITED = ("datatype", "null", "required", "separator", "default")
 _KEYS = ("keyValues", "publicKeys", "publicKeyValues")  # of CSVW-SAFE, the present term first
 _LITERAL = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*")
-_VARIABLE = re.compile(r"\{[#/.?&+;]?([^{}*:,]{1,256})[^{}]{0,256}\}")  # of a URI template
+_VARIABLE = re.compile(r"\{[#/.?&+;]?([^{}*:,]{1,256}+)[^{}]{0,256}+\}")  # of a URI template
 _LOW = {"minimum": 0, "minInclusive": 0, "minExclusive": 1}
 _HIGH = {"maximum": 0, "maxInclusive": 0, "maxExclusive": -1}
 

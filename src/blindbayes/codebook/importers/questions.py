@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from blindbayes.codebook.codebook import Codebook, Origin
+from blindbayes.codebook.codebook import MAX_FEATURES, Codebook, Origin
 from blindbayes.codebook.features import Feature, Numeric
 from blindbayes.codebook.importers.neutral import Column, Dictionary, cleaned
 from blindbayes.errors import ConfigError
@@ -138,6 +138,8 @@ def imported(dictionary: Dictionary, answers: Answers, origin: Origin | None) ->
     target = answers.get("target") or dictionary.book.get("target")
     _require_known(dictionary, answers, columns, target)
     chosen = {name: _answered(column, answers, is_target=name == target) for name, column in columns.items()}
+    if sum(column.kind != "excluded" and column.name != target for column in chosen.values()) > MAX_FEATURES:
+        raise ConfigError(f"{dictionary.what} describes more than {MAX_FEATURES:,} features; choose those that matter")
     shared = _shared_markers(dictionary, chosen, answers)
     asked, left_out, features = [], {}, []
     classes: tuple[str, ...] = ()

@@ -129,7 +129,7 @@ def _choices(text: str, file: File, where: str) -> Iterator[tuple[str, str]]:
 def _checkbox(row: Mapping[str, str], file: File, where: str) -> list[Column]:
     columns = []
     for code, label in _choices(row.get("choices", ""), file, where):
-        name = f"{row['name']}___{re.sub(r'[^a-z0-9_]', '_', code.lower())}"
+        name = f"{row['name']}___{re.sub(r'[^a-z0-9_]', '', re.sub(r'[-.]', '_', code.lower()))}"  # as REDCap makes it
         shared = {
             **_shared(row, where),
             "description": f"{row.get('label', '')}: {label}",

@@ -8,9 +8,10 @@ representation or id, its concept says. Without one a person says which column h
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, TypeVar
 
 from blindbayes.codebook.importers.neutral import (
@@ -55,44 +56,50 @@ class _List:
     is_whole: bool = True
 
 
+class _Lists:
+    """Code lists by name, and by every reference that names one of them."""
+
+    def __init__(self, by_name: Mapping[str, _List]) -> None:
+        self.by_name = by_name
+        self._known: dict[tuple[str, str | None, str | None], list[_List]] = defaultdict(list)
+        for each in by_name.values():
+            known = _parts_of(each.ref)
+            for agency, version in product({known["agency"], None}, {known["version"], None}):
+                self._known[known["id"], agency, version].append(each)
+
+    def resolved(self, ref: str) -> _List | None:
+        """Return the only list that matches a reference. A missing version or an SDMX 3.0 wildcard matches any version."""
+        wanted = _parts_of(ref)
+        agency, version = wanted["agency"], "" if re.search(r"[*+]", wanted["version"]) else wanted["version"]
+        places = product((agency, "") if agency else (None,), (version, "") if version else (None,))
+        hits = [each for place in places for each in self._known.get((wanted["id"], *place), ())]
+        return hits[0] if len(hits) == 1 else None
+
+
 def read(file: File) -> Dictionary:
     is_json = file.raw.lstrip()[:1] == b"{"
-    lists, components = _json(file) if is_json else _xml(file)
+    named, components = _json(file) if is_json else _xml(file)
+    lists = _Lists(named)
     if file.lists:
         columns = [_listed(name, id_, lists, file) for name, id_ in file.lists.items()]
     elif components:
         columns = [_column(each, lists, file) for each in components]
-    elif lists:
-        raise Choose("column NAME=LIST", f"{file.what} has code lists and no data structure; which column holds which?", lists)
+    elif named:
+        raise Choose("column NAME=LIST", f"{file.what} has code lists and no data structure; which column holds which?", named)
     else:
         raise file.problem("line 1", "no code list and no data structure is in the message")
     return Dictionary(file.what, SPECIFICATION, distinct(columns, file))
 
 
-def _listed(name: str, id_: str, lists: Mapping[str, _List], file: File, *, optional: bool = True) -> Column:
-    known = _resolved(lists, id_)
+def _listed(name: str, id_: str, lists: _Lists, file: File, *, optional: bool = True) -> Column:
+    known = lists.resolved(id_)
     if known is None:
-        raise Choose("column NAME=LIST", f"{file.what} has no code list {shown(id_)!r}, or several", lists)
+        raise Choose("column NAME=LIST", f"{file.what} has no code list {shown(id_)!r}, or several", lists.by_name)
     if not known.is_whole:
         raise file.problem(known.where, "is partial or extends another list: import the message with all of its codes")
     if not known.codes:
         raise file.problem(known.where, "the code list has no code")
     return Column(name, **categories(known.codes), optional=optional, where=known.where)
-
-
-def _resolved(lists: Mapping[str, _List], ref: str) -> _List | None:
-    """Return the only list that matches a reference. A missing version or an SDMX 3.0 wildcard matches any version."""
-    wanted = _parts_of(ref)
-    if re.search(r"[*+]", wanted["version"]):
-        wanted["version"] = ""
-    hits = [each for each in lists.values() if _is_meant(_parts_of(each.ref), wanted)]
-    return hits[0] if len(hits) == 1 else None
-
-
-def _is_meant(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return known["id"] == wanted["id"] and all(
-        "" in (known[name], wanted[name]) or known[name] == wanted[name] for name in known
-    )
 
 
 def _parts_of(ref: str) -> dict[str, str]:
@@ -107,11 +114,11 @@ def _by_name(artefacts: Iterable[tuple[str, _Artefact]]) -> dict[str, _Artefact]
     return {ref if times[_parts_of(ref)["id"]] > 1 else _parts_of(ref)["id"]: each for ref, each in listed.items()}
 
 
-def _column(each: _Component, lists: Mapping[str, _List], file: File) -> Column:
+def _column(each: _Component, lists: _Lists, file: File) -> Column:
     if each.is_time:
         return excluded(each.name, "dates: a map derives features from them ([rows.map])", where=each.where)
     if each.list:
-        known = _resolved(lists, each.list)
+        known = lists.resolved(each.list)
         if known is None or not known.is_whole or not known.codes:
             why = "is not in the message" if known is None else "is partial, empty or extends another one"
             return excluded(each.name, f"its code list {each.list} {why}: fetch it with references=all", where=each.where)
