@@ -12,6 +12,7 @@ from audits.releases import (
     HARD_BOOK,
     SHORT_BOOK,
     TEXT_BOOK,
+    PlannedTables,
     audit_calibration,
     audit_choices,
     audit_plan_loss,
@@ -21,7 +22,7 @@ from audits.releases import (
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
-from blindbayes.dp.audit.empirical import PlannedTables, Report, audit_sensitivity
+from blindbayes.dp.audit.empirical import Report
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.noise.knorm_histograms import Centred
 from blindbayes.dp.noise.mechanisms import MECHANISMS, make
@@ -30,6 +31,7 @@ from blindbayes.dp.release.planner import JOINT_MECHANISMS, plan_release
 from blindbayes.dp.release.release_plan import CENTRED, WITH_DELTA
 from blindbayes_papers.mechanism_audit import DRAWS as MECHANISM_DRAWS
 from blindbayes_papers.mechanism_audit import audit_mechanism
+from blindbayes_papers.sensitivity_audit import audit_sensitivity
 
 HARD_SHAPES: dict[str, Sensitivity] = {
     "one count": Sensitivity((SensitivityBlock("n", 1),)),

@@ -8,7 +8,7 @@ that the plan's own norm suggests: if the noise is smaller or of another shape t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -18,22 +18,26 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.audit.empirical import Check, Claim, Record, records, statistics_of
+from blindbayes.dp.accounting.sensitivity import IntVector, Sensitivity
+from blindbayes.dp.audit.empirical import Check, Claim
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.noise.centred_gaussian import CentredGaussian
 from blindbayes.dp.noise.exact_events import Number, below, budget_floor
 from blindbayes.dp.noise.gaussian import length_delta, length_for
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise
+from blindbayes.dp.noise.mechanisms import Mechanism
 from blindbayes.dp.release.calibration import AnswerTable, CalibrationTable
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms
 from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.dp.release.release_plan import WITH_DELTA, ReleasePlan
 from blindbayes.dp.release.selection import ModelSelection, permute_and_flip
 from blindbayes.dp.release.stumps import all_sides, splits
+from blindbayes.errors import ConfigError
 from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.layout import Layout
 from blindbayes.statistics.parameters import estimate
 from blindbayes_papers.mechanism_audit import LESS_NOISE, control_check, loss_check
+from blindbayes_papers.sensitivity_audit import Record, records, statistics_of
 
 Floats = npt.NDArray[np.float64]
 Tables = Sequence[npt.NDArray[Any]]
@@ -57,6 +61,27 @@ TEXT_BOOK = Codebook(
 """Documents, of which one record moves several cells: by their bound together, or one by one up to so many."""
 SHORT_BOOK = Codebook("y", ("a",), (Text("t", ("p", "q"), model="bernoulli", max_words=2),), max_rows=1000)
 """Text for which the loss of a single record shows: it moves both cells."""
+
+
+@dataclass(frozen=True)
+class PlannedTables:
+    """The exact integers of a plan, before its independent noise is added."""
+
+    plan: ReleasePlan
+
+    @property
+    def codebook(self) -> Codebook:
+        return self.plan.codebook
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        if not isinstance(self.plan.noise, Mechanism):
+            raise ConfigError(f"{self.plan.mechanism} has a norm of its own: audit a plan with discrete_laplace")
+        return self.plan.noise.sensitivity
+
+    def apply(self, vector: IntVector) -> IntVector:
+        tables = self.plan.tables(Statistics(Layout(self.codebook), np.asarray(vector)))
+        return np.concatenate([table.ravel() for table in tables])
 
 
 def exact_tables(plan: ReleasePlan, table: Sequence[Record]) -> Tables:

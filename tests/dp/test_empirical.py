@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -19,20 +21,12 @@ from click.testing import CliRunner
 
 from audits import fits
 from audits.everything import audit
-from audits.releases import HARD_BOOK, audit_plan_loss, audit_plan_sensitivity
+from audits.releases import HARD_BOOK, PlannedTables, audit_plan_loss, audit_plan_sensitivity
 from blindbayes.cli.commands.audit import command
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
-from blindbayes.dp.audit.empirical import (
-    Check,
-    Claim,
-    PlannedTables,
-    Report,
-    audit_estimator,
-    audit_sensitivity,
-    worst_pairs,
-)
+from blindbayes.dp.audit.empirical import Check, Claim, Report, audit_estimator, worst_pairs
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower, low_bits
 from blindbayes.dp.noise import knorm_histograms as classwise
 from blindbayes.dp.noise import samplers
@@ -42,6 +36,7 @@ from blindbayes.dp.release.planner import plan_release
 from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes_papers.mechanism_audit import audit_mechanism, control_check, loss_check
+from blindbayes_papers.sensitivity_audit import audit_sensitivity
 
 DRAWS = 40_000
 ONE = Sensitivity((SensitivityBlock("n", 1),))
@@ -424,25 +419,30 @@ def test_an_audit_looks_again_before_it_refutes_or_calls_itself_blind() -> None:
     assert not control_check("a", claim, look(low, low)).passed
 
 
-def test_command_enumerates_the_sensitivity_of_a_codebook(tmp_path: Path) -> None:
-    FAR.to_toml(tmp_path / "codebook.toml")
-    result = CliRunner().invoke(command, ["--codebook", str(tmp_path / "codebook.toml"), "--json"], catch_exceptions=False)
-    found = json.loads(result.output)
-    assert found["verdict"] == "not refuted"
-    assert {check["part"] for check in found["checks"]} == {"sensitivity"}
-
-
 def flawed(epsilon: float) -> NoisyCounts:
     return NoisyCounts(epsilon, "publishes n")
 
 
-def test_command_convicts_an_estimator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    import types
-
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module with a sound estimator and a flawed one."""
     module = types.ModuleType("peer")
-    module.make = flawed  # type: ignore[attr-defined]
+    module.make, module.sound = flawed, NoisyCounts  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "peer", module)
+
+
+@pytest.mark.usefixtures("peer")
+def test_command_passes_a_sound_estimator(tmp_path: Path) -> None:
+    FAR.to_toml(tmp_path / "codebook.toml")
+    arguments = ["--estimator", "peer:sound", "--codebook", str(tmp_path / "codebook.toml"), "--delta", "0", "--draws", "300"]
+    result = CliRunner().invoke(command, [*arguments, "--json"], catch_exceptions=False)
+    found = json.loads(result.output)
+    assert found["verdict"] == "not refuted"
+    assert {check["part"] for check in found["checks"]} == {"loss"}
+
+
+@pytest.mark.usefixtures("peer")
+def test_command_convicts_an_estimator(tmp_path: Path) -> None:
     FAR.to_toml(tmp_path / "codebook.toml")
     arguments = ["--estimator", "peer:make", "--codebook", str(tmp_path / "codebook.toml"), "--delta", "0", "--draws", "300"]
     result = CliRunner().invoke(command, arguments)

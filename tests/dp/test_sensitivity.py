@@ -6,11 +6,12 @@ from fractions import Fraction
 
 import pytest
 
+from audits.releases import PlannedTables
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
-from blindbayes.dp.audit.empirical import PlannedTables, audit_sensitivity
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import ConfigError
+from blindbayes_papers.sensitivity_audit import audit_sensitivity
 
 CODEBOOKS = {
     "histograms": Codebook("y", ("a", "b"), (Categorical("u", ("0", "1")), Categorical("v", ("0", "1", "2"))), max_rows=100),

@@ -10,18 +10,19 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from audits.releases import SHORT_BOOK, TEXT_BOOK, audit_plan_loss, audit_plan_sensitivity
+from audits.releases import SHORT_BOOK, TEXT_BOOK, PlannedTables, audit_plan_loss, audit_plan_sensitivity
 from blindbayes import Codebook, ConfigError, Limits, NaiveBayes, Privacy, PrivacyError, PrivateNaiveBayes, RowStudy, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.table import count_table
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
-from blindbayes.dp.audit.empirical import Check, PlannedTables, audit_sensitivity
+from blindbayes.dp.audit.empirical import Check
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.distributed.plausibility import require_possible
 from blindbayes.dp.noise import mechanisms
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import DataError
 from blindbayes.statistics import Bags
+from blindbayes_papers.sensitivity_audit import audit_sensitivity
 from support.mechanisms import fit_by
 
 WORDS = ("free", "offer", "win", "meeting", "minutes", "agenda")

@@ -18,12 +18,13 @@ import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.audit.empirical import Check, Claim, audit_sensitivity
+from blindbayes.dp.audit.empirical import Check, Claim
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.noise.mechanisms import make
 from blindbayes.errors import LocalProtocolError
 from blindbayes_papers.mechanism_audit import DRAWS as GLOBAL_DRAWS
 from blindbayes_papers.mechanism_audit import audit_mechanism, control_check, loss_check
+from blindbayes_papers.sensitivity_audit import audit_sensitivity
 from blindbayes_papers.zafarani2020.smooth import ParameterPlan, plan_parameters
 
 PER_PARAMETER: tuple[Literal["smooth", "global"], ...] = ("smooth", "global")

@@ -15,9 +15,8 @@ from blindbayes.cli import print_json
 from blindbayes.cli.options import JSON
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import Codebook
-from blindbayes.dp.audit.empirical import PlannedTables, Report, audit_estimator, audit_sensitivity, worst_pairs
+from blindbayes.dp.audit.empirical import Report, audit_estimator, worst_pairs
 from blindbayes.dp.noise.exact_events import budget_floor
-from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import ConfigError, PrivacyError
 
 
@@ -25,7 +24,7 @@ from blindbayes.errors import ConfigError, PrivacyError
 @click.option("--epsilon", default="1", show_default=True, help="Claimed epsilon.")
 @click.option("--delta", default=1e-6, show_default=True, help="Claimed delta.")
 @click.option("--codebook", required=True, type=click.Path(dir_okay=False), help="Codebook whose worst-case tables are tried.")
-@click.option("--estimator", metavar="MODULE:FACTORY", help="Audit the estimator that FACTORY(epsilon) returns.")
+@click.option("--estimator", required=True, metavar="MODULE:FACTORY", help="Audit the estimator that FACTORY(epsilon) returns.")
 @click.option(
     "--adjacency",
     type=click.Choice(["add or remove", "substitute"]),
@@ -39,36 +38,29 @@ def command(
     epsilon: str,
     delta: float,
     codebook: str,
-    estimator: str | None,
+    estimator: str,
     adjacency: Any,
     draws: int,
     as_json: bool,
 ) -> None:
     """Try to refute the privacy claim of an estimator on worst-case neighbouring tables of a codebook.
 
-    Without --estimator, the sensitivity of what a private model of the codebook releases is enumerated. The exit code is 4
-    if the claim is refuted. (`make audit` in the repository audits our own mechanisms.)
+    The exit code is 4 if the claim is refuted. (`make audit` in the repository audits our own mechanisms.)
 
-    Examples:
-      blindbayes audit --codebook codebook.toml
+    Example:
       blindbayes audit --estimator mypackage.models:make --codebook codebook.toml --epsilon 1 --delta 0
     """
     claimed, book = budget_floor(epsilon), Codebook.from_toml(codebook)
-    if estimator is None:
-        report = Report(f"the sensitivity of {codebook}")
-        plan = plan_release(book, epsilon=claimed, mechanism="discrete_laplace")
-        report.checks += audit_sensitivity(PlannedTables(plan))
-    else:
-        factory = _factory(estimator)
-        report = Report(f"{estimator} at epsilon {float(claimed):g}, {adjacency}")
-        report.checks += audit_estimator(
-            lambda: factory(float(claimed)),
-            worst_pairs(book),
-            epsilon=float(claimed),
-            delta=delta,
-            adjacency=adjacency,
-            draws=draws,
-        )
+    factory = _factory(estimator)
+    report = Report(f"{estimator} at epsilon {float(claimed):g}, {adjacency}")
+    report.checks += audit_estimator(
+        lambda: factory(float(claimed)),
+        worst_pairs(book),
+        epsilon=float(claimed),
+        delta=delta,
+        adjacency=adjacency,
+        draws=draws,
+    )
     show_report(report, as_json)
 
 
