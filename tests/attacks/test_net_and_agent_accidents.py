@@ -280,7 +280,7 @@ def test_another_card_under_the_same_name_is_another_site(tmp_path: Path) -> Non
     home = Loopback(tmp_path, {"north": None}).sites["north"].home
     shown = {"site": "south", "head": "", "heads": "{}", "exchange": "", "proof": "", "role": "south", "run": "ab" * 16}
     for words, kept in (("one", 1), ("one", 2), ("two", 1)):
-        home.audit.append("pinned", site="south", fingerprint=words)
+        home.audit.append("pinned", site="south", identity=words)
         home.audit.append("witnessed", **shown)
         assert len(home.history.witnessed("south")) == kept
 

@@ -308,7 +308,7 @@ class Agent:
         joined = self.home.history.run(run_id) or {}
         if joined.get("kind") != "prediction" or self.home.history.has_computed(run_id) or self.home.runs.has_begun(run_id):
             self.home.runs.end(run_id, {"state": state, "message": why, "exit_code": exit_code})
-        self.home.audit.append("burned" if state == "burned" else "ended", run=run_id, state=state, why=why)
+        self.home.audit.append("ended", run=run_id, state=state, why=why)
         log_event("run_burned", level=logging.WARNING, run=run_id)
         self.home.runs.erase_journals(run_id)
 

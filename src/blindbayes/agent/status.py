@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import calendar
+import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
+from blindbayes.errors import BlindbayesError
 from blindbayes.net.versions import VERSIONS
 
 if TYPE_CHECKING:
     from blindbayes.agent.agent import Agent
-import calendar
-import shutil
-import time
-
-from blindbayes.errors import BlindbayesError
 
 
 def numbers(agent: Agent) -> dict[str, float]:

@@ -65,7 +65,6 @@ EVENTS = {
     "vector left": "this site sent its masked statistics",
     "opened": "a result was opened",
     "ended": "a run ended",
-    "burned": "a run was ended for good",
     "stopped": "a person stopped a run",
     "settled": "a person recorded what a run opened",
     "forgot": "a person accepted another site's older log",

@@ -204,7 +204,7 @@ def _past_run(agent: Agent, joined: dict[str, Any]) -> dict[str, Any]:
     live = agent.runs.get(run)
     state = live.state if live is not None and not live.done.is_set() else "unknown"
     if end is not None:
-        state = end.get("state", "burned")
+        state = end["state"]
     return {
         "run": run,
         "study": joined["study"],

@@ -12,7 +12,7 @@ from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.disclosure.one_set import Binding, ExactSum
 from blindbayes.errors import PrivacyError
 
-_COMPUTES, _ENDS = ("computing", "classifying"), ("ended", "burned")
+_COMPUTES = ("computing", "classifying")
 _NAMES_SITES = ("settled", "survivors confirmed", "opened")  # events that name the sites in a sum, the surest first
 _NEWEST = 64  # heads of one site that are compared: more than runs and roles can be under way at once
 _NAME = 32  # digits of a run's own name
@@ -73,7 +73,7 @@ class History:
 
     def end_of(self, run_id: str) -> dict[str, Any] | None:
         """Return the entry that ends a run."""
-        return next((entry for entry in self.entries_of(run_id) if entry["event"] in _ENDS), None)
+        return next((entry for entry in self.entries_of(run_id) if entry["event"] == "ended"), None)
 
     def unended(self, *, at: int | None = None) -> list[str]:
         """Return the runs that this site joined and that have no end in the log (before its entry `at`)."""
@@ -136,7 +136,7 @@ class History:
 
     def _same_site(self) -> dict[str, str]:
         """Map identities to sites: a card pinned in place of another, and one that `site init --succeeds` made, are one."""
-        pinned = {entry["identity"]: entry["site"] for entry in self.audit.where("event", "pinned") if "identity" in entry}
+        pinned = {entry["identity"]: entry["site"] for entry in self.audit.where("event", "pinned")}
         own = {entry.get(name) for entry in self.audit.where("event", "site made") for name in ("identity", "succeeds")}
         return {**pinned, **{identity: "this site" for identity in own if identity is not None}}
 
@@ -146,18 +146,18 @@ class History:
         for event in _NAMES_SITES:
             if event in events:
                 return frozenset(events[event]["included"])
-        first, ended = events["computing"], events.get("ended") or events.get("burned")
+        first, ended = events["computing"], events.get("ended")
         if ended is not None and "vector left" not in events:
             return frozenset()
         needs_all = first["quorum"] == len(first["contributors"])
-        return frozenset(first["contributors"]) if needs_all and ended and ended.get("state") == "done" else None
+        return frozenset(first["contributors"]) if needs_all and ended and ended["state"] == "done" else None
 
     def unsettled(self) -> list[tuple[dict[str, Any], ExactSum]]:
         """Return ended runs that may have opened one of several sets, or nothing: how they began, and what they count as."""
         runs = []
         for each in self.exact_sums():
             events, end = {entry["event"]: entry for entry in self.entries_of(each.run)}, self.end_of(each.run)
-            is_known = end is None or (end.get("state") == "done" and each.quorum_size is None)
+            is_known = end is None or (end["state"] == "done" and each.quorum_size is None)
             if not is_known and events.keys().isdisjoint(_NAMES_SITES):
                 runs.append((events["computing"], each))
         return runs
@@ -216,8 +216,9 @@ class History:
         for index, entry in enumerate(entries):
             if entry["event"] in ("forgot", "pinned"):
                 is_pin = entry["event"] == "pinned"
-                key = "identity" if card is not None and "identity" in card and "identity" in entry else "fingerprint"
-                is_other = is_pin and card is not None and entry[key] != card[key]  # a new certificate is no new site
+                is_other = (
+                    is_pin and card is not None and entry["identity"] != card["identity"]
+                )  # a new certificate is no new site
                 card = entry if is_pin else card
                 start = index + 1 if is_other or entry["event"] == "forgot" else start
         shown = [entry for entry in entries[start:] if entry["event"] == "witnessed"]
@@ -229,14 +230,14 @@ def _summary(entries: list[dict[str, Any]]) -> dict[str, Any]:
     events = {entry["event"]: entry for entry in entries}
     first = next(entry for entry in entries if entry["event"] == "joined")
     computing = next((events[name] for name in _COMPUTES if name in events), None)
-    end = events.get("ended") or events.get("burned")
+    end = events.get("ended")
     facts = {name: first.get(name) for name in ("run", "study", "roster", "title", "kind", "proposed_by")}
     return {
         **facts,
         "joined": first["time"],
         "computing": None if computing is None else computing["time"],
         "ended": None if end is None else end["time"],
-        "state": "open" if end is None else end.get("state", end["event"]),
+        "state": "open" if end is None else end["state"],
         "why": None if end is None else end.get("why"),
         "stopped_by": events["stopped"]["who"] if "stopped" in events else None,
         "resumed": sum(entry["event"] == "joined" for entry in entries) - 1,
@@ -261,8 +262,8 @@ def _exact_sum(events: dict[str, dict[str, Any]]) -> ExactSum | None:
         if event in events:
             included = frozenset(events[event]["included"])
             return ExactSum(*facts, included, **more) if included else None
-    end = events.get("ended") or events.get("burned")
-    has_failed = end is not None and end.get("state") != "done"
+    end = events.get("ended")
+    has_failed = end is not None and end["state"] != "done"
     if has_failed and ("vector left" not in events or first.get("waits_for_all")):
         return None
     contributors, quorum_size = frozenset(first["contributors"]), first["quorum"]
