@@ -20,7 +20,7 @@ from blindbayes.dp.noise import pld as losses
 from blindbayes.dp.release.cells import likely_shape
 from blindbayes.dp.release.constants import MAX_CELLS
 from blindbayes.errors import ConfigError, PrivacyError
-from support.oracles import renyi_delta
+from support.oracles import remaining_epsilon, renyi_delta
 
 ALPHA = 1e-6
 """Chance of a false alarm of each goodness-of-fit test below."""
@@ -161,11 +161,11 @@ def test_colluders_who_withhold_or_reveal_their_noise_leave_what_the_honest_adde
     revealed = np.sum(shares, axis=0) - np.sum(shares[5:], axis=0)
     assert np.array_equal(withheld, revealed)
     assert p_value(withheld, noise.table(5)) > ALPHA
-    assert noise.remaining(5, delta=1e-4) <= 1.0 + 2e-3
+    assert remaining_epsilon(noise, 5, delta=1e-4) <= 1.0 + 2e-3
     # One colluder more than gamma allows: the promise no longer holds.
-    assert noise.remaining(4, delta=1e-4) > 1.0
-    assert noise.remaining(1, delta=1e-4) > noise.remaining(5, delta=1e-4)
-    assert noise.remaining(0) == math.inf
+    assert remaining_epsilon(noise, 4, delta=1e-4) > 1.0
+    assert remaining_epsilon(noise, 1, delta=1e-4) > remaining_epsilon(noise, 5, delta=1e-4)
+    assert remaining_epsilon(noise, 0) == math.inf
 
 
 def test_an_attacker_distinguishes_no_better_than_epsilon_allows() -> None:
@@ -256,7 +256,7 @@ def test_bad_plans_are_refused() -> None:
 def test_noise_too_wide_for_a_table_is_refused_there_and_still_drawn() -> None:
     noise = DistributedNoise.plan(touched=3, bounds=[1, 1, 1], epsilon=1e-7, honest=3)
     with pytest.raises(ConfigError, match="tabulated"):
-        noise.remaining(2)
+        remaining_epsilon(noise, 2)
     assert noise.share(coins("wide table")).shape == (3,)
 
 

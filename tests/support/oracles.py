@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.crypto import limbs as lm
-from blindbayes.dp.noise.pld import renyi_log_delta
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
+from blindbayes.dp.noise.pld import composed_delta, renyi_log_delta
 from blindbayes.protocols.shared_inference.compare_all import argmax_circuit
 from blindbayes.protocols.shared_training.shared_model.score_layout import HistogramLayout, ScoreLayout
 from blindbayes.protocols.shared_training.shared_model.tables import Tables
@@ -55,3 +56,24 @@ def is_normal(tables: Tables, plan: ScoreLayout) -> bool:
         and np.array_equal(table, lm.cut(table, plan.bits))
         for table, own in ((table, plan.features[name]) for name, table in tables.items())
     )
+
+
+def remaining_epsilon(noise: DistributedNoise, parties: int, *, delta: float = 1e-6, ceiling: float = 64.0) -> float:
+    """The smallest epsilon (to 0.1%) at `delta` if only `parties` honest shares are in the sum, for a unit at full reach.
+
+    The other shares were withheld or revealed, which is the same. Infinity past the ceiling.
+    """
+    if parties < 1:
+        return math.inf
+    table = noise.table(parties)
+
+    def is_private(epsilon: float) -> bool:
+        return composed_delta(table, noise.reach, noise.touched, epsilon) <= delta
+
+    low, high = 0.0, ceiling
+    if not is_private(high):
+        return math.inf
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_private(middle) else (middle, high)
+    return high

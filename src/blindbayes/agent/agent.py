@@ -412,9 +412,9 @@ class Agent:
         self.router.detach(run.run_id)  # a site that asks later is answered that the run has ended
 
     async def stop_run(self, run_id: str, why: str, who: str) -> AgentRun:
-        """Stop a run at any step: nothing of it is paid for or leaves from here on, and every site is informed.
+        """Stop a run at any step: nothing more of it is charged or sent, and every site is informed.
 
-        What had left or was paid for before stands in the log, and counts. A run stopped here does not begin again.
+        What was sent or charged before stays in the log and counts. A run stopped here does not begin again.
         """
         who, why, run = require_name(who), require_reason(why), self.runs.get(run_id)
         if run is None or not run.is_open:

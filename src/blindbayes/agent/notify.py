@@ -34,7 +34,7 @@ _PAUSES = (2.0, 10.0)  # seconds between attempts
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A decision that waits."""
+    """A pending decision, of which staff are notified."""
 
     site: str
     what: str  # "study", "prediction"

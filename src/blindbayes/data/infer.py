@@ -354,7 +354,7 @@ def draft_codebook(
 
 
 def _class_notes(labels: tuple[str, ...], column: Any, target: str, missing: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what stands in the way of training on the class column."""
+    """Return the reasons why training on the class column would fail."""
     notes = []
     if len(labels) < 2:
         notes.append(f"class column {target!r} has one value in the sample: add the other classes to the codebook")
@@ -371,7 +371,7 @@ def _power_of_ten(rows: int) -> int:
 
 
 def _frequent(values: tuple[str, ...], column: Any, name: str, floor: int) -> tuple[str, ...]:
-    """Return the values that stand in at least `floor` rows."""
+    """Return the values that occur in at least `floor` rows."""
     rows: Counter[str] = Counter()
     distinct, counts = arrow_column(column, name).drop_null().value_counts().flatten()
     for value, count in zip(distinct.to_pylist(), counts.to_pylist(), strict=True):
@@ -416,7 +416,7 @@ def _numbers(column: Any, name: str, missing: tuple[str, ...]) -> npt.NDArray[np
 
 
 def _described(feature: Feature, column: Any, missing: tuple[str, ...], bins: int | None, floor: int) -> tuple[Feature, str]:
-    """Return the feature as a draft describes it, and why. The reason goes into the file: no figure of a row stands in it."""
+    """Return the feature as a draft describes it, and the reason, which the file shows and which quotes no row."""
     if isinstance(feature, Categorical) and floor > 1:
         values = _frequent(feature.values, column, feature.name, floor)
         if len(values) == feature.size:

@@ -344,7 +344,7 @@ def _total(number: Any) -> int:
 
 
 def _lacks(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield what a site lacks for one declaration, in concept ids and numbers of records."""
+    """Yield the concepts of one declaration that a site lacks, with concept ids and numbers of records."""
     name = facts["name"]
     if unknown := facts["unknown_concepts"]:
         yield f"{name!r}: this database's vocabulary has no concept {', '.join(map(str, unknown[:20]))}"

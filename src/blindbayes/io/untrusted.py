@@ -127,7 +127,7 @@ def read_toml(
 
 @dataclass(slots=True)
 class Element:
-    """An XML element: its name without namespace or prefix, its attributes likewise, its own text, and its line in the file."""
+    """An XML element: name and attributes without namespace or prefix, its own text, and its line in the file."""
 
     name: str
     attributes: dict[str, str]

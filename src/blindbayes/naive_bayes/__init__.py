@@ -1,4 +1,4 @@
-"""From exact statistics to a classifier: parameters, log-likelihoods, explanations, and the file of record."""
+"""Classifiers from exact statistics: estimators, the JSON model file, explanations and exports."""
 
 from blindbayes.naive_bayes.explain import Explanation
 from blindbayes.naive_bayes.model_file import dump_model, parse_model

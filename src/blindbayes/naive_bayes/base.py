@@ -204,7 +204,7 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return ModelRecord(self._parameters(), statistics, self.label_kind_, self._settings(), privacy)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the JSON model file, the format of record."""
+        """Write the JSON model file. All other formats are exports of it."""
         text = dump_model(self._record())
         scratch = Path(path).with_name(Path(path).name + ".part")  # replaced at once: a model file is never half written
         try:

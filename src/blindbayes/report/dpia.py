@@ -122,7 +122,7 @@ class _Annex:
             return False
 
     def say(self, text: str | Callable[..., str], *sources: str) -> bool:
-        """Add a statement with the values of its sources; return False if one is missing or there is nothing to say."""
+        """Add a statement with the values of its sources; return False if a source is missing or the text is empty."""
         try:
             values = [find(self.documents, source) for source in sources]
         except KeyError:

@@ -155,12 +155,12 @@ class Evaluation:
 
     @property
     def recall(self) -> FloatArray:
-        """Per class, the fraction of its rows that were predicted as such; nan for a class without rows."""
+        """The fraction of each class's rows that were predicted as such; nan for a class without rows."""
         return _ratios(np.diag(self.confusion), self.confusion.sum(axis=1))
 
     @property
     def precision(self) -> FloatArray:
-        """Per class, the fraction of predictions that were right; nan for a class that was never predicted."""
+        """The fraction of each class's predictions that were right; nan for a class that was never predicted."""
         return _ratios(np.diag(self.confusion), self.confusion.sum(axis=0))
 
     @property

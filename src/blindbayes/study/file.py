@@ -273,7 +273,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     @property
     def roster(self) -> Roster:
-        """The newest roster. Its hash stands in every message of a run."""
+        """The newest roster. Every message of a run contains its hash."""
         return self.rosters[-1]
 
     def _signed_bytes(self, name: str) -> bytes:
@@ -318,7 +318,7 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> StudyFile:
-        """Make a study file from plain builtins, in which the study's own fields stand beside those of the file."""
+        """Make a study file from plain builtins, in which the study's own fields are mixed with those of the file."""
         if "features" in fields and "parties" not in fields:
             raise ConfigError("this is a codebook, not a study; make a study with it: `blindbayes study init --codebook ...`")
         if "certificate" in fields:

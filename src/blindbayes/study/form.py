@@ -46,7 +46,7 @@ class Field:
         return label_of(self.name.replace("__", "."))
 
     def read(self, text: str) -> Any:
-        """Return the value that a text stands for. Raises `ConfigError` that says what was expected."""
+        """Parse a form field by its type. Raises `ConfigError` that says what was expected."""
         kind = plain_type(self.type)
         if self.choices:
             if text not in self.choices:

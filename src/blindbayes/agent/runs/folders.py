@@ -103,7 +103,7 @@ class RunFolders:
         erase(self.folder(run_id) / "request.json")  # it may name a database with its password
 
     def interrupted(self) -> list[str]:
-        """Return the runs with a journal and no end."""
+        """Return the runs that have a journal and did not end."""
         return [
             path.name
             for path in sorted((self.root).glob("*"))

@@ -97,7 +97,7 @@ def _only_model(home: SiteFolder, study: StudyFile) -> str:
 
 
 def copy_classes(classes: Path, out: Path) -> None:
-    """Copy the classes to a file that only its owner can read: they stand beside the site's record numbers."""
+    """Copy the classes to a file that only its owner can read: they are listed with the site's record numbers."""
     out.touch(mode=0o600, exist_ok=False)
     if out.suffix == ".csv":
         out.write_bytes(classes.read_bytes())

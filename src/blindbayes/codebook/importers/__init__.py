@@ -95,7 +95,7 @@ def _read(path: str | os.PathLike[str], what: str, max_bytes: int) -> bytes:
 
 
 def exported(format: str, codebook: Codebook) -> dict[str, Any]:
-    """Return a codebook in another format. What the format cannot express stands in it under a `blindbayes` key.
+    """Return a codebook in another format. What the format cannot express is written under a `blindbayes` key.
 
     The document is read back to see what is missing from it, so that an import gives the same codebook.
     """

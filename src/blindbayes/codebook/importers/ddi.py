@@ -81,7 +81,7 @@ def _column(variable: Element, file: File) -> Column:
 
 
 def _codes(variable: Element, file: File, where: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the codes with their labels, and those that stand for a missing value."""
+    """Return the codes with their labels, and those that mean a missing value."""
     pairs, absent = [], []
     for category in variable.all("catgry"):
         value = category.first("catValu")

@@ -66,7 +66,7 @@ def answers_of(flags: Iterable[tuple[str, str]]) -> Answers:
 
 
 def answers_in(text: str) -> Answers:
-    """Return the answers of a text with flags, as the questions print them."""
+    """Parse the flags in a text, as the questions print them, into answers."""
     try:
         parts = shlex.split(text) if len(text) <= MAX_ANSWERS else []
     except ValueError:

@@ -96,7 +96,7 @@ class Balance:
         return self.spent_epsilon <= float(self.epsilon) and self.spent_delta <= float(self.delta)
 
     def __str__(self) -> str:
-        """For privacy statements: all releases so far, and the ceiling."""
+        """Return the sentence for privacy statements: all releases so far, and the ceiling."""
         return (
             f"{self.charges} release(s) charged to the holder's ledger cost epsilon {self.spent_epsilon:g} and delta "
             f"{self.spent_delta:g} together ({self.composition} composition, {self.adjacency} {self.unit}); the ledger refuses "

@@ -23,7 +23,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Text
@@ -101,11 +100,6 @@ class Sensitivity:
     def linf(self) -> int:
         """Largest change of one cell."""
         return self.rows_per_unit * max(block.bound for block in self.blocks)
-
-    def block_changes(self, difference: IntVector) -> list[int]:
-        """Return the L1 change in each block, of the difference of two vectors."""
-        parts = np.split(np.abs(difference), np.cumsum([block.size for block in self.blocks])[:-1])
-        return [int(part.sum()) for part in parts]
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -336,7 +336,7 @@ def draws(plan: ReleasePlan, coins: Coins, count: int) -> tuple[Integers, dict[s
 
 
 def _moment_noise(raw: list[Integers], by_kind: Mapping[tuple[str, str], int], feature: Numeric, counts: Integers) -> Integers:
-    """From noise on sum y and sum (2 y^2 - W^2), y = 2 code - (low + high), to noise on n, sum and sum of squares of codes."""
+    """Convert noise on sum y and sum (2 y^2 - W^2), y = 2 code - (low + high), to noise on n, sum and squares of codes."""
     middle, width = feature.code_low + feature.code_high, feature.width - 1
     present = by_kind.get((feature.name, "n"))
     n = (counts if present is None else raw[present][..., 0]).astype(object)
@@ -358,7 +358,7 @@ def _class_noise(plan: ReleasePlan, raw: list[Integers], steps: list[int]) -> tu
 
 
 def _raw(plan: ReleasePlan, coins: Coins, count: int = 1) -> tuple[list[Integers], list[int]]:
-    """Per item noise (count, K, cells) in grid points, and grid points per count. Sums have a point at every whole number."""
+    """Return, per item, noise (count, K, cells) in grid points, and grid points per count: 1 for sums."""
     classes, noise = len(plan.codebook.classes), plan.noise
     collected: list[Integers] = [np.empty(0)] * len(plan.items)
     steps = [1] * len(plan.items)

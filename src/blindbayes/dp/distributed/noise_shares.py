@@ -15,7 +15,7 @@ polya    shares are differences of NegativeBinomial(1/honest, e^-rate); `honest`
          geometric (discrete Laplace) variable. Pure epsilon.
 skellam  shares are differences of Poisson variables; the sum is Skellam. (epsilon, delta), calibrated on the exact law.
 With a delta the one with the smaller variance is taken: about polya up to 8 touched cells and skellam from 10 on, at 1e-6.
-More than `honest` honest shares only add independent noise, which cannot hurt privacy. Fewer do: see `remaining`.
+More than `honest` honest shares only add independent noise, which cannot hurt privacy. Fewer do.
 
 Why. A row moves at most `touched` cells, cell j by at most bounds[j]; or, of a text's words (`touched` counts them as one),
 several cells of one bound by at most that bound together. A unit has `reach` rows. polya: the rate in cell j is
@@ -198,15 +198,6 @@ class DistributedNoise:
         if self.mechanism == "skellam":
             return losses.skellam_table(float(self.variance) * parties / self.honest)
         return losses.binomial_table(parties / self.honest, float(self.rate()))
-
-    def remaining(self, parties: int, *, delta: float = 1e-6) -> float:
-        """Return the epsilon at `delta` if only `parties` honest shares are in the sum, for a unit at full reach.
-
-        The other shares were withheld or revealed, which is the same. Infinity if nothing useful is left.
-        """
-        if parties < 1:
-            return math.inf
-        return losses.composed_epsilon(self.table(parties), self.reach, self.touched, delta)
 
     def tail(self, probability: float, parties: int, bound: int = 1) -> int:
         """Return B such that the noise in a cell's sum exceeds +-B with at most this probability."""

@@ -95,7 +95,7 @@ class CentredGaussian(Centred):
         return [self.variance / step**2 * _square(part) for part, step in zip(self.parts, self.steps, strict=True)]
 
     def noise(self, coins: Coins, count: int) -> Iterator[tuple[int, Integers, int]]:
-        """For each part its index, noise for `count` classes (one in each row) in grid points, and grid points per count."""
+        """Yield the index of each part, noise for `count` classes (a row each) in grid points, and grid points per count."""
         for index, (part, step) in enumerate(zip(self.parts, self.steps, strict=True)):
             cells = _cells(part)
             yield index, samplers.discrete_gaussian(coins, self.variance, count * cells).reshape(count, cells), step

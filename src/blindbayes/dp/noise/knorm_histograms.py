@@ -53,7 +53,7 @@ CELLS = 1 << 18
 
 
 def _simplex(coins: Coins, radius: int | Integers, sizes: Integers, owner: Integers, starts: Integers) -> Integers:
-    """In each block, uniform integers >= 0 of sum <= radius: the gaps of a uniform d-subset of {0, ..., radius + d - 1}.
+    """Draw uniform integers >= 0 whose sum per block is at most radius: gaps of a uniform d-subset of {0, ..., radius + d - 1}.
 
     `radius` has one entry per block, or is the same for all.
     """
@@ -218,7 +218,7 @@ class Centred(ABC):
 
     @abstractmethod
     def noise(self, coins: Coins, count: int) -> Iterator[tuple[int, Integers, int]]:
-        """For each part its index, noise for `count` classes (one in each row) in grid points, and grid points per count."""
+        """Yield the index of each part, noise for `count` classes (a row each) in grid points, and grid points per count."""
 
     @property
     def rho(self) -> float | None:
@@ -325,7 +325,7 @@ class Classwise(Centred):
         return sum(group.squared_radius * self.parts[index].cost for group in self.groups for index in group.parts)
 
     def noise(self, coins: Coins, count: int) -> Iterator[tuple[int, Integers, int]]:
-        """For each part its index, noise for `count` classes (one in each row) in grid points, and grid points per count."""
+        """Yield the index of each part, noise for `count` classes (a row each) in grid points, and grid points per count."""
         for group in self.groups:
             sizes = [self.parts[index].size for index in group.parts]
             pieces = np.split(centred_knorms(coins, sizes, group.rate, count), np.cumsum(sizes)[:-1], axis=1)

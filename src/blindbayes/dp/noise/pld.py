@@ -1,8 +1,8 @@
 """Privacy loss distributions of integer noise, from its probability mass function, for shifts in several cells together.
 
-Used to calibrate Skellam noise and to compute what remains of distributed noise when parties withhold or reveal theirs. All
-roundings are conservative: losses up to the next grid point, the mass outside the table and where the shifted law has no
-mass counted as a certain distinction, and a bound on the error of the Fourier transform added to delta.
+Used to calibrate Skellam noise, and for the law of a sum of shares. All roundings are conservative: losses up to the next grid
+point, the mass outside the table and where the shifted law has no mass counted as a certain distinction, and a bound on the
+error of the Fourier transform added to delta.
 """
 
 from __future__ import annotations
@@ -85,20 +85,6 @@ def composed_delta(table: Floats, shift: int, count: int, epsilon: float) -> flo
     over = total > epsilon
     delta = float((masses[over] * -np.expm1(epsilon - total[over])).sum())
     return delta + 1 - (1 - max(certain, 0.0)) ** count + (FOURIER_ERROR if count > 1 else 0.0)
-
-
-def composed_epsilon(table: Floats, shift: int, count: int, delta: float, *, ceiling: float = 64.0) -> float:
-    """Return the smallest epsilon (to 0.1%) at which `composed_delta` is at most `delta`; infinity past `ceiling`."""
-    if composed_delta(table, shift, count, ceiling) > delta:
-        return math.inf
-    low, high = 0.0, ceiling
-    while high - low > 1e-3 * high:
-        middle = (low + high) / 2
-        if composed_delta(table, shift, count, middle) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def renyi_bound(variance: float, l1: float, l2_squared: float, order: int) -> float:

@@ -127,7 +127,7 @@ class AnswerTable(CalibrationTable):
     def total(self, noisy: Integers, declared: int) -> float:
         """Return the likely number of rows: as declared, unless the table contradicts that beyond two deviations of its noise.
 
-        Class counts of a model of one rule have far more noise than its table, and say nothing about it.
+        The class counts of a one-rule model are not used: their noise far exceeds that of the table.
         """
         noise = noisy.size * laplace_variance(float(self.scale))
         away = float(noisy.sum()) - declared

@@ -1,4 +1,4 @@
-"""The model in other tools' formats: ONNX, PMML and SQL. The JSON model file stays the format of record."""
+"""The model in other tools' formats: ONNX, PMML and SQL. They are made from the JSON model file."""
 
 from blindbayes.naive_bayes.export.onnx import to_onnx
 from blindbayes.naive_bayes.export.pmml import to_pmml

@@ -143,7 +143,7 @@ class JointModel:
         return about_columns(self.columns, sha256)
 
     def combine(self) -> estimators.NaiveBayes:
-        """Join the shares in one place and return the plain model they stand for. For simulation only."""
+        """Reconstruct the plain model from the shares. For simulation only."""
         plain = estimators.NaiveBayes.from_statistics(self.statistics(), alpha=self.columns.alpha)
         weights = dict(zip(self.columns.codebook.classes, self.columns.weights, strict=False))
         return plain.with_priors(class_weight=weights) if weights else plain
@@ -155,7 +155,7 @@ class JointModel:
             )
 
     def statistics(self) -> Statistics:
-        """Return the exact statistics that the shares of sums stand for. For simulation only."""
+        """Reconstruct the exact statistics from the shares of sums. For simulation only."""
         self._require_sums()
         columns, book = self.columns, self.columns.codebook
         for share in self.shares.values():
@@ -256,7 +256,7 @@ class JoinedModel(HiddenScores):
         return plan.tie_bound + 4 * ln_error(plan.fraction)  # the priors are fixed-point logarithms too
 
     def statistics(self) -> Statistics:
-        """Return the exact statistics of the join that the shares stand for. For simulation only."""
+        """Reconstruct the exact statistics of the join from the shares. For simulation only."""
         self._require_sums()
         for share in self.shares.values():
             share.require_alive()

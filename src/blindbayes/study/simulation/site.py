@@ -53,7 +53,7 @@ def _counted(source: Any, reading: Reading) -> Statistics:
 
 @dataclass
 class MemorySite:
-    """A `Site` and an `AnsweringSite` without a past."""
+    """A `Site` and an `AnsweringSite` in memory, without records of earlier runs."""
 
     name: str
     source: Any = field(default=None, repr=False)

@@ -161,7 +161,7 @@ class Transfers:
 
 
 class ColumnScoring(ArgmaxScoring[Transfers]):
-    """With a model of class_sums, or over a left join: the class holder scores its own columns alone."""
+    """Classification with a model of class_sums, or of a left join: the class holder scores its own columns alone."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class ColumnScoring(ArgmaxScoring[Transfers]):
 
 
 class JoinedScoring(ArgmaxScoring[Links]):
-    """With a model over an inner join: both sides' scores are shares."""
+    """Classification with a model of an inner join: both sides' scores are shares."""
 
     def __init__(
         self, share: ModelShare, join: JoinSetup, source: ColumnSource | int, reveal_to: str, *, tally: bool = False
@@ -292,7 +292,7 @@ class RowsAsked:
 
 
 class RowScoring(LinedUpScoring[Mesh]):
-    """With a model of private_ratio: some parties hold shares, and any party asks about instances of its own."""
+    """Classification with a model of private_ratio: some parties hold shares, and any party asks about its own instances."""
 
     def __init__(self, share: ModelShare, asked: RowsAsked, source: ColumnSource | int) -> None:
         self._asked = asked

@@ -83,7 +83,7 @@ def describe_holdings(agreement: Agreement) -> list[str]:
 
 
 def describe_coalitions(columns: ColumnsSetup, *, compare_all: bool) -> str:
-    """Describe which parties of three or more could pool what."""
+    """Describe what coalitions of three or more parties could learn by pooling their shares."""
     if compare_all:
         return "All parties compare the scores together: no coalition short of all but one learns more than the class."
     return (

@@ -209,7 +209,7 @@ class EvaluationTask(SumTask):
         self.vector: Words | None = None
 
     def _cells(self, counts: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the bound and the number of the counts, and of the cells for figures by site."""
+        """Return (bound, number) of the evaluation's counts and of the cells for figures by site."""
         return (self.study.codebook.max_rows, counts), (self.by_site.bound, self.by_site.size)
 
     @cached_property

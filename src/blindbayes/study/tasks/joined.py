@@ -222,7 +222,7 @@ class JoinedTask(ShareTask[Joined]):
 
     @classmethod
     def variant(cls, study: Study) -> type[StudyTask]:
-        """With reveal = "matching" the parties learn whom they share, and go on as if their rows lined up."""
+        """Return the matching task for reveal = "matching": parties learn whom they share, then their rows line up."""
         if params_of(study).reveal == "nothing":
             return cls
         from blindbayes.study.tasks.matched import MatchedTask  # it imports this module
@@ -282,7 +282,7 @@ class JoinedTask(ShareTask[Joined]):
         self.bring_digested(party, source, digests)
 
     def bring_digested(self, party: str, source: ColumnSource, digests: Digests) -> None:
-        """Take a table whose identifiers are read already."""
+        """Store a table whose identifiers are already digested as the input."""
         join, study = self.setup, self.study
         require_held(join.columns, party, source)
         is_holder = party == join.class_holder

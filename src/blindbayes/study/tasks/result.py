@@ -84,7 +84,7 @@ class RunResult:
         return write_folder(folder, seal_files(self.files(deployment), signers))
 
     def _repr_html_(self) -> str:
-        """For notebooks: the promise, and who learned what."""
+        """Return the promise and who learned what, for notebooks."""
         return to_html(self.statement) + self.report._repr_html_()
 
 

@@ -79,11 +79,6 @@ class Sum:
         return self.study.codebook if self.plan is None else self.plan.codebook
 
     @property
-    def learners(self) -> tuple[str, ...]:
-        """The roles that return the total."""
-        return registry.load(self.study.protocol).learners(self.setting)
-
-    @property
     def smallest(self) -> registry.Smallest:
         """The smallest sum that dishonest parties can have opened."""
         return _smallest(self.study, self.setting)

@@ -63,7 +63,7 @@ class SumTask(CountingTask):
 
     @classmethod
     def variant(cls, study: Study) -> type[StudyTask]:
-        """With min_cell and without noise, small cells are not opened."""
+        """Return the floored task, which does not open small cells, for min_cell without noise."""
         if study.is_private or not study.limits.min_cell:
             return cls
         from blindbayes.study.tasks.floored import floored_class  # it imports this module

@@ -164,7 +164,7 @@ class AnsweringSite(Protocol):
         """Return its own columns of the instances, or their number if it holds none."""
 
     def beside(self, names: Sequence[str], rows: int) -> dict[str, Any]:
-        """Return the columns that stand beside the classes in its release."""
+        """Return the columns that its release shows next to the classes."""
 
     def require_matches_revealed(self) -> None:
         """Raise unless its policy lets another site learn whom they share."""
@@ -370,7 +370,7 @@ class CountingTask(StudyTask):
         return Split(fraction, held_out, self.site.split_key) if fraction else None
 
     def bring(self, statistics: Statistics) -> None:
-        """Take the input, checked against what the study and the site ask for."""
+        """Store the input after checking it against the requirements of the study and the site."""
         self.site.require_rows(self.agreement, int(statistics.class_counts.sum()))
         self.statistics, self.state = statistics, self.site.state(statistics)
 

@@ -178,7 +178,7 @@ def log_counts(g: Gates, shares: Sequence[Number], plan: ScoreLayout) -> Number:
 
 
 def _prior_bits(plan: ScoreLayout) -> tuple[int, int]:
-    """Return the bits of the class holder and of the attribute holder: of a share, and the class holder's mask."""
+    """Return how many input bits each side has: class holder (its share and a mask), attribute holder (its share)."""
     both = plan.guard.count_bits(plan.rows) * plan.classes
     return both + plan.bits * plan.classes, both
 

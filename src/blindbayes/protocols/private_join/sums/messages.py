@@ -33,7 +33,7 @@ class TagsChosen(Marked, MaskedMessage, frozen=True):
 
 
 class DigitsMasked(Marked, MaskedMessage, frozen=True):
-    """For each digit and each value, whether it is the row holder's, under transfer pads."""
+    """Bits, per digit and value, that say whether it is the row holder's, under transfer pads."""
 
     bits: U64Array
 

@@ -331,9 +331,9 @@ def answer_function(
 
 
 def bound(items: Block128, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return what the function's value depends on beside its key.
+    """Return the bytes, besides the key, that are hashed into a value of the function.
 
-    The item is part of it, or an owner whose key is zeros would know the values of items that it does not know.
+    They include the item: otherwise an owner whose key is all zeros would know the values of items that it does not hold.
     """
     return items[:, 0].view(np.int64) ^ bins
 

@@ -172,12 +172,12 @@ class RowLayout:
 
     @cached_property
     def _tables(self) -> list[dict[int, U64Array]]:
-        """By feature, what a value adds to which word, for numpy."""
+        """Tables for numpy, per feature: what a value adds to which word."""
         return [_tables(fields) if isinstance(fields, HistogramFields) else {} for fields in self.fields]
 
     @cached_property
     def _ops(self) -> npt.NDArray[np.int64] | None:
-        """Additions to words, for kernels: (column, kind, word, shift, value); None where squares have limbs."""
+        """Additions to words for the kernel, as rows (column, kind, word, shift, value); None if squares have limbs."""
         ops: list[tuple[int, int, Field, int]] = []
         for column, fields in enumerate(self.fields):
             if isinstance(fields, HistogramFields):
@@ -266,7 +266,7 @@ def _pack(wanted: Mapping[tuple[int, int], _Size]) -> tuple[dict[tuple[int, int]
 
 
 def _tables(fields: HistogramFields) -> dict[int, U64Array]:
-    """Per word, what each value adds to it; the last entry, for a missing value, is 0."""
+    """Return, per word, what each value adds to it; the last entry, for a missing value, is 0."""
     tables: dict[int, U64Array] = {}
     for value, field in enumerate(fields.counts):
         if field is not None:

@@ -1,4 +1,4 @@
-"""From shares of summed words to the sums of fields, inside the circuit.
+"""Sums of fields from shares of summed words, inside the circuit.
 
 Where all rows are one stretch, the two shares of each word are added and the fields cut out of it. Where there are many, a
 field's sum over a stretch is what the two shares have in its place, plus the carry into it, minus the carry out of it. So each

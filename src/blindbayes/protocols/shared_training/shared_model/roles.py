@@ -67,14 +67,14 @@ class _Wires:
 
 
 def attribute_bits(share: U64Array, noise: Noise | None, layout: RowLayout, *, raised: bool = False) -> Bits:
-    """Return the bits that the attribute holder brings: of its share, which includes its noise."""
+    """Return the attribute holder's input bits: those of its share, which includes its noise."""
     return np.concatenate([part.reshape(-1) for part in entered(with_noise(share, noise, layout), layout, raised=raised)])
 
 
 def class_bits(
     share: U64Array, noise: Noise | None, class_counts: npt.NDArray[np.int64], masks: Sequence[Bits], layout: RowLayout
 ) -> Bits:
-    """Return the bits that the class holder brings: of its share, then class counts and masks."""
+    """Return the class holder's input bits: those of its share, then class counts and masks."""
     counts = c.to_bits([int(value) for value in class_counts], layout.count_bits)
     own = attribute_bits(share, noise, layout, raised=True)
     return np.concatenate([own, *(part.reshape(-1) for part in (counts, *masks))])
