@@ -128,10 +128,10 @@ def print_result(facts: Any, lines: Iterable[str], *, as_json: bool) -> None:
 def require_new_path(out: Path) -> None:
     """Raise before a run begins if its result could not be written to `out`."""
     if out.exists():
-        raise ConfigError(f"{out} exists already; nothing was started or overwritten: choose another --out")
+        raise ConfigError(f"{out} exists already; nothing was started or overwritten: choose another path")
     parent = next(folder for folder in out.resolve().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"you may not write in {parent}; nothing was started: choose another --out")
+        raise ConfigError(f"you may not write in {parent}; nothing was started: choose another path")
 
 
 def copy_failed(out: Path, original: object, problem: OSError) -> ConfigError:

@@ -13,11 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindbayes.cli import print_json
-from blindbayes.cli.options import IGNORE_EXTRA, JSON, OMOP, open_data, open_rows, print_result, table_options
+from blindbayes.cli.options import IGNORE_EXTRA, JSON, OMOP, open_data, open_rows, print_result, require_new_path, table_options
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
 from blindbayes.codebook.importers import EXPORTS, FORMATS, answers_of, import_codebook
-from blindbayes.errors import ConfigError, DataError
+from blindbayes.errors import DataError
 from blindbayes.io.files import write_whole
 
 if TYPE_CHECKING:
@@ -297,7 +297,6 @@ def _write(codebook: Codebook, out: str | None, text: str | None = None) -> None
     if out is None:
         click.echo(text, nl=False)
         return
-    if Path(out).exists():
-        raise ConfigError(f"{out!r} exists; choose another path or move it away")
+    require_new_path(Path(out))
     write_whole(Path(out), text.encode(), private=False, replace=False)
     click.echo(f"codebook written to {out}; sha256 {codebook.sha256}")

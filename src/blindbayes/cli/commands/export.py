@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blindbayes._lazy import need
+from blindbayes.cli.options import require_new_path
 from blindbayes.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ def command(model_path: str, out: str, table: str | None, dialect: Dialect) -> N
     from blindbayes.naive_bayes.export import to_onnx, to_pmml, to_sql
 
     target = Path(out)
-    if target.exists():
-        raise ConfigError(f"{out!r} exists; choose another path or move it away")
+    require_new_path(target)
     if Path(model_path).is_dir() and target.suffix not in _ENDINGS:
         from blindbayes.naive_bayes.export.mlflow_pyfunc import save_to_mlflow
 

@@ -12,7 +12,7 @@ import click
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from blindbayes.cli.options import IGNORE_EXTRA, open_data, table_options
+from blindbayes.cli.options import IGNORE_EXTRA, open_data, require_new_path, table_options
 from blindbayes.cli.terminal import binary_stdout
 from blindbayes.codebook import Codebook
 from blindbayes.errors import ConfigError
@@ -113,8 +113,7 @@ def _output(out: str | None) -> Iterator[Any]:
         yield binary_stdout()
         return
     path = Path(out)
-    if path.exists():
-        raise ConfigError(f"{out!r} exists; choose another path or move it away")
+    require_new_path(path)
     scratch = path.with_name(path.name + ".part")
     try:
         sink = scratch.open("wb")
