@@ -10,17 +10,20 @@ from dataclasses import asdict
 from typing import Any
 
 STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;margin:1rem 0}"
-    "td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:left;vertical-align:top}"
+    ":root{color-scheme:light dark}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;overflow-wrap:break-word}"
+    "table{border-collapse:collapse;margin:1rem 0;display:block;max-width:100%;overflow-x:auto}"
+    "td,th{border:1px solid #8888;padding:.25rem .6rem;text-align:left;vertical-align:top}"
     "table.numbers td,table.numbers th{text-align:right}table.numbers :is(td,th):is(:first-child,.note){text-align:left}"
-    ".note,figcaption{color:#555;font-size:.9em}img{max-width:100%}"
+    ".note,figcaption{opacity:.8;font-size:.9em}img{max-width:100%;background:#fff}figure{margin:1rem 0}"
+    "@media(max-width:40rem){table:not(.numbers) td{min-width:7rem}}"
 )
 
 
 def document(title: str, body: str, style: str = "") -> str:
     """Return a whole page."""
-    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}{style}</style>'
+    viewport = '<meta name="viewport" content="width=device-width,initial-scale=1">'
+    head = f'<meta charset="utf-8">{viewport}<title>{html.escape(title)}</title><style>{STYLE}{style}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}</body></html>\n'
 
 

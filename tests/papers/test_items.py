@@ -20,6 +20,7 @@ import pytest
 from blindbayes.cli import root
 from blindbayes_papers import NEEDS, PAPERS
 from blindbayes_papers.between import BOOK
+from blindbayes_papers.pages import document
 from blindbayes_papers.quotations import quotations
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,16 @@ def test_the_index_of_the_pages_has_the_times_of_the_command() -> None:
     }
     pages = {paper: (ROOT / "docs" / "papers" / paper / "index.html").read_text("utf-8") for paper in PAPERS}
     assert not [paper for paper, page in pages.items() if "The quick form." in page]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_published_pages_have_the_head_that_the_command_writes(paper: str) -> None:
+    """For phones and dark screens; a change of the style is taken over without new measurements."""
+    page = (ROOT / "docs" / "papers" / paper / "index.html").read_text("utf-8")
+    title = re.search(r"<title>(.+?)</title>", page)
+    assert title is not None
+    assert page.startswith(document(title[1], "").partition("</style>")[0])
+    assert page.count("viewport") == page.count("color-scheme:light dark") == 1
 
 
 def test_lines_about_a_theorem_name_the_protocol_that_it_is_about() -> None:

@@ -34,7 +34,7 @@ def page(made: dict[int, list[Row]]) -> str:
     parts = [
         "<h1>Vaidya, Kantarcioglu and Clifton 2008: its tables, measured</h1>",
         f"<p>{html.escape(REFERENCES['vaidya2008'])}</p>",
-        "<p>The paper <em>estimates</em> its tables by counting operations (sections 4.5.2 and 5.5.2; Pentium D 830, "
+        "<p>The paper <em>estimates</em> its tables by counting operations (sections 4.5.2 and 5.5.2; Pentium Dual 830, "
         "3 GHz). Here its protocols were run, as <code>scalar_product</code> has them, and ours beside them, on one core. "
         "All figures are CPU seconds of all parties together; Paillier keys and their tables are ready. Keys "
         "of 512 and 1,024 bits are toys today; 3,072 "
@@ -112,8 +112,8 @@ def _claims(made: dict[int, list[Row]]) -> str:
             "accuracy is cheap: relative error 1.8e-4 to 9.1e-8 (degree 10 to 20) for one probability (4.5.2)",
             "5% more time on average",
             growth(1, 1),
-            "the estimate counts 2u exponentiations for a polynomial of degree u; its coefficients also grow, and with them "
-            "the plaintexts and keys (see the remarks)",
+            "the estimate counts u exponentiations for each of two polynomials of degree u (4.5.2); their coefficients also "
+            "grow, and with them the plaintexts and keys (see the remarks)",
         ),
         (
             "the same for a classification (5.2)",
