@@ -18,12 +18,17 @@ from typing import Any
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
-from blindbayes.testing.loopback import open_policy
+from blindbayes.testing.loopback import LoopbackSite, open_policy
 from support.forked import ForkedLoopback
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")
 DEADLINES = Deadlines(step=120, join=120, run=600)  # a loaded machine is no fault
+
+
+def is_amid(site: LoopbackSite, run_id: str) -> bool:
+    """Whether a site has begun a run and not ended it: it keeps a journal."""
+    return any((site.home.folder / "runs" / run_id).glob("*/journal"))
 
 
 class Killer:
@@ -50,9 +55,9 @@ class Killer:
         study, north = self.studies[title], self.net.sites["north"].operator
         run_id: str = north.call("POST", "/runs", {"study": study.sha256})["run"]
         for _ in range(min(kills, self.rng.choice((1, 1, 2, 3)))):
-            time.sleep(self.rng.uniform(0, 0.6))  # any moment will do
             victim = self.net.sites[self.rng.choice(NAMES)]
-            self.counts["amid"] += any((victim.home.folder / "runs" / run_id).rglob("journal"))
+            self._wait_for_a_moment(victim, run_id)
+            self.counts["amid"] += is_amid(victim, run_id)
             victim.kill(signal.SIGKILL)
             self.counts["kills"] += 1
             if self.rng.random() < 0.7:
@@ -63,6 +68,16 @@ class Killer:
         self._ends(run_id)
         self.counts["cycles"] += 1
         self._check(run_id, study)
+
+    def _wait_for_a_moment(self, victim: LoopbackSite, run_id: str) -> None:
+        """Any moment will do, but most are to lie between a run's beginning and its end at the victim."""
+        if self.rng.random() < 0.8:
+            until = time.monotonic() + 2  # it may be over, or never begin
+            while not is_amid(victim, run_id) and time.monotonic() < until:
+                time.sleep(0.001)
+            time.sleep(self.rng.choice((0, 0.005, 0.02, 0.1)) * self.rng.random())
+        else:
+            time.sleep(self.rng.uniform(0, 0.6))
 
     def _homes(self) -> dict[str, SiteFolder]:
         """The folders as a new process reads them."""
