@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from blindbayes import Categorical, Codebook, Estimation
 from blindbayes.agent.store.increments import IncrementStore
 from blindbayes.agent.store.tables import Tables
+from blindbayes.net.journal import Journal
 from blindbayes.study.file import StudyFile
 from support.consoles import NAMES, Consoles
 
@@ -79,22 +81,27 @@ def most_work(folder: Path, features: int) -> dict[str, int]:
 def test_no_file_is_parsed_and_no_row_read_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A study that was just approved was parsed, and an evaluated model read and estimated, while every other call waited."""
     where: list[tuple[str, bool]] = []
+    threads = set[str]()
 
     def watch(owner: type, name: str) -> None:
         plain = getattr(owner, name)
 
         def watched(*given: Any, **more: Any) -> Any:
             where.append((name, asyncio._get_running_loop() is not None))
+            if owner in (Tables, Journal):
+                threads.add(threading.current_thread().name.partition("_")[0])
             return plain(*given, **more)
 
         monkeypatch.setattr(owner, name, watched)
 
-    slow = ((StudyFile, "from_toml"), (IncrementStore, "total"), (Tables, "count"), (Tables, "evaluate"), (Tables, "digest"))
+    slow = [(StudyFile, "from_toml"), (IncrementStore, "total"), (Tables, "count"), (Tables, "evaluate"), (Tables, "digest")]
+    slow.append((Journal, "create"))
     for owner, name in slow:
         watch(owner, name)
     most_work(tmp_path / "narrow", 4)
     assert {name for name, _ in where} == {name for _, name in slow}
     assert [name for name, on_loop in where if on_loop] == []
+    assert threads == {"run"}  # not those in which calls are answered
 
 
 def test_no_step_of_the_event_loop_grows_much_with_a_study(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Consoles:
         async def inner() -> T:
             return await work
 
-        return asyncio.run_coroutine_threadsafe(inner(), self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(inner(), self._loop).result(600)
 
     def do(self, work: Callable[[], T]) -> T:
         """Call in the agents' loop."""
@@ -98,7 +98,7 @@ class Consoles:
     ) -> Answer:
         """One request, as a program with the folder's token."""
         host, _, port = self.ports[name].address.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        connection = http.client.HTTPConnection(host, int(port), timeout=600)
         given = {"Authorization": f"Bearer {self.ports[name].auth.token}"} if token else {}
         payload = body if isinstance(body, str | bytes | None) else json.dumps(body)
         try:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Any
 
 from blindbayes.agent.approvals.people import account, require_name, require_reason
@@ -22,7 +23,7 @@ from blindbayes.agent.offers import USED_UP, Answers, ApprovalUsedUp, Offers
 from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.context import FolderSite, Work, name_to_add_to, work_of
 from blindbayes.agent.runs.folders import EVALUATION, NAME, VALIDATION, read_run_id
-from blindbayes.agent.runs.role_runner import RoleRunner, SiteServices
+from blindbayes.agent.runs.role_runner import OpenedRole, RoleRunner, SiteServices, open_roles
 from blindbayes.agent.runs.run import AgentRun, EarlierRunOpen, NotNow, Unwritten
 from blindbayes.agent.runs.state import RunState
 from blindbayes.agent.status import show_site
@@ -47,6 +48,7 @@ from blindbayes.net.identity import Identity
 from blindbayes.net.journal import code_version
 from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
+from blindbayes.net.threads import compute
 from blindbayes.study.file import StudyFile
 from blindbayes.study.tasks.evaluation import require_evaluation
 from blindbayes.study.tasks.prediction import Request, prediction_run
@@ -346,13 +348,17 @@ class Agent:
         """Read this site's input and drive its roles to their end."""
         study, work = run.study, run.work
         self._require_latency(study)  # a resumed run may meet another courier
-        await asyncio.to_thread(work.task.read)
-        with run.latch.passing():
-            run.enter(RunState.RUNNING)
+        await compute(work.task.read)
+        opened = await self._open_roles(run)
+        try:
+            with run.latch.passing():
+                run.enter(RunState.RUNNING)
+        except BlindbayesError:
+            _close(opened)
+            raise
         begun = time.monotonic()
-        for name in study.roles:
-            if study.host(name) == self.name:
-                run.roles[name] = RoleRunner(name, run, self._services)
+        for each in opened:
+            run.roles[each.name] = RoleRunner(each, run, self._services)
         self.notices.decline_known(study)
         tasks = {name: asyncio.create_task(role.driver.drive()) for name, role in run.roles.items()}
         try:
@@ -368,11 +374,21 @@ class Agent:
             role.rest()
         return finished
 
+    async def _open_roles(self, run: AgentRun) -> list[OpenedRole]:
+        """Open the journals and roles that this site hosts, in a thread: on a resumed run each journal is read whole."""
+        opening = asyncio.create_task(compute(open_roles, self.name, run, self._services))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with contextlib.suppress(Exception):
+                _close(await opening)  # a thread goes on when its task is cancelled
+            raise
+
     async def _write(self, run: AgentRun, finished: dict[str, Finished]) -> None:
         """Write the release and the end of a run whose roles have ended well."""
         study = run.study.sha256
         try:
-            run.release = release = await asyncio.to_thread(run.work.finish, finished)
+            run.release = release = await compute(run.work.finish, finished)
             self.home.audit.append("ended", run=run.run_id, study=study, state="done")
             outcome = {"state": "done", "study": study}
             self.home.runs.end(run.run_id, outcome if release is None else outcome | {"release": release.name})
@@ -489,3 +505,8 @@ class Agent:
 
     def show(self) -> dict[str, Any]:
         return show_site(self)
+
+
+def _close(opened: Sequence[OpenedRole]) -> None:
+    for each in opened:
+        each.journal.close()

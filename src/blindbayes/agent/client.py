@@ -26,7 +26,7 @@ def substance(text: str) -> str:
 _OPEN = ("reading", "running", "unknown")
 
 
-_SECONDS = 60.0
+_SECONDS = 600.0  # a busy agent on a loaded machine answers late; one that ended is noticed at once
 
 
 class OperatorClient:

@@ -26,6 +26,7 @@ from blindbayes.net.journal import Decided, Journal
 from blindbayes.net.link import Link
 from blindbayes.net.sessions import Timing
 from blindbayes.net.states import DRIVER, JOURNALLED, DriverEvent, Own, Peer, Phase, follow
+from blindbayes.net.threads import compute
 from blindbayes.protocols.core import Done, Effect, Open, Receive, ReceiveAll, Role, Run, Send, require_effect, resume, settle
 from blindbayes.protocols.memory import Outcome
 from blindbayes.wire import Message, decode, encode
@@ -248,7 +249,7 @@ class RoleDriver:
 
     async def _check(self) -> DriverEvent:
         """Find out whether this site could pay. If it cannot, the run ends for all before anybody has paid."""
-        await asyncio.to_thread(self._hooks.rehearse)
+        await compute(self._hooks.rehearse)
         return await self._record(DriverEvent.SAID_READY)
 
     async def _gather(self) -> DriverEvent:
@@ -276,8 +277,8 @@ class RoleDriver:
     async def _execute(self) -> DriverEvent:
         """Run the role until it returns."""
         self._say_ready()
-        await asyncio.to_thread(self._hooks.before_first_step)
-        batch = await asyncio.to_thread(self._advance, None)
+        await compute(self._hooks.before_first_step)
+        batch = await compute(self._advance, None)
         while True:
             try:
                 for to, kind, payload in batch.sends:
@@ -291,7 +292,7 @@ class RoleDriver:
                 if isinstance(error, RunStopped):
                     raise settle(self._role, error) from None
                 value = error
-            batch = await asyncio.to_thread(self._advance, value)
+            batch = await compute(self._advance, value)
         await self._journal.commit_async()
         self._value = batch.effect.value
         return DriverEvent.RETURNED

@@ -31,7 +31,6 @@ from blindbayes.study.roster import Party
 from blindbayes.study.study import KINDS
 
 _PATIENCE_SECONDS = 10.0  # for an agent that is being restarted
-_ANSWER_SECONDS = 600.0  # for one on a loaded machine: a call that fails before would say nothing about the agent
 
 
 def open_policy(**limits: Any) -> Policy:
@@ -67,7 +66,7 @@ class LoopbackSite:
 
     @property
     def operator(self) -> OperatorClient:
-        return OperatorClient(self.home.folder, timeout=_ANSWER_SECONDS, exit_code=self._poll)
+        return OperatorClient(self.home.folder, exit_code=self._poll)
 
     def _poll(self) -> int | None:
         return None if self.process is None else self.process.poll()

@@ -24,7 +24,7 @@ from blindbayes.net.link import Link, PeerLogs
 from blindbayes.net.router import Router
 from blindbayes.net.sessions import Timing
 from blindbayes.protocols import link_bytes
-from blindbayes.protocols.core import Run
+from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.floored_sum.roles import FlooredTotal
 from blindbayes.protocols.registry import Total
 from blindbayes.report.receipts import Receipt, pack
@@ -72,35 +72,102 @@ def speaks_with(study: StudyFile, name: str) -> tuple[bool, tuple[str, ...]]:
     return name == hub, others if name == hub else (hub,)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedRole:
+    """A role of a run with its journal, before it has links."""
+
+    name: str
+    journal: Journal
+    facts: Run
+    role: Role[Any]
+    max_bytes: int | None  # what one peer may send in the whole run; None: the journal's quota is the limit
+
+
+def open_roles(host: str, run: AgentRun, site: SiteServices) -> list[OpenedRole]:
+    """Open or create the journals and roles of a host. Reads whole journals or draws noise, so run it in a thread."""
+    opened: list[OpenedRole] = []
+    try:
+        for name in run.study.roles:
+            if run.study.host(name) == host:
+                opened.append(_open_role(name, run, site))
+    except BaseException:
+        for each in opened:
+            each.journal.close()
+        raise
+    return opened
+
+
+def _open_role(name: str, run: AgentRun, site: SiteServices) -> OpenedRole:
+    study, identity = run.study, site.identity
+    keys = {role: bytes.fromhex(study.party(study.host(role)).key or "") for role in study.roles}
+    peers = speaks_with(study, name)[1]
+    shared = [peer for peer in peers if keys[peer]] if keys[name] == identity.agreement.public else []
+    secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
+    journal = _open_journal(name, run, site, dict(zip(shared, secrets, strict=True)))
+    try:
+        identities = {role: study.identity(role) for role in study.roles}
+        roster, own = study.roster.sha256, (identity.signing, identity.agreement)
+        facts = Run(roster, run.run_id, study.roles, name, identities, *own, keys)
+        role = run.work.task.role(name, facts, Coins.seeded(journal.begun.seed))
+        return OpenedRole(name, journal, facts, role, _max_bytes(run))
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _max_bytes(run: AgentRun) -> int | None:
+    study, known = run.study, run.work.task.max_bytes()
+    if known is None:
+        known = link_bytes.secure_sum(study.protocol, len(study.contributors), lambda: study.setting.length)
+    return None if known is None else known + 1024 + 64 * len(study.contributors)  # receipts follow
+
+
+def _open_journal(name: str, run: AgentRun, site: SiteServices, secrets: Secrets) -> Journal:
+    """Open or create the journal of a role. A run whose input or code has changed since it began is burned."""
+    home, run_id, study, key = site.home, run.run_id, run.study, site.identity.storage_key
+    data, roster = run.work.task.digest(name), study.roster.sha256
+    folder = make_private_folder(home.runs.folder(run_id))
+    path, quota = folder / name, home.config.journal_quota_mb * 1024**2
+    journal = Journal.find(path, run_id, key, quota=quota, secrets=secrets)
+    if journal is not None:
+        begun = journal.begun
+        if (begun.study, begun.run_id, begun.me) != (roster, run_id, name):
+            raise LocalProtocolError("a journal belongs to another run", party=name)
+        if begun.input_digest != data:
+            raise LocalProtocolError("the rows changed during the run: it is burned", party=name)
+        if begun.code != code_version():
+            raise LocalProtocolError("the software changed during the run: it is burned", party=name)
+        return journal
+    if home.history.has_computed(run_id):  # with other coins what it opened would be opened twice, and paid for once
+        raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=name)
+    write_whole(folder / "study", f"{study.sha256} {roster}".encode())
+    begun = Begun(roster, run_id, name, Coins.fresh_seed(), data, code_version())
+    return Journal.create(path, begun, key, quota=quota, secrets=secrets)
+
+
 class RoleRunner(RoleHooks):
     """A role that this site runs in one run, fresh or resumed from its journal."""
 
-    def __init__(self, name: str, run: AgentRun, site: SiteServices) -> None:
-        work, study, identity = run.work, run.study, site.identity
-        self.name, self.study = name, study
+    def __init__(self, opened: OpenedRole, run: AgentRun, site: SiteServices) -> None:
+        work, study, identity, name = run.work, run.study, site.identity, opened.name
+        self.name, self.study, self.journal = name, study, opened.journal
         self._home, self._run_id, self._work, self._latch = site.home, run.run_id, work, run.latch
         self._signing = identity.signing
         limits, base = study.deadlines, site.timing
         beat, gone = min(base.beat, limits.step / 4), min(base.gone, limits.step)
         timing = replace(base, step=limits.step, join=limits.join, run=limits.run, beat=beat, gone=gone)
         hub, peers = speaks_with(study, name)
-        keys = {role: bytes.fromhex(study.party(study.host(role)).key or "") for role in study.roles}
-        shared = [peer for peer in peers if keys[peer]] if keys[name] == identity.agreement.public else []
-        secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
-        self.journal = self._open_journal(identity.storage_key, dict(zip(shared, secrets, strict=True)))
-        identities = {role: study.identity(role) for role in study.roles}
         roster = study.roster.sha256
-        max_bytes = self._max_bytes()
         self.links: dict[str, Link] = {}
         for peer in peers:
             host = study.host(peer)
             self.links[peer] = Link(
-                EnvelopePair(roster, run.run_id, name, peer, identities[peer], identity.signing),
+                EnvelopePair(roster, run.run_id, name, peer, opened.facts.identities[peer], identity.signing),
                 self.journal,
                 site.router.route(host, name),
                 timing,
                 logs=_SharedLogs(site.peer_heads, host, peer, run),
-                max_bytes=None if host == identity.name else max_bytes,
+                max_bytes=None if host == identity.name else opened.max_bytes,
             )
             site.router.attach(host, self.links[peer])
         is_contributor = work.task.kind == "sum" and name in study.contributors
@@ -108,10 +175,9 @@ class RoleRunner(RoleHooks):
         learners = learners_of(study)
         self._signs = work.task.kind != "prediction"
         self.readers = [role for role in study.roles if study.host(role) in learners] if self._signs else ()
-        facts = Run(roster, run.run_id, study.roles, name, identities, identity.signing, identity.agreement, keys)
         self.driver = RoleDriver(
-            facts,
-            work.task.role(name, facts, Coins.seeded(self.journal.begun.seed)),
+            opened.facts,
+            opened.role,
             self.journal,
             self.links,
             timing,
@@ -119,13 +185,6 @@ class RoleRunner(RoleHooks):
             hub=hub,
             hooks=self,
         )
-
-    def _max_bytes(self) -> int | None:
-        """Return what one peer may send in the whole run; None: the journal's quota is the limit."""
-        study, known = self.study, self._work.task.max_bytes()
-        if known is None:
-            known = link_bytes.secure_sum(study.protocol, len(study.contributors), lambda: study.setting.length)
-        return None if known is None else known + 1024 + 64 * len(study.contributors)  # receipts follow
 
     # -- hooks of the driver -----------------------------------------------------------------------------------------
 
@@ -176,27 +235,6 @@ class RoleRunner(RoleHooks):
                         other()
                 job.authorise_and_charge(self.name)
             home.promised[key] = lambda: job.authorise_and_charge(self.name)
-
-    def _open_journal(self, key: bytes, secrets: Secrets) -> Journal:
-        """Open or create the journal of this role. A run whose input or code has changed since it began is burned."""
-        home, run_id, data, roster = self._home, self._run_id, self._work.task.digest(self.name), self.study.roster.sha256
-        folder = make_private_folder(home.runs.folder(run_id))
-        path, quota = folder / self.name, home.config.journal_quota_mb * 1024**2
-        journal = Journal.find(path, run_id, key, quota=quota, secrets=secrets)
-        if journal is not None:
-            begun = journal.begun
-            if (begun.study, begun.run_id, begun.me) != (roster, run_id, self.name):
-                raise LocalProtocolError("a journal belongs to another run", party=self.name)
-            if begun.input_digest != data:
-                raise LocalProtocolError("the rows changed during the run: it is burned", party=self.name)
-            if begun.code != code_version():
-                raise LocalProtocolError("the software changed during the run: it is burned", party=self.name)
-            return journal
-        if home.history.has_computed(run_id):  # with other coins what it opened would be opened twice, and paid for once
-            raise LocalProtocolError("the run was computed here before and its journal is gone: it is burned", party=self.name)
-        write_whole(folder / "study", f"{self.study.sha256} {roster}".encode())
-        begun = Begun(roster, run_id, self.name, Coins.fresh_seed(), data, code_version())
-        return Journal.create(path, begun, key, quota=quota, secrets=secrets)
 
     def abort(self, error: BlindbayesError) -> None:
         """Inform the other sites that this one gave up."""
