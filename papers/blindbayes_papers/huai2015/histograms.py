@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -43,6 +44,7 @@ from blindbayes.study.tasks.result import ContributorResult, Result, about_run, 
 from blindbayes.study.tasks.task import Computation, CountingTask, LocalSite
 from blindbayes.study.tasks.traits import Support
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
+from blindbayes_papers.huai2015.noisy_histograms.roles import Integers
 
 if TYPE_CHECKING:
     from blindbayes.naive_bayes import load as estimators
@@ -51,6 +53,7 @@ else:
 
 MINER = "miner"
 OPENED = "noisy_histograms"
+_FALSE_ALARM = 2.0**-40
 _MAX_MOMENT_POINTS = 1 << 15  # grid points beyond which sums of squares do not fit 64-bit words with 10^9 rows
 _WIDE_BINS = 48
 
@@ -141,7 +144,23 @@ class NoisyColumns:
     def facts(self) -> NoisyHistogramsSetup:
         """The protocol's own view."""
         sizes = {name: mechanism.sensitivity.size for name, mechanism in self.mechanisms.items()}
-        return NoisyHistogramsSetup(MINER, sizes, {name: part.codebook.sha256 for name, part in self.parts.items()})
+        books = {name: part.codebook.sha256 for name, part in self.parts.items()}
+        return NoisyHistogramsSetup(MINER, sizes, books, {name: self._ranges(name) for name in self.parts})
+
+    def _ranges(self, name: str) -> tuple[Integers, Integers]:
+        """Return the lowest and highest number that a table of max_rows rows can give a party in each place, noise included.
+
+        An honest party is refused with chance `_FALSE_ALARM` at most: twice e^(-t / scale) for noise beyond t, per place.
+        """
+        part, mechanism, rows = self.parts[name], self.mechanisms[name], self.study.codebook.max_rows
+        far = math.log(2 * mechanism.sensitivity.size / _FALSE_ALARM)
+        low, high = [], []
+        for item, block, scale in zip(part.items, mechanism.sensitivity.blocks, mechanism.scales, strict=True):
+            noise = math.ceil(far * float(scale) * block.bound / mechanism.step) + 1
+            minimum = -rows * block.bound if item.kind in ("sum", "square") else 0
+            low += [minimum - noise] * block.size
+            high += [noise + rows * block.bound] * block.size
+        return _in_64_bits(low), _in_64_bits(high)
 
     def count(self, name: str, source: ColumnSource) -> Statistics:
         """A party's exact counts; they stay with it."""
@@ -347,6 +366,11 @@ def _narrow(feature: Feature) -> Feature:
     if isinstance(feature, Numeric) and feature.bins is None and feature.width > _MAX_MOMENT_POINTS:
         return msgspec.structs.replace(feature, bins=_WIDE_BINS)
     return feature
+
+
+def _in_64_bits(numbers: list[int]) -> Integers:
+    """Return integers in 64 bits; those beyond are held to them."""
+    return np.array([max(-(1 << 63), min((1 << 63) - 1, number)) for number in numbers], dtype=np.int64)
 
 
 def _margins(noisy: NoisyStatistics) -> Statistics:

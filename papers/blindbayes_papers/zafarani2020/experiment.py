@@ -342,16 +342,16 @@ _READINGS = {  # of the paper's mechanism, by how the page calls them: its curve
 
 
 def _wins(points: Sequence[Point]) -> dict[str, dict[str, tuple[int, int]]]:
-    """How many points of each figure lie above those of Vaidya et al. 2013, of how many, reading by reading."""
+    """Count the points of each figure that lie above those of Vaidya et al. 2013, and all points, reading by reading."""
     accuracies = {(one.method, one.figure, one.epsilon): one.accuracy for one in points}
     baseline = {at[1:]: accuracy for at, accuracy in accuracies.items() if at[0] == "Vaidya et al. 2013, claimed epsilon"}
-    found: dict[str, dict[str, tuple[int, int]]] = {}
+    counted: dict[str, dict[str, tuple[int, int]]] = {}
     for figure in sorted({figure for figure, _ in baseline}, key=int):
         for words, method in _READINGS.items():
             shared = [at for at in baseline if at[0] == figure and (method, *at) in accuracies]
             ahead = sum(accuracies[method, *at] > baseline[at] for at in shared)
-            found.setdefault(figure, {})[words] = ahead, len(shared)
-    return found
+            counted.setdefault(figure, {})[words] = ahead, len(shared)
+    return counted
 
 
 def _claims(points: Sequence[Point]) -> list[list[str]]:

@@ -218,3 +218,34 @@ def test_a_release_that_does_not_fit_is_refused():
         run_in_memory({"bank": contributor(runs["bank"], facts, counts[:2]), "miner": miner(runs["miner"], facts)})
     with pytest.raises(LocalProtocolError):
         NoisyHistogramsSetup("miner", {"miner": 3})
+
+
+# -- made-up counts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**40, -(2**40), 1_000_500, -500])
+def test_counts_that_no_table_gives_with_its_noise_name_their_sender(number, at):
+    """The miner made a model of them: numbers beyond 64 bits became negative counts, and others drowned everybody's."""
+    facts = party_parts(1.0, 1000).facts
+    runs = local_runs((*facts.sizes, "miner"), coins=coins("run"))
+    counts = {name: np.zeros(size, np.int64) for name, size in facts.sizes.items()}
+    counts["bank"][at] = number
+    roles = {name: contributor(runs[name], facts, counts[name]) for name in facts.sizes}
+    outcome = run_in_memory({**roles, "miner": miner(runs["miner"], facts)}, check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert outcome.error.party == "bank"
+
+
+@pytest.mark.parametrize("end", ["empty", "full, highest", "full, lowest"])
+def test_what_a_party_really_releases_is_never_refused(end):
+    """Empty and largest tables, with sums at either end of their range: of 200 releases none lies outside."""
+    noisy, source = party_parts(1.0, 1000), coins("honest")
+    for name, part in noisy.parts.items():
+        mechanism, (low, high) = noisy.mechanisms[name], noisy.facts.ranges[name]
+        signs = [-1 if end.endswith("lowest") and item.kind in ("sum", "square") else 1 for item in part.items]
+        rows = 0 if end == "empty" else noisy.study.codebook.max_rows
+        blocks = zip(signs, mechanism.sensitivity.blocks, strict=True)
+        exact = np.concatenate([np.full(block.size, sign * rows * block.bound, np.int64) for sign, block in blocks])
+        for counts in mechanism.releases(exact, source, 200):
+            assert ((counts >= low) & (counts <= high)).all()

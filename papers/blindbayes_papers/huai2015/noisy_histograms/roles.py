@@ -23,6 +23,7 @@ class NoisyHistogramsSetup:
     miner: str
     sizes: Mapping[str, int]  # contributor -> released counts
     codebooks: Mapping[str, str] = field(default_factory=dict)  # contributor -> hash of the codebook of its columns
+    ranges: Mapping[str, tuple[Integers, Integers]] = field(default_factory=dict)  # lowest, highest count that a table can give
 
     def __post_init__(self) -> None:
         if self.miner in self.sizes or not self.sizes or any(size < 1 for size in self.sizes.values()):
@@ -44,5 +45,8 @@ def miner(run: Run, facts: NoisyHistogramsSetup) -> Role[dict[str, Integers]]:
     for name, message in sent.items():  # step 3
         if message.counts.shape != (facts.sizes[name],) or message.codebook != facts.codebooks.get(name, ""):
             raise PeerProtocolError("the released counts do not fit the public facts", party=name)
-        released[name] = message.counts.view(np.int64)
+        released[name] = counts = message.counts.view(np.int64)
+        low, high = facts.ranges.get(name, (counts, counts))
+        if (counts < low).any() or (counts > high).any():
+            raise PeerProtocolError("it released counts that no table of max_rows rows gives with its noise", party=name)
     return (yield from open_value(LABEL, released))
