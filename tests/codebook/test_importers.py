@@ -263,13 +263,14 @@ LIST = "<codeBook>\n<dataDscr>\n<var name='X'>\n{}\n</var></dataDscr></codeBook>
         ("redcap", "a,b\n1,2\n", r"line 1: the heading 'Variable / Field Name' is missing"),
         ("redcap", HEAD + "x,f,,radio,X,\"1, a | 1, b\",,,,,,,,,,,,\ny,f,,yesno,Y,,,,,,,,,,,,,\n", "line 3, field 'x': "),
         ("frictionless", '{"fields": [\n{"name": "x"\n}', r"is not valid JSON \(line 3\)"),
-        ("frictionless", '{"fields": [{"type": "string"}]}', r"fields\[0\]: a field is a table with a name"),
+        ("frictionless", '{"fields": [{"type": "string"}]}', r"line 1, fields\[0\]: a field is a table with a name"),
         ("frictionless", '{"fields": [{"name": "x", "type": "number", "constraints": {"minimum": "low"}}]}', r"'x', minimum"),
-        ("frictionless", '{"fields": [{"name": "x", "categories": [[]]}]}', r"fields\[0\] 'x', categories or enum"),
+        ("frictionless", '{"fields": [\n{"name": "}{", "type": "boolean"},\n{"name": "x", "categories": [[]]}]}',
+         r"line 3, fields\[1\] 'x', categories or enum"),
         ("frictionless", '{"resources": [{"name": "t"}]}', "no resource with a schema is in the file"),
         ("frictionless", '{"resources": [{"name": "t", "schema": "https://example.org/s.json"}]}', "not fetched"),
-        ("csvw", '{"tableSchema": {"columns": [{"datatype": "string"}]}}', r"columns\[0\]: a column is a table with a name"),
-        ("csvw", '{"tableSchema": {"columns": [{"name": "x", "null": 1}]}}', r"columns\[0\] 'x', null"),
+        ("csvw", '{"tableSchema": {"columns": [{"datatype": "string"}]}}', r"line 1, columns\[0\]: a column is a table with"),
+        ("csvw", '{"tableSchema":\n{"columns": [\n{"name": "x",\n"null": 1}]}}', r"line 3, columns\[0\] 'x', null"),
         ("csvw", '{"tableSchema": "schema.json"}', "not fetched"),
         ("ddi", "<codeBook>\n<dataDscr>\n<var/></dataDscr></codeBook>", r"line 3, field '': a variable \(var\) has a name"),
         ("ddi", LIST.format("<valrng><range min='a' max='2'/></valrng>"), r"line 3, field 'X', valrng: is not a number"),
@@ -278,7 +279,10 @@ LIST = "<codeBook>\n<dataDscr>\n<var name='X'>\n{}\n</var></dataDscr></codeBook>
         ("ddi", "<codeBook>\n<dataDscr></codeBook>", r"is not valid XML: mismatched tag \(line 2\)"),
         ("ddi", "<DDIInstance/>", "the root of a DDI-Codebook is codeBook"),
         ("sdmx", "<mes:GenericData xmlns:mes='x'/>", "the root of a structure message is Structure"),
-        ("sdmx", '{"data": {"codelists": [1]}}', r"codelists\[0\]: must be a table"),
+        ("sdmx", '{\n"data": {"codelists": [1]}}', r"line 2, codelists\[0\]: must be a table"),
+        ("sdmx", '{"data": {"dataStructures": [{"dataStructureComponents": {"attributeList": {"attributes": [\n'
+         '{"id": "x", "localRepresentation": {"textFormat": {"dataType": "Double", "decimals": "two"}}}]}}}]}}',
+         r"line 2, attributes\[0\] 'x', decimals: is not a number"),
     ],
 )  # fmt: skip
 def test_errors_name_the_line_and_the_field(format: str, text: str, message: str, tmp_path: Path) -> None:
@@ -712,6 +716,35 @@ def test_open_ranges_of_missing_values_leave_a_column_out(tmp_path: Path) -> Non
     assert made.codebook.names == ("dose",)
 
 
+def test_labelled_codes_in_an_open_range_are_the_markers_of_a_closed_list(tmp_path: Path) -> None:
+    """Surveys declare LOWEST THRU -1 and label each code below zero."""
+    pyreadstat = pytest.importorskip("pyreadstat", reason="the spss extra is not installed")
+    import pandas as pd
+
+    labels = {name: {-9: "refused", -1.5: "skipped", 0: "no", 1: "yes"} for name in ("ill", "dose")}
+    ranges = {"dose": [{"lo": float("-inf"), "hi": -1}]}
+    frame = pd.DataFrame({"ill": [1.0], "dose": [1.0]})
+    pyreadstat.write_sav(frame, tmp_path / "a.sav", variable_value_labels=labels, missing_ranges=ranges)
+    answers: dict[str, Any] = {"target": "ill", "values": {"ill": ["0", "1"]}}
+    assert [line(each) for each in import_codebook("spss", tmp_path / "a.sav", answers).codebook.features] == [
+        "dose?: 0|1 except -9|-1.5"
+    ]
+    codes = "".join(f"<catgry><catValu>{code}</catValu></catgry>" for code in ("-9", "-2", "-1", "0", "1", "none"))
+    spans = "<invalrng><range max='-5'/><range min='-7' max='-1.5'/></invalrng>"
+    variables = f"<var name='ill'>{codes}</var><var name='dose'>{spans}{codes}</var>"
+    message = f"<codeBook><dataDscr>{variables}</dataDscr></codeBook>".encode()
+    assert [line(each) for each in import_codebook("ddi", message, answers).codebook.features] == [
+        "dose?: -1|0|1|none except -9|-2"
+    ]
+
+
+def test_single_valid_values_widen_a_ddi_range() -> None:
+    inner = "<valrng><range min='0' max='90'/><item VALUE='97'/></valrng>"
+    text = f"<codeBook><dataDscr><var name='x'>{inner}</var><var name='y'><catgry><catValu>1</catValu></catgry></var>"
+    book = import_codebook("ddi", f"{text}</dataDscr></codeBook>".encode(), {"target": "y"}).codebook
+    assert [line(each) for each in book.features] == ["x?: 0..97 by 0.01"]
+
+
 def test_the_origin_of_a_data_file_does_not_depend_on_its_rows(tmp_path: Path) -> None:
     """A hash of the file would confirm a guess of its rows."""
     pyreadstat = pytest.importorskip("pyreadstat", reason="the spss extra is not installed")
@@ -885,6 +918,12 @@ def test_the_command_imports_and_exports(tmp_path: Path) -> None:
 def test_a_flag_that_is_no_answer_is_refused(flag: str, message: str) -> None:
     done = CliRunner().invoke(command, ["import", "redcap", str(FOLDER / "redcap" / "survey.csv"), "--bound", flag])
     assert message in done.output + str(done.exception)
+
+
+def test_a_string_without_its_end_takes_linear_time() -> None:
+    """Of escaped quotes, each of which could begin a string: in quadratic time this test would not end."""
+    with pytest.raises(ConfigError, match=r"is not valid JSON \(line 2\)"):
+        import_codebook("frictionless", b'{"fields": [{}],\n"' + b'\\"' * 1_000_000)
 
 
 def test_long_lists_take_linear_time(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ _JOINERS = frozenset("\u200c\u200d")  # needed to write Persian and Indic langua
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))  # controls, formats (bidirectional ones too), half characters, line breaks
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")  # of a site: a file name and a metric label everywhere
 _STRINGS = re.compile(rb'"[^"]*"')
+_OUTSIDE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\n]')  # strings whole, also one without its end, and marks outside of them
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _OPEN, _CLOSE = frozenset(b"[{"), frozenset(b"]}")
 _NOT_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
@@ -64,14 +65,26 @@ def read_limited(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> by
         return file.read(max_bytes + 1)
 
 
+class Located(dict[str, Any]):
+    """A JSON object that knows the line on which it begins, for errors."""
+
+    line = 0
+
+
 def read_json(
-    text: str | bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
+    text: str | bytes,
+    what: str,
+    *,
+    max_bytes: int = MAX_BYTES,
+    error: type[BlindbayesError] = ConfigError,
+    hint: str = "",
+    located: bool = False,
 ) -> Any:
-    """Parse JSON. Raises `error`, which names `what` and ends with `hint`."""
+    """Parse JSON. Raises `error`, which names `what` and ends with `hint`. With `located`, objects are `Located`."""
     try:
         raw = _bounded(text, max_bytes)
         _require_shallow(raw)
-        value = _DECODER.decode(raw.decode())
+        value = (_locating_decoder(raw) if located else _DECODER).decode(raw.decode())
         if _HALF.search(raw):
             _require_whole(value)
         return value
@@ -86,10 +99,16 @@ def read_json(
 
 
 def read_json_table(
-    text: str | bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError, hint: str = ""
+    text: str | bytes,
+    what: str,
+    *,
+    max_bytes: int = MAX_BYTES,
+    error: type[BlindbayesError] = ConfigError,
+    hint: str = "",
+    located: bool = False,
 ) -> dict[str, Any]:
     """Parse JSON that must be an object."""
-    value = read_json(text, what, max_bytes=max_bytes, error=error, hint=hint)
+    value = read_json(text, what, max_bytes=max_bytes, error=error, hint=hint, located=located)
     if not isinstance(value, dict):
         raise error(_sentence(f"{what} is not a table", hint))
     return value
@@ -405,7 +424,32 @@ def _toml_float(digits: str) -> float:
     return float(digits)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_table, parse_constant=_no_constant, parse_float=_float, parse_int=_int)
+_NUMBERS: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _float, "parse_int": _int}
+_DECODER = json.JSONDecoder(object_pairs_hook=_table, **_NUMBERS)
+
+
+def _locating_decoder(raw: bytes) -> json.JSONDecoder:
+    """Return a decoder that gives each object its line: objects are made in the order in which they end."""
+    lines = _beginnings(raw)
+
+    def located(pairs: list[tuple[str, Any]]) -> Located:
+        table = Located(_table(pairs))
+        table.line = next(lines, 0)
+        return table
+
+    return json.JSONDecoder(object_pairs_hook=located, **_NUMBERS)
+
+
+def _beginnings(raw: bytes) -> Iterator[int]:
+    """Yield the line on which each JSON object begins, in the order of their ends."""
+    line, begun = 1, list[int]()
+    for mark in _OUTSIDE.findall(raw):
+        if mark == b"\n":
+            line += 1
+        elif mark == b"{":
+            begun.append(line)
+        elif mark == b"}" and begun:
+            yield begun.pop()
 
 
 # -- text for people -----------------------------------------------------------------------------------------------------

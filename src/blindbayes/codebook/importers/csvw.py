@@ -25,6 +25,7 @@ from blindbayes.codebook.importers.neutral import (
     markers,
     number,
     one_of,
+    place,
     plain,
 )
 from blindbayes.io.untrusted import read_json_table
@@ -47,7 +48,7 @@ _HIGH = {"maximum": 0, "maxInclusive": 0, "maxExclusive": -1}
 
 
 def read(file: File) -> Dictionary:
-    return read_table(read_json_table(file.raw, file.what), file)
+    return read_table(read_json_table(file.raw, file.what, located=True), file)
 
 
 def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
@@ -56,7 +57,7 @@ def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
     if isinstance(schema, str):
         raise file.problem("tableSchema", "stands in another file, which is not fetched: import that file")
     if not isinstance(schema, Mapping) or not isinstance(schema.get("columns"), list):
-        raise file.problem("tableSchema", "has no list of columns")
+        raise file.problem(place(table, "tableSchema"), "has no list of columns")
     inherited = {key: level[key] for level in (document, table, schema) for key in _INHERITED if key in level}
     keys = schema.get("primaryKey") or []
     named = [keys] if isinstance(keys, str) else keys if isinstance(keys, list) else []
@@ -111,7 +112,7 @@ def _heading(column: Mapping[str, Any]) -> str | None:
 
 def _column(column: Any, position: int, inherited: Mapping[str, Any], keys: set[str], file: File) -> Column | None:
     name = _heading(column) if isinstance(column, Mapping) else None
-    where = f"columns[{position}]" + (f" {name!r}" if name else "")
+    where = place(column, f"columns[{position}]" + (f" {name!r}" if name else ""))
     if isinstance(column, Mapping) and column.get("virtual") is True:
         return None  # it is in no file
     if not isinstance(column, Mapping) or name is None:

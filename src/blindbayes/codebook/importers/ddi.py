@@ -8,6 +8,7 @@ range too: a bound that a statistic repeats, or that has more decimals than the 
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 from blindbayes.codebook.importers.neutral import (
@@ -23,6 +24,7 @@ from blindbayes.codebook.importers.neutral import (
     markers_of,
     number,
     one_of,
+    within,
 )
 from blindbayes.io.untrusted import Element, read_xml
 
@@ -52,9 +54,9 @@ def _column(variable: Element, file: File) -> Column:
     facts, form = variable.attributes, variable.first("varFormat")
     style = form.attributes if form is not None else {}
     pairs, absent = _codes(variable, file, where)
-    invalid, is_listed = _invalid(variable, file, where)
+    invalid, unlisted = _invalid(variable, file, where)
     shared: dict[str, Any] = {
-        "missing": markers([*absent, *invalid], file, where),
+        "missing": markers([*absent, *invalid, *within((code for code, _ in pairs), unlisted)], file, where),
         "unit": facts.get("measUnit", ""),
         "description": _label(variable),
         "where": where,
@@ -66,12 +68,12 @@ def _column(variable: Element, file: File) -> Column:
         return Column(name, **{**made, "kind": "excluded"}, why="its security element restricts it", **shared)
     if facts.get("wgt") == "wgt":
         return excluded(name, "a weight", **shared)
-    if not is_listed:
-        return excluded(name, "its invalid range has too many values to list: recode them in the table first", **shared)
     if style.get("category") in ("date", "time") or kind == "datetime":
         return excluded(name, "dates: a map derives features from them ([rows.map])", **shared)
     if made["values"] and facts.get("intrvl", "discrete") != "contin" and kind != "numeric":
-        return Column(name, **made, **shared)
+        return Column(name, **made, **shared)  # of a range without end its labelled codes are the markers
+    if unlisted:
+        return excluded(name, "its invalid range has too many values to list: recode them in the table first", **shared)
     step = _step(variable, file, where)
     bounds = _range(variable, file, where, step)
     says_number = form is not None or bounds or step is not None or kind == "numeric" or facts.get("intrvl") == "contin"
@@ -102,30 +104,32 @@ def _label(element: Element) -> str:
     return label.text if label is not None else ""
 
 
-def _invalid(variable: Element, file: File, where: str) -> tuple[list[str], bool]:
-    """Return the invalid values as markers, and whether all of them can be listed."""
+def _invalid(variable: Element, file: File, where: str) -> tuple[list[str], list[tuple[float, float]]]:
+    """Return the invalid values as markers, and the ranges with too many of them to list."""
     values = [item.attributes.get("VALUE", "").strip() for item in variable.all("invalrng", "item")]
-    is_listed = True
+    unlisted: list[tuple[float, float]] = []
     spans = variable.all("invalrng", "range")
     if len(spans) > MAX_MARKERS:
         raise file.problem(where, f"has more than {MAX_MARKERS:,} ranges of invalid values")
     for span in spans:
-        ends = [span.attributes.get(side) for side in ("min", "max")]
-        if None in ends:
-            is_listed = False
-            continue
-        listed = markers_of(*(number(end, file, f"{where}, invalrng") for end in ends))
-        values += listed or ()
-        is_listed &= listed is not None
-    return values, is_listed
+        low, high = (
+            open_ if end is None else number(end, file, f"{where}, invalrng")
+            for end, open_ in ((span.attributes.get("min"), -math.inf), (span.attributes.get("max"), math.inf))
+        )
+        if (listed := markers_of(low, high)) is None:
+            unlisted.append((low, high))
+        else:
+            values += listed
+    return values, unlisted
 
 
 def _range(variable: Element, file: File, where: str, step: float | None) -> dict[str, Any]:
     """Return the declared bounds, and a note if others look counted from rows."""
     spans = variable.all("valrng", "range")
+    items = [item.attributes.get("VALUE") for item in variable.all("valrng", "item")]  # single valid values
     bounds: dict[str, Any] = {}
     for side, inner, outer, pick in (("low", "min", "minExclusive", min), ("high", "max", "maxExclusive", max)):
-        ends = [span.attributes.get(inner, span.attributes.get(outer)) for span in spans]
+        ends = [*(span.attributes.get(inner, span.attributes.get(outer)) for span in spans), *items]
         if ends and None not in ends:
             bound = pick(number(end, file, f"{where}, valrng") for end in ends)
             if _is_counted(variable, inner, bound, step):

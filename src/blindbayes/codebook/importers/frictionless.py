@@ -21,6 +21,7 @@ from blindbayes.codebook.importers.neutral import (
     markers,
     number,
     one_of,
+    place,
     plain,
 )
 from blindbayes.io.untrusted import read_json_table, shown
@@ -33,12 +34,12 @@ _PROFILE = "https://datapackage.org/profiles/2.0/tableschema.json"
 
 
 def read(file: File) -> Dictionary:
-    return read_table(read_json_table(file.raw, file.what), file)
+    return read_table(read_json_table(file.raw, file.what, located=True), file)
 
 
 def read_table(document: Mapping[str, Any], file: File) -> Dictionary:
     schema = _schema(document, file)
-    fields = _list(schema.get("fields"), file, "fields")
+    fields = _list(schema.get("fields"), file, place(schema, "fields"))
     keys = schema.get("primaryKey") or []
     keys = [keys] if isinstance(keys, str) else _list(keys, file, "primaryKey")
     unique = [_list(key, file, "uniqueKeys") for key in _list(schema.get("uniqueKeys") or [], file, "uniqueKeys")]
@@ -74,7 +75,7 @@ def _list(value: Any, file: File, where: str) -> list[Any]:
 
 def _column(field: Any, position: int, schema: Mapping[str, Any], keys: set[str], file: File) -> Column:
     name = field.get("name") if isinstance(field, Mapping) else None
-    where = f"fields[{position}]" + (f" {name!r}" if isinstance(name, str) else "")
+    where = place(field, f"fields[{position}]" + (f" {name!r}" if isinstance(name, str) else ""))
     if not isinstance(field, Mapping) or not isinstance(name, str) or not name:
         raise file.problem(where, "a field is a table with a name")
     rules = field.get("constraints") or {}
@@ -133,9 +134,9 @@ def _texts(values: list[Any], file: File, where: str) -> list[str]:
 
 
 def _markers(listed: Any, file: File, where: str) -> tuple[str, ...]:
-    place = f"{where}, missingValues"
-    texts = [item.get("value") if isinstance(item, Mapping) else item for item in _list(listed, file, place)]
-    return markers(_texts(texts, file, place), file, place)
+    where = f"{where}, missingValues"
+    texts = [item.get("value") if isinstance(item, Mapping) else item for item in _list(listed, file, where)]
+    return markers(_texts(texts, file, where), file, where)
 
 
 def _number(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from blindbayes.codebook.features import MAX_NAME_LENGTH, finite
 from blindbayes.errors import ConfigError
-from blindbayes.io.untrusted import is_seen, shown
+from blindbayes.io.untrusted import Located, is_seen, shown
 
 Kind = Literal["categories", "number", "text", "excluded"]
 MAX_DESCRIPTION = 200
@@ -77,6 +79,11 @@ class File:
         return ConfigError(f"{self.what}, {shown(where)}: {text}")
 
 
+def place(item: Any, text: str) -> str:
+    """Return a place in a JSON file with its line, as far as it is known."""
+    return f"line {item.line}, {text}" if isinstance(item, Located) else text
+
+
 class Choose(ConfigError):
     """Raised for a dictionary of several tables: `flag` must name one of `choices`."""
 
@@ -139,6 +146,26 @@ def markers_of(low: float, high: float) -> tuple[str, ...] | None:
     if not (low.is_integer() and high.is_integer() and 0 <= high - low < MAX_LISTED):
         return None
     return tuple(str(value) for value in range(int(low), int(high) + 1))
+
+
+def within(codes: Iterable[str], spans: Iterable[tuple[float, float]]) -> list[str]:
+    """Return the codes of a list that lie in one of the ranges of missing values."""
+    starts, ends = list[float](), list[float]()  # of ranges that do not overlap, in order
+    for low, high in sorted(spans):
+        if ends and low <= ends[-1]:
+            ends[-1] = max(high, ends[-1])
+        else:
+            starts.append(low)
+            ends.append(high)
+    numbers = {code: _as_number(code) for code in codes} if starts else {}
+    return [code for code, value in numbers.items() if (at := bisect_right(starts, value)) and value <= ends[at - 1]]
+
+
+def _as_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan  # in no range
 
 
 def markers(texts: Iterable[str], file: File, where: str) -> tuple[str, ...]:

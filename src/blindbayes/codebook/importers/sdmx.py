@@ -25,6 +25,7 @@ from blindbayes.codebook.importers.neutral import (
     excluded,
     number,
     one_of,
+    place,
 )
 from blindbayes.io.untrusted import Element, read_json_table, read_xml, shown
 
@@ -220,14 +221,14 @@ def _name(element: Element) -> str:
 
 
 def _json(file: File) -> tuple[dict[str, _List], list[_Component]]:
-    document = read_json_table(file.raw, file.what)
+    document = read_json_table(file.raw, file.what, located=True)
     data = document.get("data", document)
     lists = []
     for kind, items in (("codelists", "codes"), ("valueLists", "valueItems")):
         for at, each in _tables(data, kind, file):
             pairs = [(str(code.get("id", "")), _label(code)) for _, code in _tables(each, items, file)]
             whole = each.get("isPartial") is not True and not each.get("codelistExtensions")
-            where = f"{kind}[{at}] {str(each.get('id', ''))!r}"
+            where = place(each, f"{kind}[{at}] {str(each.get('id', ''))!r}")
             lists.append((ref := _ref({"id": at, **each}), _List(ref, pairs, where, whole)))
     concepts = {
         f"{_ref(scheme)}.{concept.get('id')}": concept.get("coreRepresentation")
@@ -260,7 +261,7 @@ def _tables(parent: Any, name: str, file: File) -> Iterator[tuple[int, Mapping[s
     listed = [] if listed is None else listed if isinstance(listed, list) else [listed]
     for at, each in enumerate(listed):
         if not isinstance(each, Mapping):
-            raise file.problem(f"{name}[{at}]", "must be a table")
+            raise file.problem(place(parent, f"{name}[{at}]"), "must be a table")
         yield at, each
 
 
@@ -273,7 +274,7 @@ def _label(item: Mapping[str, Any]) -> str:
 def _json_component(each: Mapping[str, Any], kind: str, at: int, concepts: Mapping[str, Any], file: File) -> _Component:
     identity = _reference_in(str(each.get("conceptIdentity") or ""))
     name = str(each.get("id") or identity.rpartition(".")[2])
-    where = f"{kind}[{at}] {name!r}"
+    where = place(each, f"{kind}[{at}] {name!r}")
     form = each.get("localRepresentation") or concepts.get(identity) or {}
     if not name or not isinstance(form, Mapping):
         raise file.problem(where, "a component has an id, and its representation is a table")

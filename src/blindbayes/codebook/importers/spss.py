@@ -25,6 +25,7 @@ from blindbayes.codebook.importers.neutral import (
     excluded,
     markers_of,
     plain,
+    within,
 )
 from blindbayes.codebook.importers.readstat import READERS
 from blindbayes.errors import ConfigError
@@ -68,18 +69,19 @@ def read_path(path: Path, what: str) -> Dictionary:
 
 def _column(facts: _Facts, file: File) -> Column:
     name, form, where = facts.name, facts.format, f"field {facts.name!r}"
-    missing, is_listed = _missing(facts)
+    missing, unlisted = _missing(facts)
     absent = [code for code, _ in facts.labels if isinstance(code, str) and re.fullmatch("[a-z]", code) and form[:1] == "%"]
     pairs = [(str(plain(code)).strip(), label) for code, label in facts.labels if code not in absent]
     missing += [f".{code}" for code in absent]  # as Stata writes its extended missing values into a text file
+    missing += within((code for code, _ in pairs), unlisted)
     shared: dict[str, Any] = {"missing": tuple(missing), "description": facts.label, "where": where}
     made = categories(pair for pair in pairs if pair[0] not in missing)
-    if not is_listed:
-        return excluded(name, "its range of missing values has too many to list: recode them in the table first", **shared)
     if _DATES.match(form):
         return excluded(name, "dates: a map derives features from them ([rows.map])", **shared)
-    if made["values"] and facts.measure != "scale":
+    if made["values"] and facts.measure != "scale":  # of a range without end its labelled codes are the markers
         return Column(name, **made, **shared)
+    if unlisted:
+        return excluded(name, "its range of missing values has too many to list: recode them in the table first", **shared)
     if facts.type == "string":
         return excluded(name, "free text: it has no value labels", **shared)
     digits = _DECIMALS.match(form) if not form.endswith("g") else None  # Stata's general format says nothing of decimals
@@ -87,15 +89,15 @@ def _column(facts: _Facts, file: File) -> Column:
     return Column(name, "number", precision=step, labels=made["labels"], **shared)
 
 
-def _missing(facts: _Facts) -> tuple[list[str], bool]:
-    """Return the missing markers, and whether all of them can be listed."""
+def _missing(facts: _Facts) -> tuple[list[str], list[tuple[float, float]]]:
+    """Return the missing markers, and the ranges with too many of them to list."""
     markers: list[str] = []
-    is_listed = True
+    unlisted: list[tuple[float, float]] = []
     for low, high in facts.missing:
         if isinstance(low, str) or isinstance(high, str) or low == high:
             markers.append(str(plain(low)).strip())
-            continue
-        listed = markers_of(float(low), float(high))
-        markers += listed or ()
-        is_listed &= listed is not None
-    return markers, is_listed
+        elif (listed := markers_of(low, high)) is None:
+            unlisted.append((low, high))
+        else:
+            markers += listed
+    return markers, unlisted
