@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from playwright.sync_api import Browser
 
-from blindbayes import NaiveBayes
+from blindbayes import Estimation, NaiveBayes, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.io.files import read_folder
 from blindbayes.report.dpia import annex_page, read_documents
 from blindbayes.report.page import model_page
-from support.releases import release_of, released_sites
+from support.releases import DATA, release_of, released_sites
 
 BOOK = Codebook(
     "outcome",
@@ -76,3 +77,21 @@ def test_annex_to_an_impact_assessment_fits_a_phone_prints_and_can_be_filled_in(
     assert len(page.pdf(format="A4")) > 10_000
     page.close()
     assert errors == []
+
+
+def test_first_page_of_an_evaluated_release_fits_a_phone(tmp_path: Path, browser: Browser) -> None:
+    """Its tables scroll by themselves: the page does not, and no number is broken."""
+    study = RowStudy(DATA.codebook, estimation=Estimation(held_out=0.3))
+    folder = study.evaluate(study.simulate(DATA.tables), DATA.tables).save(tmp_path / "evaluation")
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto((folder / "index.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for cell in page.locator("td", has_text=re.compile(r"^0\.\d{4}$")).all():
+        assert (
+            cell.evaluate(
+                "cell => { const r = document.createRange(); r.selectNodeContents(cell); "
+                "return new Set([...r.getClientRects()].map(box => box.top)).size }"
+            )
+            == 1
+        )  # line
+    page.close()

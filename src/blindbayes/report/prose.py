@@ -29,7 +29,7 @@ def to_html(text: str, *, below: int = 0) -> str:
         elif lines and all(line.startswith("|") for line in lines):
             head, _, *body = ([_text(cell.strip()) for cell in _BAR.split(line)[1:-1]] for line in lines)
             rows = [_row(head, "th"), *(_row(cells, "td") for cells in body)]
-            blocks.append(f"<table>{''.join(rows)}</table>")
+            blocks.append(f'<div class="wide"><table>{"".join(rows)}</table></div>')
         elif lines:
             blocks.append(f"<p>{_text(' '.join(lines))}</p>")
     return "\n".join(blocks)
