@@ -36,8 +36,9 @@ def test_the_log_names_the_cohort(tmp_path: Path, end: str) -> None:
 
 
 def test_folds_of_two_cross_validations_are_the_same(tmp_path: Path) -> None:
-    known = bound_by(tmp_path, past("abc", folds=5))
-    for folds in (0, 5):
+    known = bound_by(tmp_path, past("abc", folds="5 h0"))
+    for folds in ("", "5 h0"):
         one_selection.require(exact_sum(codebook="c1", folds=folds), known)
-    with pytest.raises(PrivacyError, match="folds"):
-        one_selection.require(exact_sum(codebook="c1", folds=6), known)
+    for folds in ("6 h0", "5 h1"):
+        with pytest.raises(PrivacyError, match="folds"):
+            one_selection.require(exact_sum(codebook="c1", folds=folds), known)

@@ -43,7 +43,7 @@ class Contribution:
     quorum_size: int
     waits_for_all: bool  # nothing is opened without the word of every site
     selection: str = ""  # hash of the study's rule on which rows of the table count; empty: all
-    folds: int = 0  # of a cross-validation, whose parts are opened; 0: none
+    folds: str = ""  # of a cross-validation, whose parts are opened: their number, and by what; empty: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +285,8 @@ def one_floor(request: RunRequest, records: Records) -> None:
 
 @_check(
     "All exact sums of a table count the same rows, under any codebook: the study chooses them (held_out, folds, "
-    "rows_per_person, the cohort of an OMOP database), and two choices may differ by one person.",
+    "rows_per_person, the identifier by which they are split, the cohort of an OMOP database), and two choices may differ "
+    "by one person.",
     "exact_sum",
 )
 def one_selection(request: RunRequest, records: Records) -> None:
@@ -298,9 +299,9 @@ def one_selection(request: RunRequest, records: Records) -> None:
     if others and not records.policy.changed_data:
         raise PrivacyError(
             f"the table {vector.table!r} is in an exact sum of other rows (run {others[0].run[:16]}): two choices of rows may "
-            "differ by one person, whose values the difference of the sums would show. Take held_out, folds, rows_per_person "
-            "and [omop.cohort] of the earlier study, allow it with changed_data under [policy] in site.toml, or take "
-            f"{NOISE}"
+            "differ by one person, whose values the difference of the sums would show. Take held_out, folds, rows_per_person, "
+            "[identifier] (without one, the columns) and [omop.cohort] of the earlier study, allow it with changed_data under "
+            f"[policy] in site.toml, or take {NOISE}"
         )
 
 

@@ -256,7 +256,7 @@ def _exact_sum(events: dict[str, dict[str, Any]]) -> ExactSum | None:
         "counted": (first.get("codebook"), first.get("data")),
         "min_cell": first.get("min_cell", 0),
         "selection": first.get("selection", ""),
-        "folds": first.get("folds", 0),
+        "folds": first.get("folds", ""),
     }
     for event in _NAMES_SITES:
         if event in events:

@@ -23,7 +23,7 @@ class ExactSum:
     counted: tuple[str | None, str | None] = (None, None)  # the codebook, and the digest of the statistics under it
     min_cell: int = 0  # cells below it were suppressed
     selection: str = ""  # hash of the study's rule on which rows of the table count; empty: all
-    folds: int = 0  # of a cross-validation, whose parts were opened; 0: none
+    folds: str = ""  # of a cross-validation, whose parts were opened: their number, and by what; empty: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,15 +306,33 @@ def contribution(study: StudyFile, state: State, quorum_size: int, *, exact: boo
         quorum_size=quorum_size,
         waits_for_all=registry.waits_for_all(study.protocol, study.setting),
         selection=_selection(study),
-        folds=study.study.estimation.folds,
+        folds=_folds(study),
     )
 
 
 def _selection(study: StudyFile) -> str:
     """Return a hash of everything by which a study chooses rows of a table, or "" if all of them count."""
     cohort = None if study.book.omop is None else study.book.omop.cohort.sha256
-    chosen = (study.study.estimation.held_out or None, study.privacy.rows_per_person, cohort)
-    return "" if chosen == (None, None, None) else hashlib.sha256(msgspec.json.encode(chosen)).hexdigest()
+    chosen = (study.study.estimation.held_out or None, study.privacy.rows_per_person)
+    if chosen == (None, None):
+        return "" if cohort is None else _hash((*chosen, cohort))
+    return _hash((*chosen, cohort, _units(study)))
+
+
+def _folds(study: StudyFile) -> str:
+    """Return the number of a study's folds and a hash of what is hashed to choose one, or "" if it has none."""
+    folds = study.study.estimation.folds
+    return f"{folds} {_hash(_units(study))}" if folds else ""
+
+
+def _units(study: StudyFile) -> object:
+    """Return what is hashed to split a table: the identifier, or the columns of a row. Others split it in another way."""
+    book = study.book
+    return (*book.names, book.target) if book.identifier is None else book.identifier
+
+
+def _hash(facts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
 
 class Work:
