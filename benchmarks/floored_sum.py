@@ -44,23 +44,21 @@ def table(generator: np.random.Generator, rows: int) -> Statistics:
     return count_table(pd.DataFrame({"y": generator.choice(["a", "b"], rows), **columns, **numbers}), BOOK)
 
 
-def measure(floor: int | None, repeats: int) -> tuple[float, int, int]:
-    """Return CPU milliseconds (median), bytes and rounds of one run between three sites."""
+def measure(floor: int | None, at: int) -> tuple[float, int, int]:
+    """Return CPU milliseconds, bytes and rounds of one run between three sites."""
     generator, layout, protocol = np.random.default_rng(0), Layout(BOOK), registry.load("masked_sum")
     vectors = {name: table(generator, 1500).words for name in NAMES}
-    setting, spent = SumSetup(NAMES, layout.word_count, bound=100_000), []
-    for at in range(repeats):
-        coins = Coins.seeded(at.to_bytes(32, "big"))
-        runs = memory.local_runs(protocol.roster(setting), coins=coins.derive("identities"))
-        if floor is None:
-            roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
-        else:
-            setup = FlooredSetup.make(setting, layout, floor, "server")
-            roles = {name: role(runs[name], setup, vectors.get(name), coins.derive(name)) for name in runs}
-        begun = time.process_time()
-        outcome = memory.run_in_memory(roles)
-        spent.append(1e3 * (time.process_time() - begun))
-    return float(np.median(spent)), outcome.cost.bytes, outcome.cost.rounds
+    setting = SumSetup(NAMES, layout.word_count, bound=100_000)
+    coins = Coins.seeded(at.to_bytes(32, "big"))
+    runs = memory.local_runs(protocol.roster(setting), coins=coins.derive("identities"))
+    if floor is None:
+        roles = registry.simulate_roles(protocol, runs, setting, vectors, coins)
+    else:
+        setup = FlooredSetup.make(setting, layout, floor, "server")
+        roles = {name: role(runs[name], setup, vectors.get(name), coins.derive(name)) for name in runs}
+    begun = time.process_time()
+    outcome = memory.run_in_memory(roles)
+    return 1e3 * (time.process_time() - begun), outcome.cost.bytes, outcome.cost.rounds
 
 
 def accuracy(frame: pd.DataFrame, target: str, rows: int | None, floors: tuple[int, ...]) -> list[str]:
@@ -93,12 +91,15 @@ def main() -> None:
     require_kernels()
     repeats = 3 if given.quick else 60
     print(f"{machine()}; {Layout(BOOK).word_count} words, 3 sites, 4,500 rows")
-    measure(10, 2)
-    plain = measure(None, repeats)
-    print(f"masked_sum: {plain[0]:.1f} ms CPU, {plain[1]} bytes, {plain[2]} rounds")
-    for floor in (5, 10):
-        cpu, size, rounds = measure(floor, repeats)
-        print(f"min_cell {floor}: {cpu:.1f} ms ({cpu / plain[0]:.1f}x), {size} bytes ({size / plain[1]:.1f}x), {rounds} rounds")
+    measured: dict[int | None, list[tuple[float, int, int]]] = {None: [], 5: [], 10: []}
+    for at in range(repeats + 2):  # in turns, so that what else the machine does meets all of them; the first two warm up
+        for floor, runs in measured.items():
+            runs.append(measure(floor, at))
+    plain = np.median(measured[None][2:], axis=0)
+    for floor, runs in measured.items():
+        cpu, size, rounds = np.median(runs[2:], axis=0)
+        of = f" ({cpu / plain[0]:.1f}x), {size:.0f} bytes ({size / plain[1]:.1f}x)" if floor else f", {size:.0f} bytes"
+        print(f"{f'min_cell {floor}' if floor else 'masked_sum'}: {cpu:.1f} ms CPU{of}, {rounds:.0f} rounds")
     frames = {name: load_dataset(name).to_pandas() for name in ("car", "mushroom")}
     targets = {"car": "class", "mushroom": "class", "adult": "income"}
     if given.data:

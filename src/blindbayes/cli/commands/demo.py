@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from blindbayes.study.file import StudyFile
     from blindbayes.testing.loopback import Loopback
 
-_SCORE_BINS = 20  # as `study evaluate` has by default
 Outcomes = Mapping[str, Mapping[str, Any]]  # site -> how a run ended there
 
 
@@ -82,7 +81,7 @@ def fresh_folder(out: str | None) -> Path | None:
 
 def train_together(data: Synthetic, later: Synthetic, story: Story, as_json: bool, folder: Path | None) -> None:
     """Train at three sites together, at each alone and on pooled rows; print or write the comparison."""
-    from blindbayes import NaiveBayes
+    from blindbayes import Estimation, NaiveBayes
 
     begun = time.perf_counter()
     test = pa.concat_tables(later.tables.values()).combine_chunks()
@@ -90,7 +89,8 @@ def train_together(data: Synthetic, later: Synthetic, story: Story, as_json: boo
 
     def evaluation(model: Any) -> Evaluation:
         own = model.parameters_.codebook  # a private model may have its own cells
-        return evaluate_rows(model.parameters_, [encode(columns, own, training=True, labels=columns[own.target])], _SCORE_BINS)
+        rows = encode(columns, own, training=True, labels=columns[own.target])
+        return evaluate_rows(model.parameters_, [rows], Estimation().score_bins)
 
     pooled = NaiveBayes(data.codebook).fit(pa.concat_tables(data.tables.values()))
     progress: Callable[[str], None] = (lambda _: None) if as_json else Screen(stderr=True).line
